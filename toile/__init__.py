@@ -1,12 +1,12 @@
-"""toile: neural networks in the manner of Flax, on an autodiff engine of its own.
+"""toile: neural networks in the style of Flax, on an autodiff engine of its own.
 
-Names, signatures, defaults and results are those of JAX and Flax wherever they have them.
+Names, signatures, defaults and results are those of JAX and Flax wherever these exist there.
 """
 # ruff: noqa: F401
 
 from toile.engine.garbage import paused as _paused
 
-with _paused():  # nearly all there is
+with _paused():  # nearly all imports
     from toile import _absent, lax, numpy, tree, tree_util
 from toile.api import (
     closure_convert,
@@ -127,7 +127,7 @@ _FROM = {
 }
 __getattr__, __dir__ = _attach(__name__, _FROM, _MODULES, _absent.missing_attribute)
 
-# `from toile import *`: what `from jax import *` gives too, not the parts that toile is made of.
+# `from toile import *` exports what `from jax import *` does, not toile's internal packages.
 _INTERNAL = (
     "annotations api compiler control disk engine kernels platforms primitives staging targets "
     "transforms"

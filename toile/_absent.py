@@ -1,7 +1,7 @@
 """Parts of JAX and Flax that toile does not provide, and what to use instead.
 
-A finder at the end of `sys.meta_path` says so when one of them is imported, instead of a bare "No
-module named". It only knows names under `toile.`.
+A finder at the end of `sys.meta_path` raises an error with that advice when one of them is
+imported, instead of a bare "No module named". It only handles names under `toile.`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-# What each part is for, in toile's terms; a name stands for everything below it.
+# What to use instead of each part; a name also covers everything below it.
 _INSTEAD = {
     "api_util": "it is JAX's own machinery; toile.core has Programs and avals",
     "cloud_tpu_init": "toile runs on CPUs and NVIDIA GPUs; nothing needs to be set up",
@@ -29,7 +29,7 @@ _INSTEAD = {
     "experimental.serialize_executable": "compiled kernels are kept on disk by themselves",
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
     "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
-    "experimental.topologies": "use toile.sharding.AbstractMesh to trace for devices one lacks",
+    "experimental.topologies": "use toile.sharding.AbstractMesh for devices you do not have",
     "experimental.transfer": "use toile.device_put and toile.device_get",
     "export": "toile.jit(f).lower(*args) gives the Program to look at",
     "extend": "it is JAX's own machinery; toile.core has Programs and avals",

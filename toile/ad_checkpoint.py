@@ -1,7 +1,7 @@
 """checkpoint (remat), its policies, names for values that policies refer to, and what is saved.
 
-`print_saved_residuals` records `vjp` of a function and says where each value that its cotangent
-function keeps comes from: an argument, a constant, or the output of an operation.
+`print_saved_residuals` records `vjp` of a function and prints the origin of each value that its
+cotangent function keeps: an argument, a constant, or the output of an operation.
 """
 
 import inspect
@@ -60,7 +60,7 @@ def _made_by(op):
 
 
 def _argument_names(f, args, kwargs):
-    """The leaves of the arguments by the names of the parameters: x, params['w']."""
+    """Labels of the arguments' leaves by parameter name: x, params['w']."""
     try:
         given = inspect.signature(f).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):

@@ -1,8 +1,8 @@
-"""The flags of modules, with Flax's names; they live in `toile.config` beside the engine's.
+"""The flags of modules, with Flax's names; they are stored in `toile.config` with the engine's.
 
-`config.update("flax_return_frozendict", True)` sets one, the environment variables
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts do too. Each flag also has a
-holder here, and `bool_flag` and `int_flag` define further ones.
+`config.update("flax_return_frozendict", True)` sets one, as do the environment variables
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each flag also has a holder
+here, and `bool_flag` and `int_flag` define further ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """One flag: `.value` reads it, and `config.update` takes it in place of its name."""
+    """One flag: `.value` reads it, and `config.update` accepts it in place of its name."""
 
     def __init__(self, name: str, help: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class FlagHolder(Generic[_T]):
 
     @property
     def value(self) -> _T:
-        """The value in force."""
+        """The current value."""
         return config.read(self.name)
 
     def __bool__(self) -> NoReturn:
@@ -85,7 +85,7 @@ def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
 
 
 def temp_flip_flag(var_name: str, var_value: bool) -> Any:
-    """Context manager that gives the flag `flax_<var_name>` another value for a while."""
+    """Context manager that sets the flag `flax_<var_name>` for the duration of a block."""
     return config.temp_flip_flag(var_name, var_value)
 
 

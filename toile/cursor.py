@@ -1,8 +1,8 @@
-"""Cursors: changing deep parts of objects that cannot be changed, by building a changed copy.
+"""Cursors: changing deep parts of immutable objects by building a changed copy.
 
-A cursor stands for a value inside a nested object of dicts, lists, tuples and dataclasses. Items
-and attributes of a cursor are cursors again; assignments are recorded and `build` makes the copy.
-Operators on a cursor act on its value, so that `cursor(tree)["step"] += 1` records one more.
+A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. Items and
+attributes of a cursor are cursors again; assignments are recorded and `build` makes the copy.
+Operators on a cursor act on its value, so `cursor(tree)["step"] += 1` records an increment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = Any
 
 @runtime_checkable
 class Indexable(Protocol):
-    """What has items."""
+    """An object with items."""
 
     def __getitem__(self, key: Any) -> Any: ...
 
@@ -37,7 +37,7 @@ class AccessType(enum.Enum):
 
 @dataclasses.dataclass
 class ParentKey(Generic[A]):
-    """Where a cursor comes from."""
+    """The key of a cursor in its parent."""
 
     parent: Cursor[A]
     key: Key
@@ -52,7 +52,7 @@ def is_named_tuple(obj: Any) -> bool:
 
 
 def _parts(obj: Any) -> tuple[AccessType, list[tuple[Any, Any]]]:
-    """The immediate parts of an object under their keys, and how they are reached."""
+    """The immediate parts of an object with their keys, and how they are accessed."""
     if isinstance(obj, (FrozenDict, dict)):
         return AccessType.ITEM, list(obj.items())
     if is_named_tuple(obj):
@@ -70,9 +70,9 @@ def _traverse_tree(
     update_fn: Callable[[str, Any], Any] | None = None,
     cond_fn: Callable[[str, Any], bool] | None = None,
 ) -> Iterator[Any]:
-    """The outermost (path, new value) pairs that update_fn changes, or paths that meet cond_fn.
+    """The outermost (path, new value) pairs that update_fn changes, or paths that satisfy cond_fn.
 
-    The root itself, whose path is empty, is not asked about. Exactly one function is given.
+    The root itself, whose path is empty, is not visited. Exactly one function is given.
     """
     if bool(update_fn) == bool(cond_fn):
         raise TraverseTreeError(update_fn, cond_fn)
@@ -100,12 +100,12 @@ class Cursor(Generic[A]):
     _changes: dict[Any, Cursor[A]]
 
     def __init__(self, obj: A, parent_key: ParentKey[A] | None) -> None:
-        # Assigning attributes records changes, so the cursor's own go past __setattr__.
+        # Assigning attributes records changes, so the cursor's own bypass __setattr__.
         vars(self).update(_obj=obj, _parent_key=parent_key, _changes={})
 
     @property
     def _root(self) -> Cursor[A]:
-        """The cursor that the path to this one starts from."""
+        """The cursor at the start of the path to this one."""
         here_now = self
         while here_now._parent_key is not None:
             here_now = here_now._parent_key.parent
@@ -113,7 +113,7 @@ class Cursor(Generic[A]):
 
     @property
     def _path(self) -> str:
-        """The expression that leads here from the root, such as `.params['b'][0]`."""
+        """The expression that leads from the root to here, such as `.params['b'][0]`."""
         if self._parent_key is None:
             return ""
         above, key = self._parent_key.parent._path, self._parent_key.key
@@ -139,7 +139,7 @@ class Cursor(Generic[A]):
 
     def __getattr__(self, name: str) -> Cursor[A]:
         if name.startswith("__") or "_changes" not in vars(self):
-            raise AttributeError(name)  # copying and pickling look for methods by such names
+            raise AttributeError(name)  # copying and pickling look up such methods
         if name in self._changes:
             return self._changes[name]
         if not hasattr(self._obj, name):
@@ -191,7 +191,7 @@ class Cursor(Generic[A]):
         return _changed(self._obj, changes)
 
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
-        """Record update_fn(path, value) wherever it is another object than `value`.
+        """Record update_fn(path, value) wherever it returns another object than `value`.
 
         Paths are keys joined by "/". Parts of a changed value are not visited, nor is the
         root. A container that update_fn changes in place counts as unchanged: return a copy.
@@ -291,7 +291,7 @@ class Cursor(Generic[A]):
 
 
 def _changed(obj: Any, changes: dict[Any, Any]) -> Any:
-    """A copy of an object with other parts."""
+    """A copy of an object with some parts replaced."""
     if isinstance(obj, FrozenDict):
         return obj.copy(changes)
     if is_named_tuple(obj):
@@ -342,7 +342,7 @@ def cursor(obj: A) -> Cursor[A]:
     """A cursor on the root of an object of dicts, lists, tuples and dataclasses.
 
     `.set(value)` makes one change; assignments and `.apply_update` record several for `.build()`.
-    The object itself stays as it is.
+    The object itself is unchanged.
 
     Example::
 

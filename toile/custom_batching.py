@@ -1,7 +1,7 @@
-"""Functions with a vmap rule of the user's own: custom_vmap and sequential_vmap.
+"""Functions with a user-defined vmap rule: custom_vmap and sequential_vmap.
 
 The rule is `rule(axis_size, in_batched, *args) -> (out, out_batched)`; mapped arguments have their
-axis in front. Derivatives differentiate the function and, under vmap, the rule.
+mapped axis in front. Derivatives differentiate the function and, under vmap, the rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toile.transforms.vmap import vmap_flat
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
-# A rule on flat values: (size, which are mapped, values) -> (results, which are mapped).
+# A rule on flat values: (size, mask of mapped values, values) -> (results, mask of mapped ones).
 FlatRule = Callable[[int, Sequence[bool], Sequence[Any]], tuple[list[Any], list[bool]]]
 
 
@@ -47,7 +47,7 @@ class CustomVmapCall(Call):
     is_inlined = False
 
     def with_program(self, program: Any) -> Call:
-        return Call(program, self.label)  # what is derived otherwise has no rule
+        return Call(program, self.label)  # other derived forms have no rule
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         size, k = axis[1], self.consts
@@ -69,7 +69,8 @@ class CustomVmapCall(Call):
         return outs[:n], spread(outs[n:], moving, outs[:n])
 
     def _moved(self, program: Any, nonzero: Sequence[bool], moving: Sequence[bool]) -> Call:
-        """The derivative, with the derivative of the rule; none if a closed-over value moves."""
+        """The derivative, with the derivative of the rule unless a closed-over value has a
+        tangent."""
         k, rule = self.consts, self.rule
         assert rule is not None
         if any(nonzero[:k]):
@@ -86,7 +87,7 @@ def _moved_rule(
     n, rest = len(mask), iter(mapped[len(mask) :])
     tangents_mapped = [next(rest) if m else False for m in mask]
     pairs = list(zip(mapped[:n], tangents_mapped, strict=True))
-    if not any(p and t for p, t in pairs):  # the rule gets one example at a time
+    if not any(p and t for p, t in pairs):  # the rule is called for one example at a time
         moved = _moved_by_example(rule, mask, moving, size, mapped, xs)
         if moved is not None:
             return moved
@@ -101,7 +102,7 @@ def _moved_by_example(
     rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
     mapped: Sequence[bool], xs: Sequence[Any],
 ) -> tuple[list[Any], list[bool]] | None:
-    """The same, mapped over the derivative for one example; None if the rule maps a result."""
+    """The same, by mapping over the derivative of one example; None if the rule maps a result."""
     found: list[bool] = []
 
     def alone(*values: Any) -> list[Any]:
@@ -120,7 +121,7 @@ def _derived_rule(
     rule: FlatRule, mask: Sequence[bool], moving: Sequence[bool], size: int,
     mapped: Sequence[bool], xs: Sequence[Any],
 ) -> tuple[list[Any], list[bool]]:
-    """The derivative of a rule for values whose tangents are mapped as they are."""
+    """The derivative of a rule for values whose tangents are mapped like the values."""
     n = len(mask)
     found: list[bool] = []
 
@@ -135,7 +136,7 @@ def _derived_rule(
 
 
 class custom_vmap:
-    """A function whose vmap is what `def_vmap` says; a decorator."""
+    """A function with a vmap rule set by `def_vmap`; a decorator."""
 
     def __init__(self, fun: Callable[..., Any]):
         dress(self, fun)

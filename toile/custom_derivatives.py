@@ -1,4 +1,4 @@
-"""Functions with derivatives of the user's own."""
+"""Functions with user-defined derivatives."""
 # ruff: noqa: F401
 
 from toile.api.custom import (

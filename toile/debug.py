@@ -1,4 +1,4 @@
-"""Looking at values in traced code: print, log, callback, breakpoint; and at where arrays are."""
+"""Inspecting values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
 
 import builtins
 import importlib
@@ -18,8 +18,8 @@ from toile.engine.source import here
 from toile.engine.trees import tree_map
 
 _ColorMap = Callable[[float], Sequence[float]]
-_TALL = 10  # lines of a whole array with two axes
-_ASPECT = 2.5  # how much taller than wide a character is
+_TALL = 10  # lines for a whole array with two axes
+_ASPECT = 2.5  # height of a character divided by its width
 
 
 class _Cell(NamedTuple):
@@ -43,7 +43,7 @@ def visualize_sharding(
 ) -> None:
     """Print which devices hold which part of an array with one axis or two.
 
-    In colour on a terminal, where `rich` and matplotlib (or a `color_map`) are installed."""
+    Uses color on a terminal if `rich` and matplotlib (or a `color_map`) are available."""
     if len(shape) not in (1, 2):
         raise ValueError(
             "`visualize_sharding` only works for shapes with 1 and 2 dimensions: got "
@@ -59,7 +59,7 @@ def visualize_sharding(
 def _cells(
     shape: tuple[int, ...], sharding: Any, scale: float, min_width: int, max_width: int
 ) -> list[list[_Cell]]:
-    """The parts of an array, in their places."""
+    """The parts of an array, arranged as a table."""
     tall = int(_TALL * scale)
     wide = int(tall * (shape[1] if len(shape) == 2 else 1) / shape[0])
     platform = next(iter(sharding.device_set)).platform.upper()
@@ -83,7 +83,7 @@ def _cells(
 
 
 def _plain_table(rows: list[list[_Cell]]) -> str:
-    """The table drawn with lines, as wide as it needs to be."""
+    """The table drawn with lines, as wide as needed."""
     widths = [
         max(len(c.text) + c.padding[1] + c.padding[3] for c in column)
         for column in zip(*rows, strict=True)
@@ -101,14 +101,15 @@ def _plain_table(rows: list[list[_Cell]]) -> str:
 
 
 def _centered(text: str, width: int) -> str:
-    """A text in the middle; an odd blank is on its right."""
+    """A centered text; an odd blank goes to its right."""
     return (" " * ((width - len(text)) // 2) + text).ljust(width)
 
 
 def _print_with_rich(
     rows: list[list[_Cell]], use_color: bool, max_width: int, color_map: _ColorMap | None
 ) -> None:
-    """The table by `rich`, which fits it into `max_width` and knows the terminal's colours."""
+    """The table printed by `rich`, which fits it into `max_width` and knows the terminal's
+    colors."""
     align, box, console, padding, style, table = (
         importlib.import_module(f"rich.{name}")
         for name in ("align", "box", "console", "padding", "style", "table")
@@ -134,7 +135,7 @@ def _print_with_rich(
 
 
 def _default_colors() -> _ColorMap | None:
-    """A map of matplotlib's; None where it is not installed."""
+    """A matplotlib color map; None if matplotlib is not installed."""
     if not importlib.util.find_spec("matplotlib"):
         return None
     found: _ColorMap = importlib.import_module("matplotlib").colormaps["tab20b"]
@@ -142,7 +143,7 @@ def _default_colors() -> _ColorMap | None:
 
 
 def _colors(color_map: _ColorMap | None, count: int) -> Iterator[tuple[str | None, str | None]]:
-    """Colours of the background and the text for each cell; neighbours are far apart in the map."""
+    """Background and text colors for each cell; neighbors are far apart in the map."""
     at = 0
     for _ in range(count):
         if color_map is None:
@@ -155,7 +156,7 @@ def _colors(color_map: _ColorMap | None, count: int) -> Iterator[tuple[str | Non
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
-    """Call `callback` with the sharding of each array of a tree; of traced ones while tracing."""
+    """Call `callback` with the sharding of each array of a tree; while tracing for traced ones."""
     tree_map(lambda x: callback(sharding_of(x)), value)
 
 

@@ -34,7 +34,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
 
 def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None,
               max_version: Any = None, copy: bool | None = None) -> Any:
-    """A DLPack capsule of an array, for libraries that take nothing else."""
+    """A DLPack capsule of an array, for libraries that accept nothing else."""
     if not isinstance(x, ConcreteArray):
         raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}{here()}")
     return x.__dlpack__()

@@ -1,8 +1,8 @@
-"""What toile finds on this machine, and what to install where something is missing.
+"""What toile finds on this machine, and what to install if something is missing.
 
 `python -m toile.doctor` prints a line for each thing that toile uses, runs a small program on the
-CPU and on each GPU, and says how to repair what does not work. The exit status is 0 where the CPU
-works: a GPU is not needed. Importing this needs none of the packages it asks about.
+CPU and on each GPU, and says how to repair what does not work. The exit status is 0 if the CPU
+works: a GPU is not needed. Importing this module needs none of the packages it checks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from toile.targets.cuda import cudnn, driver, libraries
 
 
 class Finding(NamedTuple):
-    """One line: what was looked for, what there is, whether it will do, what to do if not."""
+    """One line: what was looked for, what was found, whether it works, and how to repair it."""
 
     name: str
     found: str
-    works: bool | None = True  # None: not there, and not needed for what there is
+    works: bool | None = True  # None: missing, but not needed
     repair: str = ""
 
 
 def main() -> int:
-    """Print all findings; 0 where programs run on the CPU."""
+    """Print all findings; returns 0 if programs run on the CPU."""
     print(f"toile {toile.__version__}")
     processor = host()
     show("This machine", processor)
@@ -49,7 +49,7 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
     if not cpu_works:
         on_cpu = "Programs do not run on the CPU: see above."
     tests = [f.works for f in gpus if f.name.startswith("test on GPU")]
-    if not tests:  # none is there, or none is to be used
+    if not tests:  # there is none, or none is to be used
         unused = any(f.name == "GPUs" and f.works is None for f in gpus)
         return f"{on_cpu} The GPU is not used: {asked_for_cpu()} is set." if unused else on_cpu
     if not all(tests):
@@ -61,7 +61,7 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
 
 
 def asked_for_cpu() -> str:
-    """The setting that asks for the CPU, if there is one: TOILE_PLATFORM, else JAX_PLATFORMS."""
+    """The setting that requests the CPU, if any: TOILE_PLATFORM, else JAX_PLATFORMS."""
     if wanted_platform() != "cpu":
         return ""
     name = "TOILE_PLATFORM" if os.environ.get("TOILE_PLATFORM") else "JAX_PLATFORMS"
@@ -92,18 +92,18 @@ def host() -> list[Finding]:
     ]  # fmt: skip
 
 
-PACKAGES = {  # the package, and the least version that will do
+PACKAGES = {  # the package, and the minimum version
     "numpy": "2.0", "scipy": "1.14", "ml_dtypes": "0.5", "msgpack": "1.0", "llvmlite": "0.44",
 }  # fmt: skip
 
 
 def packages() -> list[Finding]:
-    """What toile needs everywhere."""
+    """The packages that toile always needs."""
     return [package(name, least) for name, least in PACKAGES.items()]
 
 
 def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
-    """A package of pip by its version."""
+    """A pip package and its version."""
     command = f'pip install "{install or name}>={least}"'
     try:
         version = importlib.metadata.version(name)
@@ -123,7 +123,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compiler() -> list[Finding]:
-    """The processor as LLVM sees it, and where kernels are kept."""
+    """The processor as LLVM sees it, and where kernels are cached."""
     found = []
     try:
         from llvmlite import binding
@@ -153,7 +153,7 @@ def compiler() -> list[Finding]:
 
 
 def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
-    """A finding of something that is run."""
+    """A finding from running something."""
     try:
         return Finding(name, run())
     except Exception as error:
@@ -162,7 +162,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
 
 
 def _product_on(device: object) -> str:
-    """A compiled product of small numbers on a device; raises where it is wrong."""
+    """A compiled product of small numbers on a device; raises if it is wrong."""
     numpy = importlib.import_module("numpy")
     x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
     with toile.default_device(device):
@@ -234,7 +234,7 @@ def _frontend() -> Finding:
 
 
 def _device(index: int) -> list[Finding]:
-    """What a GPU is, and whether a Program runs there."""
+    """The model of a GPU, and whether a Program runs on it."""
     def describe() -> str:
         import cupy
 

@@ -1,4 +1,4 @@
-"""ravel_pytree: a tree of arrays as one vector, and the way back."""
+"""ravel_pytree: a tree of arrays as one vector, and back."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["ravel_pytree"]
 
 @dataclass(frozen=True)
 class _Unravel:
-    """The way back from the vector; equal for trees of equal structure, shapes and dtypes."""
+    """The inverse of ravel; equal for trees of equal structure, shapes and dtypes."""
 
     treedef: PyTreeDef
     shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[Any, ...] | None  # None: one dtype for all, and the vector's own is kept
+    dtypes: tuple[Any, ...] | None  # None: one dtype for all; the vector's own is kept
     dtype: Any
 
     def __call__(self, flat: Any) -> Any:
@@ -48,7 +48,7 @@ class _Unravel:
 
 
 def _cast(x: Any, dtype: Any) -> Any:
-    """To `dtype`; complex to real drops the imaginary part, which ravel put there as zero."""
+    """Convert to `dtype`; complex to real drops the imaginary part, which ravel added as zero."""
     drops = jnp.issubdtype(x.dtype, jnp.complexfloating)
     if drops and not jnp.issubdtype(dtype, jnp.complexfloating):
         x = jnp.real(x)
@@ -56,7 +56,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """One vector with all leaves of a tree, in their common dtype, and the function back.
+    """One vector with all leaves of a tree, in their common dtype, and the inverse function.
 
     >>> flat, unravel = ravel_pytree({'w': jnp.ones((2, 2)), 'b': jnp.zeros(2)})
     >>> flat.shape, unravel(flat)['w'].shape

@@ -1,4 +1,4 @@
-"""Identifiers that are never used twice, unlike `id`, and that copies of an object do not share."""
+"""Identifiers that are never reused, unlike `id`, and that copies of an object do not share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["FlaxId", "UUIDManager", "uuid"]
 
 
 class UUIDManager:
-    """Each call gives the next identifier; safe to call from several threads."""
+    """Each call returns the next identifier; thread-safe."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
@@ -46,7 +46,7 @@ class FlaxId(int):
         return uuid()
 
     def __reduce__(self) -> Any:
-        return _another, ()  # the number may be in use where it is loaded
+        return _another, ()  # the number may be in use in the process that loads it
 
 
 uuid = UUIDManager()

@@ -1,8 +1,8 @@
-"""Files by Flax's names: the functions of `tf.io.gfile`, on the operating system's own.
+"""File functions under Flax's names: those of `tf.io.gfile`, on the operating system's files.
 
-The mode is `BackendMode.DEFAULT`, plain files, until `set_mode` or `override_mode` ask for
-`BackendMode.TF`, which hands every call to `tensorflow.io.gfile` (paths such as gs://...) and
-loads TensorFlow at the first one.
+The mode is `BackendMode.DEFAULT`, plain files, until `set_mode` or `override_mode` selects
+`BackendMode.TF`, which passes every call to `tensorflow.io.gfile` (paths such as gs://...) and
+imports TensorFlow at the first one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class BackendMode(enum.Enum):
-    """Who reads and writes files."""
+    """Which implementation reads and writes files."""
 
     DEFAULT = 0
     TF = 1
@@ -37,12 +37,12 @@ NotFoundError = FileNotFoundError
 
 
 def backend_mode() -> BackendMode:
-    """The mode in force."""
+    """The current mode."""
     return io_mode
 
 
 def set_mode(override: BackendMode) -> None:
-    """Choose who reads and writes files from now on."""
+    """Choose the implementation for files from now on."""
     global io_mode
     if not isinstance(override, BackendMode):
         raise ValueError(
@@ -53,7 +53,7 @@ def set_mode(override: BackendMode) -> None:
 
 @contextlib.contextmanager
 def override_mode(override: BackendMode) -> Iterator[None]:
-    """Choose who reads and writes files inside a `with` block."""
+    """Choose the implementation for files inside a `with` block."""
     before = io_mode
     set_mode(override)
     try:
@@ -63,7 +63,7 @@ def override_mode(override: BackendMode) -> Iterator[None]:
 
 
 def _gfile() -> Any:
-    """`tensorflow.io.gfile` where it was asked for, None for plain files."""
+    """`tensorflow.io.gfile` if that was selected, None for plain files."""
     if io_mode is BackendMode.DEFAULT:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Helpers around devices: replicas, prefetching, padding to the number of devices, wider scans.
+"""Helpers for devices: replicas, prefetching, padding to the number of devices, multi-axis scans.
 
 The module is flax.jax_utils. A replicated tree has a leading axis of devices.
 """
@@ -52,15 +52,15 @@ def replicate(
         if len(chosen) == 1 or isinstance(x, Tracer):
             return device_put(jnp.stack([x] * len(chosen)), sharding)
         aval = x.aval.update(shape=(len(chosen), *x.shape), weak_type=False)
-        return from_parts(replicas(raw_operand(x)[None], chosen), aval, sharding)  # one on the host
+        return from_parts(replicas(raw_operand(x)[None], chosen), aval, sharding)  # host: shared
 
     return tree.map(copies, tree_)
 
 
 def unreplicate(tree_: Any) -> Any:
-    """The first of the copies that `replicate` made; scalars are left alone.
+    """The first of the copies that `replicate` made; scalars are unchanged.
 
-    An array that several devices have the whole of has no axis of copies: it is the first one's.
+    An array that several devices hold whole has no axis of copies: the first device's is returned.
     """
     return tree.map(_first_copy, tree_)
 
@@ -68,7 +68,7 @@ def unreplicate(tree_: Any) -> Any:
 def _first_copy(x: Any) -> Any:
     if getattr(x, "ndim", None) == 0:
         return x
-    sharding = getattr(x, "sharding", None)  # tracers and NumPy's arrays have none
+    sharding = getattr(x, "sharding", None)  # tracers and NumPy arrays have none
     if sharding is None or isinstance(sharding, SingleDeviceSharding) or local_device_count() == 1:
         return x[0]
     own = x.addressable_shards[0].data
@@ -86,8 +86,9 @@ def partial_eval_by_shape(
 ) -> Any:
     """The results of `fn` on inputs of which only shapes are known.
 
-    What does not depend on the inputs is computed; the rest is a ShapeDtypeStruct. `input_spec`
-    holds shapes, or pairs of shape and dtype (float32 unless given); `args` and `kwargs` follow.
+    Results that do not depend on the inputs are computed; others are ShapeDtypeStructs.
+    `input_spec` holds shapes, or pairs of shape and dtype (default float32); `args` and `kwargs`
+    follow.
 
     >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
     (Array([1., 1.], dtype=float32), ShapeDtypeStruct(shape=(3, 3), dtype=float32))
@@ -122,7 +123,7 @@ def prefetch_to_device(
 ) -> Iterator[Any]:
     """The items of an iterator, put on the devices `size` items ahead.
 
-    Each leaf has a first axis as long as there are devices. Two is enough to overlap a step with
+    Each leaf has a first axis with one entry per device. `size=2` is enough to overlap a step with
     the transfer of the next batch.
     """
     chosen = local_devices() if devices is None else devices
@@ -149,8 +150,8 @@ def scan_in_dim(
 ) -> Any:
     """`lax.scan` along any axes, the first being the outermost loop.
 
-    `keepdims` leaves axes of length one where they were scanned. `unroll` is for the innermost
-    loops: it is filled up with ones from the left.
+    `keepdims` keeps scanned axes with length one. `unroll` has the values for the innermost loops;
+    missing ones, for outer loops, are one.
 
     >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
     >>> float(total), sums.shape
@@ -188,12 +189,12 @@ def pad_shard_unpad(
     wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
     static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
-    """`wrapped`, which wants [devices, batch, …], for batches of any size.
+    """Make `wrapped`, a function of [devices, batch, …], accept batches of any size.
 
     Arguments are padded with zeros to a multiple of the number of devices and split over them;
-    results are joined and cut back. Static arguments go through as they are, and so do results
-    with `static_return`. The new function has a keyword `min_device_batch`: batches are padded to
-    at least this many per device, so that a smaller last batch does not have a new shape.
+    results are joined and the padding is removed. Static arguments are passed unchanged, and so are
+    results with `static_return`. The new function has a keyword `min_device_batch`: batches are
+    padded to at least this many per device, so that a smaller last batch does not have a new shape.
 
     >>> forward = pad_shard_unpad(lambda w, x: w * x)
     >>> forward(2.0, np.arange(3.0)).tolist()

@@ -1,4 +1,4 @@
-"""Events that programs record and listeners hear: counts, durations, time spans, scalars.
+"""Events that programs record for listeners: counts, durations, time spans, scalars.
 
 Listeners are process-wide and called in the order in which they were registered.
 """
@@ -36,24 +36,24 @@ _spans, _scalars = _Channel("time span"), _Channel("scalar")
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tell that something happened."""
+    """Record that something happened."""
     _events.send(event, **kwargs)
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tell how long something took."""
+    """Record how long something took."""
     _durations.send(event, duration, **kwargs)
 
 
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Tell when something began and ended."""
+    """Record when something began and ended."""
     _spans.send(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Tell a number."""
+    """Record a number."""
     _scalars.send(event, value, **kwargs)
 
 
@@ -78,27 +78,27 @@ def register_scalar_listener(callback: Listener) -> None:
 
 
 def unregister_event_listener(callback: Listener) -> None:
-    """No longer call an event listener."""
+    """Stop calling an event listener."""
     _events.remove(callback)
 
 
 def unregister_event_duration_listener(callback: Listener) -> None:
-    """No longer call a duration listener."""
+    """Stop calling a duration listener."""
     _durations.remove(callback)
 
 
 def unregister_event_time_span_listener(callback: Listener) -> None:
-    """No longer call a time span listener."""
+    """Stop calling a time span listener."""
     _spans.remove(callback)
 
 
 def unregister_scalar_listener(callback: Listener) -> None:
-    """No longer call a scalar listener."""
+    """Stop calling a scalar listener."""
     _scalars.remove(callback)
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners."""
+    """Remove all listeners."""
     for channel in (_events, _durations, _spans, _scalars):
         channel.listeners.clear()
 

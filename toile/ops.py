@@ -15,7 +15,7 @@ __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
 def _segment(name, scatter, reduce, identity, summary):
-    """The function that reduces the rows of each segment by a scatter into `identity(dtype)`."""
+    """A function that reduces the rows of each segment by a scatter into `identity(dtype)`."""
 
     def segment(
         data, segment_ids, num_segments=None, indices_are_sorted=False, unique_indices=False,
@@ -30,7 +30,7 @@ def _segment(name, scatter, reduce, identity, summary):
         mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
         leading: tuple[int, ...] = (num_segments,)
         indices = ids[..., None]
-        if bucket_size is not None:  # rows of one bucket are reduced together, then the buckets
+        if bucket_size is not None:  # reduce the rows of each bucket, then the buckets
             if out_sharding is not None:
                 raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
             leading = (-(-ids.size // bucket_size), num_segments)

@@ -41,7 +41,7 @@ class ProfileOptions:
 
 
 class _Session:
-    """One profile being recorded."""
+    """A profile being recorded."""
 
     def __init__(self, folder: Path, perfetto: bool):
         self.folder, self.perfetto = folder, perfetto
@@ -81,7 +81,7 @@ def start_trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> None:
-    """Begin to record spans; `stop_trace` writes them under `log_dir`."""
+    """Start recording spans; `stop_trace` writes them under `log_dir`."""
     with _State.lock:
         if _State.session is not None:
             raise RuntimeError("Profile has already been started. Only one profile may be run at a "
@@ -91,7 +91,7 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """Write the profile that `start_trace` began."""
+    """Stop recording and write the profile that `start_trace` began."""
     with _State.lock:
         session, _State.session = _State.session, None
     if session is None:
@@ -147,7 +147,7 @@ class StepTraceAnnotation(TraceAnnotation):
 def annotate_function(
     func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any
 ) -> Callable[..., Any]:
-    """`func` with each call a span."""
+    """`func` with a span for each call."""
     called: Any = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
     label: str = name or called
 
@@ -160,7 +160,7 @@ def annotate_function(
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """The arrays that are alive, largest first, as JSON."""
+    """The live arrays, largest first, as JSON."""
     found: dict[tuple[Any, ...], list[int]] = {}
     for o in gc.get_objects():
         if isinstance(o, ConcreteArray) and not o.is_deleted():

@@ -1,7 +1,7 @@
 """Mutable arrays: a Ref holds an array and lets it be replaced, in whole or in part.
 
 A Ref belongs to the trace it was made in: a jitted function may make and use its own, but one from
-outside can be neither read nor written there, because its changes would be lost or frozen in.
+outside can be neither read nor written there, because its changes would be lost or baked in.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Ref:
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
-    """A mutable array that starts with a value."""
+    """A mutable array with an initial value."""
     if isinstance(init_val, Ref):
         raise ValueError("new_ref: needed an array, got a Ref" + here())
     value: Any = init_val if isinstance(init_val, Array) else as_array(init_val)
@@ -121,12 +121,12 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Any:
-    """The array that a Ref holds; the Ref is not to be used afterwards."""
+    """The array that a Ref holds; the Ref must not be used afterwards."""
     return ref._read()
 
 
 def free_ref(ref: Ref) -> None:
-    """Give up what a Ref holds."""
+    """Release the array that a Ref holds."""
     ref._write(None)
 
 
@@ -141,7 +141,7 @@ def set(ref: Ref, idx: Any, value: Any) -> None:
 
 
 def swap(ref: Ref, idx: Any, value: Any) -> Any:
-    """Replace the entries of a Ref at an index; returns what was there."""
+    """Replace the entries of a Ref at an index; returns the old ones."""
     old = get(ref, idx)
     set(ref, idx, value)
     return old
@@ -153,7 +153,7 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
 
 
 def ds(start: Any, size: Any = None, stride: int | None = None) -> Any:
-    """An index for `size` entries from `start` on (the first `start` ones if there is no size)."""
+    """An index for `size` entries from `start` on (the first `start` entries without a size)."""
     if start is None:
         return slice(None)
     if size is None:

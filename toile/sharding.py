@@ -1,4 +1,4 @@
-"""Shardings, meshes and arrays made of parts, after jax.sharding.
+"""Shardings, meshes and arrays assembled from parts, after jax.sharding.
 
 Asking for more devices than there are is an error.
 """
@@ -48,7 +48,7 @@ use_mesh = set_mesh
 
 
 def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> Any:
-    """All of an array on one device."""
+    """The sharding with all of an array on one device."""
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 
 
@@ -63,7 +63,7 @@ def _checked_part(part: Any, shape: tuple[int, ...], sharding: Any) -> Any:
 
 
 def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Any:
-    """An array of one part per device."""
+    """An array from one part per device."""
     for part in parts:
         _checked_part(part, shape, sharding)
     aval = parts[0].aval
@@ -84,7 +84,7 @@ def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any],
     dtype: Any = None,
 ) -> Any:
-    """An array whose parts `data_callback(index)` gives, one call per different part."""
+    """An array with parts from `data_callback(index)`, called once per distinct part."""
     shape = tuple(shape)
     found = concrete(sharding, "make_array_from_callback")
     made: dict[Any, Any] = {}
@@ -106,7 +106,7 @@ def make_array_from_callback(
 def make_array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Any = None
 ) -> Any:
-    """Arrays from what each process has; one process has all."""
+    """Arrays from each process's part; a single process has all of it."""
     leaves, tree = flatten(local_data)
     shardings = [SingleDeviceSharding(s) if isinstance(s, Device) else s
                  for s in broadcast_prefix(sharding, local_data)]
@@ -136,10 +136,10 @@ def _is_shape(x: Any) -> bool:
 
 
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
-    """An array of which each process gives the block that its devices have."""
+    """An array to which each process contributes the block of its devices."""
     local = np.asarray(leaf)
-    if shape is None:  # as long along each axis as all processes' parts together
-        unit = sharding.num_devices  # which any number of parts divides
+    if shape is None:  # the sum of all processes' parts along each axis
+        unit = sharding.num_devices  # divisible by any number of parts
         own = _block(sharding, (unit,) * local.ndim)
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
     shape = tuple(shape)
@@ -159,7 +159,7 @@ def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
 
 
 def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Along each axis, from where to where the devices of this process have parts."""
+    """Along each axis, the range in which the devices of this process have parts."""
     places = list(own_places(sharding, shape).values())
     return [(min(i[k].start or 0 for i in places),
              max(n if i[k].stop is None else i[k].stop for i in places))
@@ -169,7 +169,7 @@ def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
 ) -> Any:
-    """An array of parts that are on their devices already."""
+    """An array from parts that are already on their devices."""
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(
             "make_array_from_single_device_arrays: needed a list or tuple of arrays, got "
@@ -209,7 +209,7 @@ def _listed(items: Iterable[Any]) -> str:
 
 
 def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> Sequence[Any]:
-    """Arrays that are on the devices of a sharding, in its order."""
+    """Arrays on the devices of a sharding, in its order."""
     for a in arrays:
         if len(a.devices()) != 1:
             raise ValueError(
@@ -237,8 +237,8 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
 
 
 def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
-    """The device of an array on one device; for a small array that waits on the host for its first
-    use, the default device if that is wanted."""
+    """The device of an array on one device; for a small array still on the host, the default device
+    if that is wanted."""
     (own,) = x.devices()
     default = default_device()
     waits = default is not None and not x.committed and own.platform == "cpu"
@@ -262,7 +262,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 
 def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
-    """`f` with shardings along `axes` left to the compiler; on one device, `f` itself."""
+    """`f` with shardings along `axes` chosen by the compiler; on one device, `f` itself."""
     return _axes_typed(f, "out_sharding")
 
 

@@ -1,8 +1,8 @@
-"""Dataclasses that are trees: their fields are children, or structure where they say so.
+"""Dataclasses that are trees: their fields are children, or structure if marked so.
 
 A field made with `field(pytree_node=False)` belongs to the structure: it is compared, not mapped
 over or traced. The names of the other fields are kept in `_toile_dataclass_fields`, where
-serialization finds what to save.
+serialization looks for what to save.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 def field(pytree_node: bool = True, *, metadata: Any = None, **kwargs: Any) -> Any:
-    """A dataclass field; with pytree_node=False it is structure, which transformations leave."""
+    """A dataclass field; with pytree_node=False it is structure, which transformations skip."""
     marked = {**(metadata or {}), "pytree_node": pytree_node}
     return dataclasses.field(metadata=marked, **kwargs)
 
@@ -38,7 +38,7 @@ def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(clz: _T | None = None, **kwargs: Any) -> _T | Callable[[_T], _T]:
-    """Make a class a frozen dataclass that transformations take apart and put together.
+    """Make a class a frozen dataclass that transformations can flatten and rebuild.
 
     Arguments go to `dataclasses.dataclass`; `frozen` is true unless given. Instances have a
     method `replace(**updates)`.
@@ -56,7 +56,7 @@ def dataclass(clz: _T | None = None, **kwargs: Any) -> _T | Callable[[_T], _T]:
     if clz is None:
         return functools.partial(dataclass, **kwargs)
     if "_flax_dataclass" in vars(clz):
-        return clz  # made by this function before
+        return clz  # already made by this function
     made: Any = records.dataclass(**{"frozen": True, **kwargs})(cast(Any, clz))
     data: list[str] = []
     meta: list[str] = []
@@ -80,7 +80,7 @@ TNode = TypeVar("TNode", bound="PyTreeNode")
 
 @dataclass_transform(field_specifiers=(field,))
 class PyTreeNode:
-    """Base of classes that are made dataclasses and trees, as by the decorator `dataclass`.
+    """Base of classes that become dataclasses and trees, as with the decorator `dataclass`.
 
     Example::
 

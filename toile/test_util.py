@@ -1,7 +1,7 @@
 """Checks of derivatives against finite differences, to any order and in both modes.
 
 `check_jvp` compares a directional derivative with a central difference along a fixed random
-direction; `check_vjp` compares inner products, so one difference serves any number of outputs.
+direction; `check_vjp` compares inner products, so one difference covers any number of outputs.
 """
 
 import functools
@@ -78,7 +78,7 @@ def _check_dtypes(xs, ys):
 
 
 def _like(x, value):
-    """`value` in the dtype of `x`, as a Python scalar where `x` is one."""
+    """`value` in the dtype of `x`, as a Python scalar if `x` is one."""
     out = np.asarray(value, dtype=_dtype(x))
     return out.item() if _is_scalar(x) else out
 

@@ -1,8 +1,9 @@
 """Tracebacks without the frames of the library.
 
-`api_boundary` marks a function below which exceptions lose the frames of toile and of registered
-files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` say whether the code of modules is
-among them; `flax_filter_frames` is where that starts from, `traceback_filtering` governs the rest.
+`api_boundary` marks a function from which exceptions are raised without the frames of toile and of
+registered files. `hide_flax_in_tracebacks` and `show_flax_in_tracebacks` choose whether the code of
+modules is removed too; `flax_filter_frames` is the default for that, `traceback_filtering` controls
+the rest.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _NOTE = (
 
 _PACKAGE = _HERE + os.sep
 _flax_exclusions = {os.path.join(_HERE, part) + os.sep for part in ("linen", "core")}
-_exclude_paths = [_PACKAGE]  # what is left out, with those of modules while they are hidden
+_exclude_paths = [_PACKAGE]  # removed paths, including those of modules while they are hidden
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause of an error that lost frames, under `remove_frames`: it has all of them."""
+    """The cause of an error with removed frames, under `remove_frames`: it has all of them."""
 
 
 def register_exclusion(path: str) -> None:
-    """Count the files under `path` as code of modules, hidden from tracebacks."""
+    """Treat the files under `path` as code of modules, hidden from tracebacks."""
     hidden = _modules_hidden()
     _flax_exclusions.add(path)
     source.register_exclusion(path)
@@ -50,7 +51,7 @@ def register_exclusion(path: str) -> None:
 
 
 def hide_flax_in_tracebacks() -> None:
-    """Leave the code of modules out of tracebacks."""
+    """Remove the code of modules from tracebacks."""
     _exclude_paths[:] = [_PACKAGE, *sorted(_flax_exclusions)]
 
 
@@ -74,7 +75,7 @@ if config.flax_filter_frames:
 
 
 def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
-    """The traceback without the frames that are hidden."""
+    """The traceback without hidden frames."""
     out = None
     for frame, line in reversed(list(traceback.walk_tb(tb))):
         if _shown(frame):
@@ -83,7 +84,7 @@ def filter_traceback(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _under_boundary(frame: Any) -> bool:
-    """Whether a frame further out is a boundary, which will filter for both."""
+    """Whether an outer frame is a boundary, which then filters for both."""
     while frame is not None:
         if frame.f_code is _boundary_code:
             return True
@@ -96,8 +97,8 @@ def api_boundary(
 ) -> F:
     """Wrap `fun` so that exceptions leave it without frames of the library.
 
-    The outermost boundary filters. `repro_api_name` and `repro_user_func` change nothing: they
-    label what other frameworks record."""
+    The outermost boundary filters. `repro_api_name` and `repro_user_func` are accepted and
+    ignored."""
 
     @functools.wraps(fun)
     def filtering(*args: Any, **kwargs: Any) -> Any:
@@ -128,4 +129,4 @@ def api_boundary(
 
 
 _boundary_code: Any = api_boundary(api_boundary).__code__
-source.name_call(api_boundary(api_boundary), "")  # errors name the function inside
+source.name_call(api_boundary(api_boundary), "")  # errors name the wrapped function

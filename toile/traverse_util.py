@@ -41,7 +41,7 @@ def flatten_dict(
 ) -> dict[Any, Any]:
     """The values of a nested dict under their paths: tuples of keys, or keys joined by `sep`.
 
-    Empty dicts are left out, or with keep_empty_nodes stand as `empty_node`. A dict for which
+    Empty dicts are omitted, or with keep_empty_nodes represented by `empty_node`. A dict for which
     is_leaf(path, dict) is true is a value.
 
     Example::
@@ -70,7 +70,7 @@ def flatten_dict(
 
 
 def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
-    """The nested dict whose values lie at the given paths; the inverse of `flatten_dict`.
+    """The nested dict with values at the given paths; the inverse of `flatten_dict`.
 
     Example::
 
@@ -141,11 +141,11 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """What `other` selects in each value that this selects."""
+        """The values that `other` selects in each value that this selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """What any of `traversals` selects in each value that this selects."""
+        """The values that any of `traversals` selects in each value that this selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
@@ -161,7 +161,7 @@ class Traversal(abc.ABC):
         return self.compose(TraverseFilter(fn))
 
     def __getattr__(self, attr: str) -> Traversal:
-        if attr.startswith("__"):  # copying and pickling look for methods by such names
+        if attr.startswith("__"):  # copying and pickling look up such methods
             raise AttributeError(attr)
         return self.compose(TraverseAttr(attr))
 
@@ -185,7 +185,7 @@ with warnings.catch_warnings():
 
 
 class TraverseMerge(Traversal):
-    """Selects what any of some traversals selects, one after another."""
+    """Selects what any of several traversals selects, one after another."""
 
     def __init__(self, *traversals: Traversal) -> None:
         self._traversals = traversals
@@ -201,7 +201,7 @@ class TraverseMerge(Traversal):
 
 
 class TraverseCompose(Traversal):
-    """Selects what `y` selects in what `x` selects."""
+    """Selects what `y` selects in the values that `x` selects."""
 
     def __init__(self, x: Traversal, y: Traversal) -> None:
         self._x, self._y = x, y
@@ -215,7 +215,7 @@ class TraverseCompose(Traversal):
 
 
 class TraverseFilter(Traversal):
-    """Selects the object if a predicate says so."""
+    """Selects the object if a predicate is true for it."""
 
     def __init__(self, fn: Callable[[Any], bool]) -> None:
         self._fn = fn

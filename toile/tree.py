@@ -27,6 +27,6 @@ __all__ = [
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclasses.field that register_dataclass takes as structure, not as data."""
+    """A dataclasses.field that register_dataclass treats as structure, not as data."""
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(metadata=metadata, **kwargs)

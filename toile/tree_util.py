@@ -1,6 +1,6 @@
 """Functions on trees of containers, under the names of `jax.tree_util`.
 
-The work is done by toile.engine.trees; this module adds registration in its several forms, the
+The work is done by toile.engine.trees; this module adds several forms of registration, the
 functions written in terms of flatten, and the names. `toile.tree` has the same functions under
 shorter names.
 """
@@ -111,7 +111,7 @@ def build_tree(treedef: PyTreeDef, xs: Any) -> Any:
 def tree_transpose(
     outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any
 ) -> Any:
-    """Turn a tree of trees inside out: a list of pairs becomes a pair of lists."""
+    """Exchange the two levels of a tree of trees: a list of pairs becomes a pair of lists."""
     flat, treedef = trees.flatten(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
@@ -123,7 +123,7 @@ def tree_transpose(
 
 
 class Unspecified:
-    """The default of an argument for which None is a value."""
+    """The default of an argument for which None is a valid value."""
 
 
 UNSPECIFIED = Unspecified()
@@ -143,7 +143,7 @@ def tree_reduce_associative(
     operation: Callable[[T, T], T], tree: Any, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Fold the leaves by halves, with an operation that does not care where the brackets are."""
+    """Fold the leaves by halves, with an associative operation."""
 
     def fold(items: list[T]) -> T:
         if len(items) == 1:
@@ -168,7 +168,7 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
 
 
 def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` that stands above it."""
+    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` above it."""
     leaves = broadcast_prefix(prefix_tree, full_tree, is_leaf=is_leaf)
     return tree_structure(full_tree).unflatten(leaves)
 
@@ -196,12 +196,12 @@ def tree_map_with_path(
     f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """The tree of f(path, leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
+    """The tree of f(path, leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
     return trees.map_with_path(f, tree, *rest, is_leaf=is_leaf, takes_path=is_leaf_takes_path)
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
-    """The immediate children of a node, and what else it consists of."""
+    """The immediate children of a node, and its auxiliary data."""
     entry = node_type(type(tree))
     if entry is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
@@ -216,7 +216,7 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
 def flatten_one_level_with_keys(
     tree: Any,
 ) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
-    """As flatten_one_level, each child in a pair with its path entry."""
+    """Like flatten_one_level, with each child paired with its path entry."""
     entry = node_type(type(tree))
     if entry is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
@@ -231,7 +231,7 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Make values of exactly the type `nodetype` nodes of trees.
+    """Make values of exactly the type `nodetype` tree nodes.
 
     flatten_func(value) returns (children, aux); unflatten_func(aux, children) undoes it. Structures
     compare equal if their aux do.
@@ -250,7 +250,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """As register_pytree_node, for a flattener whose children are (path entry, child) pairs."""
+    """Like register_pytree_node, for a flattener whose children are (path entry, child) pairs."""
 
     def without_keys(tree: T) -> tuple[tuple[Any, ...], Any]:
         pairs, aux = flatten_with_keys(tree)
@@ -274,7 +274,7 @@ def register_dataclass(
 ) -> Typ:
     """Register a class whose `data_fields` are children and whose `meta_fields` are structure.
 
-    For a dataclass the lists may be left out: fields with metadata static=True are structure.
+    For a dataclass the lists may be omitted: fields with metadata static=True are structure.
     """
     if data_fields is None or meta_fields is None:
         data_fields, meta_fields = _inferred_fields(nodetype, data_fields, meta_fields)
@@ -336,35 +336,35 @@ class PyTreeRegistry:
     """The table of node types, as an object; there is one, `default_registry`."""
 
     def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-        """As tree_flatten."""
+        """Like tree_flatten."""
         return trees.flatten(tree, is_leaf)
 
     def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
-        """As flatten_one_level; None for a leaf."""
+        """Like flatten_one_level; None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level(tree)
 
     def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
-        """As flatten_one_level_with_keys; None for a leaf."""
+        """Like flatten_one_level_with_keys; None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level_with_keys(tree)
 
     def flatten_with_path(
         self, tree: Any, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
     ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-        """As tree_flatten_with_path."""
+        """Like tree_flatten_with_path."""
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """As is_tree_node."""
+        """Like is_tree_node."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:
-        """As register_pytree_node."""
+        """Like register_pytree_node."""
         register_pytree_node(*args, **kw)
 
     def register_dataclass_node(
         self, cls: type, data_fields: Sequence[str], meta_fields: Sequence[str]
     ) -> None:
-        """As register_dataclass with both lists given."""
+        """Like register_dataclass with both lists given."""
         register_dataclass(cls, data_fields, meta_fields)
 
     def __reduce__(self) -> str:

@@ -1,8 +1,8 @@
-"""Types for annotations: what may stand for an array, a dtype, a key, an initializer, an axis.
+"""Types for annotations: array-likes, dtypes, keys, initializers, axes.
 
-`ArrayLike` is anything the functions of `toile.numpy` accept for one array: arrays, NumPy arrays
-and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other names
-are those that modules are annotated with, and the few small containers that go with them.
+`ArrayLike` is anything that the functions of `toile.numpy` accept for one array: arrays, NumPy
+arrays and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other
+names are used in annotations of modules, with the few small containers that go with them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """Brings arrays to one dtype, as `nn.dtypes.promote_dtype` does."""
+    """Converts arrays to one dtype, like `nn.dtypes.promote_dtype`."""
 
     def __call__(
         self, args: TupleArg, /, *, dtype: Any = None, inexact: bool = True
@@ -103,13 +103,13 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """What names a child of a tree: hashable, and with an order."""
+    """The key of a child of a tree: hashable and ordered."""
 
     def __lt__(self: K, value: K, /) -> bool: ...
 
 
 def is_key_like(x: Any) -> TypeGuard[Key]:
-    """Whether `x` can be a key: it has a hash and an order."""
+    """Whether `x` can be a key: hashable and ordered."""
     return hasattr(x, "__hash__") and hasattr(x, "__lt__")
 
 
@@ -158,7 +158,7 @@ register_pytree_with_keys(
 
 
 class HashableMapping(Mapping[HA, HB], Hashable):
-    """A mapping that hashes by its items; keys are ints and strings, and it is not changed."""
+    """An immutable mapping that hashes by its items; keys are ints and strings."""
 
     def __init__(self, mapping: Mapping[HA, HB], copy: bool = True):
         self._mapping: Mapping[HA, HB] = dict(mapping) if copy else mapping
@@ -196,7 +196,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """How many elements and how many bytes arrays have."""
+    """The number of elements and bytes of arrays."""
 
     size: int
     bytes: int
@@ -232,7 +232,7 @@ def bytes_text(count: int) -> str:
 
 
 class BaseConfigContext(abc.ABC):
-    """A setting with a stack of values: set by calling, for a block (`with`) or a function."""
+    """A setting with a stack of values: set by a call, for a block (`with`) or a function."""
 
     @classmethod
     @abc.abstractmethod
@@ -242,17 +242,17 @@ class BaseConfigContext(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def get_stack(cls) -> list[Any]:
-        """Where the values are; one list per thread, as a rule."""
+        """The stack of values; usually one list per thread."""
 
     def __init__(self, value: Any, /) -> None:
         stack = self.get_stack()
         self.prev_value = stack[-1] if stack else None
         self.new_value = value
-        stack[-1:] = [value]  # takes effect at once; `with` and decoration put the old one back
+        stack[-1:] = [value]  # takes effect at once; `with` and decorators restore the old one
 
     @classmethod
     def current_value(cls) -> Any:
-        """The value in force."""
+        """The current value."""
         stack = cls.get_stack()
         return stack[-1] if stack else cls.get_default()
 

@@ -1,6 +1,6 @@
-"""What joins the layers: the transformations users call, over trees.
+"""The transformations that users call, over trees; this joins the layers below.
 
-Importing it makes the platforms known to the engine.
+Importing it registers the platforms with the engine.
 """
 
 import toile.platforms  # noqa: F401 - makes them known

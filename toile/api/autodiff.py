@@ -39,7 +39,7 @@ from toile.transforms.transpose import backward
 
 
 def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
-    """A decorator: a function with the name and signature of `fun` and a docstring of its own."""
+    """A decorator: a function with the name and signature of `fun` and the docstring `text`."""
 
     def wrap(wrapper: Any) -> Any:
         functools.update_wrapper(wrapper, fun, updated=())
@@ -135,7 +135,7 @@ def value_and_grad(
 
 
 def _weakened(g: Any, weak: bool) -> Any:
-    """A derivative, weakly typed or not: a gradient is exactly when its argument is."""
+    """A derivative, weakly typed or not: a gradient is weak exactly if its argument is."""
     if g.__class__ is DeviceArray:
         if g.weak_type != weak:
             return DeviceArray(g._data, weak)
@@ -276,7 +276,7 @@ def jvp(
 
 
 class _FlatWithAux:
-    """`fun(*args)` as a function of leaves; it may return something beside its result.
+    """`fun(*args)` as a function of leaves; it may return auxiliary data besides its result.
 
     `count` is the number of leaves of the result, which come first."""
 
@@ -344,7 +344,7 @@ class VJPFunction:
                  out_tree: Any, moving: Any, label: str, linear: Any = None):
         self.tape, self.in_avals, self.in_tree = tape, in_avals, in_tree
         self.out_avals, self.out_tree, self.moving, self.label = out_avals, out_tree, moving, label
-        self.linear = linear  # (Program, residuals, which outputs it has) once flattened
+        self.linear = linear  # (Program, residuals, mask of its outputs) once flattened
 
     def __call__(self, *cotangents: Any) -> Any:
         if len(cotangents) != 1:
@@ -380,7 +380,7 @@ class VJPFunction:
         return unflatten(self.in_tree, outs)
 
     def with_refs(self, *wishes: Any) -> Directed:
-        """This function, its cotangents returned, added to Refs or left out (`toile.ad`)."""
+        """This function with its cotangents returned, added to Refs or omitted (`toile.ad`)."""
         return directed(self, wishes, self.in_tree)
 
     def flattened(self) -> tuple[list[Any], Any]:
@@ -433,7 +433,7 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
 def vjp(
     fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """A function's value and the function that maps cotangents of it to those of `primals`."""
+    """A function's value, and the function from its cotangents to those of `primals`."""
     _check_reduce_axes("vjp", reduce_axes)
     _check_callable("vjp", fun)
     leaves, in_tree = flatten(primals)
@@ -506,7 +506,7 @@ class _Linearized:
 def linear_transpose(
     fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
 ) -> Callable[..., Any]:
-    """The transpose of a function that is promised to be linear; `primals` give shapes only.
+    """The transpose of a function that must be linear; `primals` give only shapes and dtypes.
 
     It is a pytree whose leaves are the values that the function closes over."""
     _check_reduce_axes("linear_transpose", reduce_axes)
@@ -525,7 +525,8 @@ def linear_transpose(
 
 
 class _Transposed:
-    """A transpose as a function of what the linear function closes over and of cotangents."""
+    """A transpose as a function of the values that the linear function closes over and
+    cotangents."""
 
     __slots__ = ("program", "in_tree", "out_tree")
 

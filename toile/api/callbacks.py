@@ -1,4 +1,4 @@
-"""Python functions called from traced code: pure_callback, io_callback and the debug ones.
+"""Python functions called from traced code: pure_callback, io_callback and debug callbacks.
 
 May import everything below the faces.
 """
@@ -34,7 +34,7 @@ def _prepared(
 ) -> tuple[Callable[..., Any], list[Aval], list[Any], Any]:
     """A flat callback, the avals of its results, its operands and the results' structure.
 
-    The results' own structure is not looked at: their number, shapes and dtypes are."""
+    The results' own structure is ignored; their number, shapes and dtypes are checked."""
     leaves, in_tree = flatten((args, kwargs))
     shapes, out_tree = flatten(result)
     avals = [_result_aval(s) for s in shapes]
@@ -99,9 +99,9 @@ def debug_callback(
     callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False,
     partitioned: bool = False, **kwargs: Any,
 ) -> Any:
-    """Call a Python function to look at values in traced code.
+    """Call a Python function to inspect values in traced code.
 
-    Without one it returns the function that does: `debug.callback(ordered=True)(print, x)`."""
+    Without a function it returns one that takes it: `debug.callback(ordered=True)(print, x)`."""
     if callback is None:
         if args or kwargs:
             raise TypeError(
@@ -114,7 +114,7 @@ def debug_callback(
 
 
 def _call_back(ordered: bool, callback: Callable[..., None], /, *args: Any, **kwargs: Any) -> None:
-    """Call `callback` when the traced code runs; what is not an array is given to it as it is."""
+    """Call `callback` when the traced code runs; non-array arguments are passed unchanged."""
     if not callable(callback):
         raise TypeError(
             "first argument to debug.callback must be callable, but got "
@@ -146,7 +146,7 @@ def _is_value(x: Any) -> bool:
 
 
 class _Checker(string.Formatter):
-    """Checks that fields and arguments match; the values are known only when the code runs."""
+    """Checks that fields and arguments match; values are known only when the code runs."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return ""
@@ -171,7 +171,7 @@ def debug_print(
 ) -> Any:
     """Print values of traced code: `debug.print("loss {x}", x=loss)`.
 
-    Without a format it returns the function that prints: `debug.print(ordered=True)("{}", x)`."""
+    Without a format it returns a function that takes it: `debug.print(ordered=True)("{}", x)`."""
     return _shown("debug.print", fmt, ordered, skip_format_check, args, kwargs)
 
 
@@ -179,14 +179,14 @@ def debug_log(
     fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: Any,
 ) -> Any:
-    """As `debug.print`, to the logger "toile.debug" at level INFO, with the user's line."""
+    """Like `debug.print`, to the logger "toile.debug" at level INFO, with the user's line."""
     return _shown("debug.log", fmt, ordered, skip_format_check, args, kwargs)
 
 
 def _shown(
     name: str, fmt: str | None, ordered: bool, skip_format_check: bool, args: Any, kwargs: Any
 ) -> Any:
-    """Show values, or the function that does where there is no format yet."""
+    """Show values; without a format, return the function that does."""
     show = functools.partial(_show, name, ordered, skip_format_check)
     if fmt is not None:
         return show(fmt, *args, **kwargs)
@@ -199,7 +199,7 @@ def _shown(
 def _show(
     name: str, ordered: bool, skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any
 ) -> None:
-    """Format and show when the traced code runs, with the print options of now."""
+    """Format and show when the traced code runs, with the print options of this call."""
     if not skip_format_check:
         _formatter.format(fmt, *args, **kwargs)
     options = np.get_printoptions()
@@ -218,8 +218,8 @@ def _show(
 
 
 def _logger() -> Callable[[str], None]:
-    """Logs a text as if the user's line of now did."""
-    import logging  # `import toile` would be slower by it
+    """A function that logs a text as if from the user's line that is running now."""
+    import logging  # would slow down `import toile`
 
     logger = logging.getLogger("toile.debug")
     source = user_source()
@@ -246,4 +246,4 @@ def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_fra
 
 
 def effects_barrier() -> None:
-    """Wait until all effects have happened (they have: calls return when they are done)."""
+    """Wait until all effects have happened (always true: calls return when they are done)."""

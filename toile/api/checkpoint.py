@@ -1,6 +1,6 @@
 """checkpoint (remat) with its policies and names.
 
-A policy says of each operation of the forward pass whether its results may be kept for the
+A policy decides for each operation of the forward pass whether its results may be kept for the
 backward pass. May import everything below the faces.
 """
 
@@ -21,7 +21,7 @@ from toile.staging.flat_functions import FlatFunction, name_of
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """`x`, known to checkpoint policies as `name`."""
+    """`x` under a `name` that checkpoint policies can refer to."""
     return tree_map(lambda v: Name(name)(as_array(v)), x)
 
 
@@ -30,7 +30,7 @@ def checkpoint(
     policy: Callable[..., bool] | None = None, static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (), concrete: bool = False,
 ) -> Any:
-    """`fun`, whose intermediate values are computed again in the backward pass instead of kept."""
+    """`fun` with intermediate values recomputed in the backward pass instead of kept."""
     if concrete:
         raise NotImplementedError(
             "The 'concrete' option to checkpoint is deprecated: needed static_argnums for "
@@ -117,7 +117,7 @@ class checkpoint_policies:
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
-        """Kept where they are: one device has one memory."""
+        """Like saving: values stay where they are, since a device has one memory."""
         return checkpoint_policies.dots_with_no_batch_dims_saveable
 
     @staticmethod
@@ -125,7 +125,7 @@ class checkpoint_policies:
         *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
         offload_src: str, offload_dst: str,
     ) -> Callable[..., bool]:
-        """Kept where they are: one device has one memory."""
+        """Like saving: values stay where they are, since a device has one memory."""
         return checkpoint_policies.save_only_these_names(
             *names_which_can_be_saved, *names_which_can_be_offloaded
         )

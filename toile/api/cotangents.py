@@ -1,7 +1,7 @@
-"""Where the cotangents of `vjp` go: returned, into a Ref, or nowhere.
+"""Where the cotangents of `vjp` go: returned, added to a Ref, or dropped.
 
-`f_vjp.with_refs(*wishes)` takes one wish for each leaf of the arguments: `GradValue()`, a Ref,
-which the cotangent is added to, or `DontWant()`. May import the engine.
+`f_vjp.with_refs(*wishes)` takes one request for each leaf of the arguments: `GradValue()`, a Ref to
+which the cotangent is added, or `DontWant()`. May import the engine.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from toile.engine.trees import flatten, register, unflatten
 
 @dataclass(frozen=True)
 class GradValue:
-    """The wish for a cotangent as a result."""
+    """Requests a cotangent as a result."""
 
 
 @dataclass(frozen=True)
 class DontWant:
-    """The wish for no cotangent."""
+    """Requests no cotangent."""
 
 
 @dataclass(frozen=True)
 class GradRef:
-    """In place of a cotangent that was added to a Ref."""
+    """Returned in place of a cotangent that was added to a Ref."""
 
 
 @dataclass(frozen=True)
 class DidntWant:
-    """In place of a cotangent that nobody wanted."""
+    """Returned in place of a cotangent that was not requested."""
 
 
 register(GradRef, lambda _: ((), None), lambda _, __: GradRef())
@@ -42,7 +42,7 @@ ad = SimpleNamespace(DontWant=DontWant, DidntWant=DidntWant, GradRef=GradRef, Gr
 
 
 class Directed:
-    """The function of `with_refs`: `pullback`, and what becomes of each cotangent it finds."""
+    """The function of `with_refs`: `pullback`, and where each of its cotangents goes."""
 
     __slots__ = ("pullback", "wishes")
 
@@ -68,7 +68,7 @@ def _granted(wish: Any, ct: Any) -> Any:
 
 
 def directed(pullback: Any, wishes: Any, in_tree: Any) -> Directed:
-    """`pullback` whose cotangents go where `wishes`, of the arguments' structure, say."""
+    """`pullback` with its cotangents directed by `wishes`, a tree like the arguments'."""
     leaves, tree = flatten(wishes)
     if tree != in_tree:
         raise ValueError(

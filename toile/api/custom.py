@@ -1,8 +1,8 @@
-"""custom_jvp, custom_vjp, custom_gradient and linear_call: derivatives that the user writes.
+"""custom_jvp, custom_vjp, custom_gradient and linear_call: user-defined derivatives.
 
-`nondiff_argnums` are handed to the rules as they are. Rules are checked: a tangent or cotangent
-with the wrong structure or shape names the function and both sides. May import everything below
-the faces.
+`nondiff_argnums` are passed to the rules unchanged. Rules are checked: an error for a tangent or
+cotangent with the wrong structure or shape names the function and both sides. May import everything
+below the faces.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from toile.primitives.families import instantiate
 from toile.staging.flat_functions import FlatFunction, name_of
 
 _SCALARS = (bool, int, float, complex)
-_MOVING = object()  # in the place of a residual that is an array
+_MOVING = object()  # takes the place of a residual that is an array
 
 
 class SymbolicZero:
-    """A zero tangent as rules see it with symbolic_zeros=True."""
+    """A zero tangent, as passed to rules with symbolic_zeros=True."""
 
     def __init__(self, aval: Aval):
         self.aval = aval
@@ -76,7 +76,7 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The values in a tree of CustomVJPPrimals, as the function itself would get them."""
+    """The values in a tree of CustomVJPPrimals, as passed to the function itself."""
 
     def value(leaf: Any) -> Any:
         if type(leaf) is not CustomVJPPrimal:
@@ -97,7 +97,7 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature that arguments are resolved by; a partial hides its own, as in JAX."""
+    """The signature for binding arguments; a partial hides its own, as in JAX."""
     if isinstance(fun, functools.partial):
         return None
     try:
@@ -109,10 +109,10 @@ def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
 def positional(
     kind: str, fun: Callable[..., Any], signature: inspect.Signature | None, args: Any, kwargs: Any
 ) -> tuple[Any, ...]:
-    """Positional arguments, defaults and keywords resolved by the signature.
+    """Positional arguments, with defaults and keywords resolved by the signature.
 
-    `kind` is the decorator of the function, for errors.
-    Keyword-only parameters keep their defaults: only those that the caller gave are refused."""
+    `kind` is the decorator of the function, for errors. Keyword-only parameters keep their
+    defaults: only those that the caller passed are refused."""
     if signature is None:
         if kwargs:
             raise TypeError(
@@ -142,7 +142,7 @@ def _unresolved(kind: str, fun: Callable[..., Any], why: str) -> TypeError:
 
 
 def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
-    """Give a wrapper the name of the function in it, and what the user hung on that."""
+    """Copy the name and attributes of the wrapped function to its wrapper."""
     functools.update_wrapper(wrapper, fun, updated=())
     for name, value in getattr(fun, "__dict__", {}).items():
         if not hasattr(type(wrapper), name):
@@ -150,14 +150,14 @@ def dress(wrapper: Any, fun: Callable[..., Any]) -> None:
 
 
 def forwarded(wrapper: Any, name: str) -> Any:
-    """`def_vmap` and the like of the function in a wrapper, which may be a wrapper itself."""
+    """`def_vmap` or similar of the wrapped function, which may be a wrapper itself."""
     if name.startswith("def"):
         return getattr(wrapper.fun, name)
     raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
 
 
 class _Results:
-    """What a function returned: the structure, and the avals once the function itself ran."""
+    """The structure of a function's result, and its avals once the function itself ran."""
 
     __slots__ = ("tree", "avals")
 
@@ -166,14 +166,14 @@ class _Results:
         self.avals: list[Aval] | None = None
 
     def leaves(self, out: Any) -> list[Any]:
-        """The leaves of what the function returned, which are remembered."""
+        """The leaves of the function's result; records their structure and avals."""
         leaves, self.tree = flatten(out)
         found = [as_array(o) for o in leaves]
         self.avals = [aval_of(o) for o in found]
         return found
 
     def check(self, kind: str, rule: Any, fun: Any, tree: Any, outs: Sequence[Any]) -> None:
-        """Refuse a rule's primal output unless it is like the function's, if that is known."""
+        """Refuse a rule's primal output if it differs from the function's, where that is known."""
         got = [aval_of(o) for o in outs]
         if self.tree is not None and tree != self.tree:
             alike, what = "of the same container/pytree structure", "container/pytree structure"
@@ -195,20 +195,20 @@ class _Results:
 
 
 def _typed(tree: Any, avals: Sequence[Aval] | None) -> str:
-    """A tree with the types of its leaves in their places; the structure when they are unknown."""
+    """A tree with types in place of its leaves; only the structure if types are unknown."""
     if avals is None:
         return str(tree)
     return str(unflatten(tree, [_Typed(a.str_short()) for a in avals]))
 
 
 class _Typed(str):
-    """A type in the text of a tree."""
+    """A type in the printed form of a tree."""
 
     __repr__ = str.__str__
 
 
 def _types(avals: Sequence[Aval]) -> list[Any]:
-    """Shapes and dtypes; whether they are weak does not count."""
+    """Shapes and dtypes, without the weak bit."""
     return [(a.shape, a.dtype) for a in avals]
 
 
@@ -221,7 +221,7 @@ def _from_symbolic(t: Any) -> Any:
 
 
 class _Custom:
-    """What both kinds share: wrapping, argument splitting, methods."""
+    """Base of both kinds: wrapping, argument splitting, methods."""
 
     symbolic_zeros = False
 
@@ -242,7 +242,7 @@ class _Custom:
     __getattr__ = forwarded
 
     def _is_quick(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the function can be called as it is: nothing traces, only arrays are given."""
+        """Whether the function can be called directly: no trace, and only arrays as arguments."""
         if state.trace is not None or kwargs or self.nondiff_argnums:
             return False
         return all(a.__class__ is DeviceArray for a in args)
@@ -259,9 +259,9 @@ class _Custom:
 
 
 class _Call:
-    """One call of such a function: its arguments, taken apart, and what it returned.
+    """One call of such a function: its flattened arguments, and the types of its results.
 
-    `fixed` are the arguments that are not differentiated, `leaves` those of the others."""
+    `fixed` are the arguments that are not differentiated, `leaves` the leaves of the others."""
 
     __slots__ = ("fun", "count", "numbers", "fixed", "leaves", "tree", "results")
 
@@ -277,25 +277,26 @@ class _Call:
         self.results = _Results()
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
-        """All arguments, with such leaves of those that are differentiated."""
+        """All arguments, with these leaves for the differentiated ones."""
         fixed, moving = iter(self.fixed), iter(unflatten(self.tree, leaves))
         return [next(fixed) if i in self.numbers else next(moving) for i in range(self.count)]
 
     def flat(self, *leaves: Any) -> list[Any]:
-        """The function of the leaves."""
+        """The function as a function of the leaves."""
         return self.results.leaves(self.fun(*self.arguments(leaves)))
 
     def run(self, op: Any) -> Any:
-        """The results of an operation on the leaves, as the function returns them.
+        """The results of an operation on the leaves, in the structure of the function's result.
 
-        The leaves are let go of: the operation holds this call, and tracers hold the operation."""
+        Drops the leaves, to avoid a cycle: the operation holds this call, tracers hold the
+        operation."""
         leaves, self.leaves = self.leaves, []
         outs = op(*leaves)
         return unflatten(self.results.tree, outs)
 
 
 class custom_jvp(_Custom):
-    """A function with a jvp rule of its own.
+    """A function with its own jvp rule.
 
     >>> import toile
     >>> @toile.custom_jvp
@@ -395,17 +396,17 @@ class custom_jvp(_Custom):
 
 
 def _shown(x: Any) -> str:
-    """A value in an error: numbers as they are, other arrays by their type."""
+    """A value in an error: numbers by value, other arrays by their type."""
     return str(x) if x.__class__ is DeviceArray and not x.shape else describe(x)
 
 
 def _unmoved(x: Any) -> Any:
-    """An argument that is not differentiated, without the tangents it may have."""
+    """An argument that is not differentiated, without its tangent if it has one."""
     return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 class custom_vjp(_Custom):
-    """A function with a vjp rule of its own.
+    """A function with its own vjp rule.
 
     >>> import toile
     >>> @toile.custom_vjp
@@ -441,12 +442,12 @@ class custom_vjp(_Custom):
                 f"which may be None){here()}"
             )
         avals = [aval_of(x) for x in call.leaves]
-        kept: list[Any] = []  # the tree of the residuals, and those of them that are no arrays
+        kept: list[Any] = []  # the residuals' tree, and those of them that are not arrays
 
         def fwd(mask: Sequence[bool], *xs: Any) -> tuple[list[Any], list[Any]]:
             outs, residuals = self._forward(call, mask, xs)
             leaves, tree = flatten(residuals)
-            # Python scalars stay what they are, so that the backward rule can branch on them.
+            # Python scalars are kept, so that the backward rule can branch on them.
             kept[:] = [tree, [r if type(r) in _SCALARS else _MOVING for r in leaves]]
             return outs, [as_array(r) for r in leaves if type(r) not in _SCALARS]
 
@@ -464,7 +465,7 @@ class custom_vjp(_Custom):
     def _forward(
         self, call: _Call, mask: Sequence[bool], xs: Sequence[Any]
     ) -> tuple[list[Any], Any]:
-        """The results and the residuals of the forward rule; `mask`: what is differentiated."""
+        """The results and the residuals of the forward rule; `mask`: differentiated arguments."""
         given: Any = xs
         if self.symbolic_zeros:
             given = [CustomVJPPrimal(x, m) for x, m in zip(xs, mask, strict=True)]
@@ -483,7 +484,7 @@ class custom_vjp(_Custom):
         return outs, pair[1]
 
     def _checked(self, cts: Any, tree: Any, avals: Sequence[Aval]) -> list[Any]:
-        """Cotangents for each leaf; None stands for the zero of a whole argument."""
+        """A cotangent for each leaf; None is the zero of a whole argument."""
         name = name_of(self.fun)
         if isinstance(cts, list):
             cts = tuple(cts)
@@ -503,7 +504,7 @@ class custom_vjp(_Custom):
         return found
 
     def _cotangent(self, ct: Any, i: int, aval: Aval, dummy: Any) -> Any:
-        """A cotangent that the rule gave for leaf number i of `dummy`, like its input."""
+        """The rule's cotangent for leaf number i of `dummy`, with its input's shape and dtype."""
         want = aval.to_tangent_aval()
         symbolic = isinstance(ct, SymbolicZero)
         got = ct.aval if symbolic else aval_of(ct)
@@ -570,7 +571,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 def linear_call(
     fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
 ) -> Any:
-    """`fun(residual_args, linear_args)`, linear in the latter, with a transpose of the user's."""
+    """`fun(residual_args, linear_args)`, linear in the latter, with a user-defined transpose."""
     args = tree_map(as_array, (residual_args, linear_args))
     if state.trace is None:
         return tree_map(as_array, fun(*args))

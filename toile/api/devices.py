@@ -1,6 +1,6 @@
-"""Devices and placement: devices, device_put, device_get, block_until_ready and their kin.
+"""Devices and placement: devices, device_put, device_get, block_until_ready and others.
 
-The default platform is the GPU where there is one. Asking for a platform that is not there is an
+The default platform is the GPU if there is one. Asking for a platform that is not available is an
 error, never another platform.
 """
 
@@ -62,7 +62,7 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 def default_backend() -> str:
-    """The platform arrays are on unless told otherwise."""
+    """The platform that arrays are on by default."""
     return registry.default().name
 
 
@@ -89,7 +89,7 @@ def device_put(
 ) -> Any:
     """The leaves of a tree as arrays on a device (or under a sharding).
 
-    What lies there already is returned as it is, unless `may_alias` is False."""
+    Arrays that are already there are returned unchanged, unless `may_alias` is False."""
     del src
     if donate and may_alias:
         _check_donation(donate, may_alias, x)
@@ -111,13 +111,13 @@ def device_put(
 
 
 def _on_target(x: Any, target: Device, by_default: bool) -> Any:
-    """An array on the only device of its kind; what is sharded stays there by default."""
+    """An array on the only device of its kind; a sharded one stays as it is by default."""
     fixed = by_default and isinstance(x, Sharded)
     return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
 
 
 def _delete_moved(leaves: list[Any], outs: list[Any], donated: list[Any]) -> None:
-    """End donated arrays that have gone to another place."""
+    """Delete donated arrays that were copied to another device or sharding."""
     for old, new, give in zip(leaves, outs, donated, strict=True):
         if give and isinstance(old, ConcreteArray) and old is not new:
             old.delete()
@@ -132,7 +132,7 @@ def _places(device: Any, x: Any) -> list[Any]:
 
 
 def _check_donation(donate: Any, may_alias: Any, x: Any) -> None:
-    """Refuse leaves whose memory is to be given up and kept in use."""
+    """Refuse leaves that are both donated and aliased."""
     pairs = zip(broadcast_prefix(donate, x), broadcast_prefix(may_alias, x, _is_none), strict=True)
     if any(give and keep for give, keep in pairs):
         raise ValueError(
@@ -147,7 +147,8 @@ def _unshared(new: Any, old: Any) -> Any:
 
 
 def _resolved(device: Any) -> Any:
-    """A PartitionSpec on the mesh that was set, the sharding of a Format; memory has one kind."""
+    """The sharding of a PartitionSpec (on the mesh that was set) or Format; None for a MemorySpace,
+    since memory has one kind; others unchanged."""
     if isinstance(device, PartitionSpec):
         mesh = mesh_set()
         if mesh.empty:
@@ -162,8 +163,8 @@ def _resolved(device: Any) -> Any:
 
 
 def _sole_target(device: Any) -> Any:
-    """Where device_put moves arrays to if that is the only device of its platform; None: they stay,
-    or the array has to know which of several devices it is on."""
+    """The device to move arrays to if it is the only one of its platform; None if arrays stay where
+    they are, or must record which of several devices they are on."""
     if not any(p.devices() for p in registry.active):
         return None
     if device is None:
@@ -182,7 +183,7 @@ def _is_none(x: Any) -> bool:
 
 
 def _check_device(d: Any, leaf: Any) -> None:
-    """Refuse devices that are not there and shardings that the leaf does not fit."""
+    """Refuse devices that do not exist and shardings that the leaf does not fit."""
     check = getattr(d, "check_compatible_aval", None)
     if check is not None:
         try:
@@ -206,18 +207,18 @@ def _check_device(d: Any, leaf: Any) -> None:
 
 
 def _there(everywhere: bool) -> list[Device]:
-    """The devices of all platforms, of this process or of all."""
+    """The devices of all platforms, in this process or in all."""
     return [d for p in registry.platforms()
             for d in (p.all_devices() if everywhere else p.devices())]
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether it is a value of Python or NumPy, which certainly is no place."""
+    """Whether `x` is a Python or NumPy value, which cannot be a device or sharding."""
     return isinstance(x, (str, bytes, bool, int, float, complex, np.ndarray, Array))
 
 
 def device_get(x: Any) -> Any:
-    """The leaves of a tree as NumPy arrays; traced values stay what they are."""
+    """The leaves of a tree as NumPy arrays; traced values are unchanged."""
 
     def one(v: Any) -> Any:
         if isinstance(v, Tracer):
@@ -250,7 +251,7 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def live_arrays(platform: str | None = None) -> list[Any]:
-    """All arrays that are alive, as far as the garbage collector knows."""
+    """All live arrays that the garbage collector knows."""
     return [o for o in gc.get_objects() if isinstance(o, ConcreteArray) and not o.is_deleted()]
 
 
@@ -260,5 +261,5 @@ def typeof(x: Any) -> Aval:
 
 
 def sharding_of(x: Any) -> Any:
-    """Where an array is."""
+    """The sharding of an array."""
     return getattr(x, "sharding", SingleDeviceSharding(devices()[0]))

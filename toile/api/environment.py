@@ -1,4 +1,4 @@
-"""What this program runs on, as text for bug reports."""
+"""The versions and devices that a program runs on, as text for bug reports."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def fwd_and_bwd(
     fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False,
     jitted: bool = True,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`fwd(*args)` gives the result and residuals, `bwd(residuals, ct)` the cotangents."""
+    """`fwd(*args)` returns the result and residuals, `bwd(residuals, ct)` the cotangents."""
 
     def fwd(*args: Any) -> Any:
         nums = argnums_of(argnums, len(args), "fwd_and_bwd")

@@ -1,6 +1,6 @@
 """Functions as Programs: jit, eval_shape, make_jaxpr, closure_convert.
 
-Nothing here computes; functions are staged on avals. May import everything below the faces.
+Nothing is computed here; functions are staged on avals. May import everything below the faces.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def jit(
 ) -> Any:
     """Trace `fun` once per kind of arguments and run its Program from then on.
 
-    The options are JAX's, and `max_traces`, which makes one trace more than that an error.
-    `f.why()` tells why each trace happened.
+    The options are JAX's, and `max_traces`, beyond which another trace is an error. `f.why()` gives
+    the reason for each trace.
 
     >>> import toile
     >>> toile.jit(lambda x: 2 * x)(3.0)
@@ -65,16 +65,16 @@ def jit(
         return functools.partial(jit, in_shardings=in_shardings, out_shardings=out_shardings,
                                  **options)
     if in_shardings is not None or out_shardings is not None:
-        sharded = importlib.import_module("toile.parallel.sharded_jit")  # when it is needed
+        sharded = importlib.import_module("toile.parallel.sharded_jit")  # imported only when needed
         return sharded.ShardedJit(fun, options, in_shardings, out_shardings)
     return PjitFunction(fun, options)
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of a function's results; nothing is computed."""
+    """Shapes and dtypes of a function's results, without computing them."""
     if not callable(fun):
         raise TypeError(f"eval_shape: needed a callable, got {describe(fun)}{here()}")
-    if isinstance(fun, PjitFunction):  # which knows its static arguments
+    if isinstance(fun, PjitFunction):  # handles its own static arguments
         return fun.eval_shape(*args, **kwargs)
     leaves, in_tree = flatten((args, kwargs))
     flat = FlatFunction(fun, in_tree)
@@ -90,7 +90,7 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Program of `fun` for its arguments, to print and inspect."""
+    """A function that returns the Program of `fun` for its arguments, to print and inspect."""
     if not callable(fun):
         raise TypeError(f"make_jaxpr: needed a callable, got {describe(fun)}{here()}")
 
@@ -124,7 +124,7 @@ def make_jaxpr(
 
 
 class _axes:
-    """Named axes in scope for a block, given as (name, size) pairs."""
+    """Bind named axes, given as (name, size) pairs, for a block."""
 
     def __init__(self, pairs: Any):
         self.pairs = tuple((n, s) for n, s in (pairs or ()))
@@ -168,7 +168,7 @@ def closed_partial(fun: Callable[..., Any], *example_args: Any) -> Any:
 
 
 class _Replay:
-    """A Program as a function of its hidden inputs and of arguments; compared by identity."""
+    """A Program as a function of its hidden inputs and arguments; compared by identity."""
 
     __slots__ = ("program", "in_tree", "out_tree")
 
@@ -187,7 +187,7 @@ def _out_avals(flat: FlatFunction, avals: Sequence[Aval]) -> list[Aval]:
 
 
 class _EvaluatingTrace(Trace):
-    """Runs what is known at once, and leaves what depends on tracers to the trace around."""
+    """Runs operations on known values at once; those on tracers go to the enclosing trace."""
 
     __slots__ = ()
 
@@ -202,9 +202,9 @@ class _EvaluatingTrace(Trace):
 
 
 class ensure_compile_time_eval:
-    """Inside this context operations on known values run at once, also while a function is traced.
+    """In this context operations on known values run at once, even while a function is traced.
 
-    Operations on values that are traced are staged as they would be without it."""
+    Operations on traced values are staged as usual."""
 
     def __enter__(self) -> None:
         trace = state.trace

@@ -37,7 +37,7 @@ class named_scope:
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """`fun` whose equations carry its name."""
+    """`fun` with its equations in a scope of its name."""
     label = name_of(fun) if name is None else name
     if not isinstance(label, str):
         raise ValueError(f"Expected name to be a string, got {label!r}{here()}")

@@ -1,4 +1,4 @@
-"""vmap, and what is made of it and derivatives: jacfwd, jacrev, hessian.
+"""vmap, and the Jacobians built from it and derivatives: jacfwd, jacrev, hessian.
 
 `in_axes` and `out_axes` are prefixes of the arguments' and results' trees. May import everything
 below the faces.
@@ -50,7 +50,7 @@ def vmap(
     spmd_axis_name: Any = None,
     sum_match: bool = False,
 ) -> Callable[..., Any]:
-    """`fun` over an added axis of its arguments.
+    """`fun` mapped over an additional axis of its arguments.
 
     >>> import toile, toile.numpy as jnp
     >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
@@ -87,7 +87,7 @@ def vmap(
                 f"{here()}"
             )
         dims = _input_axes(in_axes, args, kwargs)
-        # What is not mapped arrives as it was given: a number may be a shape, or it is a function.
+        # Unmapped arguments are passed unchanged: they may be numbers used as shapes, or functions.
         leaves = [x if d is None else as_array(x) for x, d in zip(leaves, dims, strict=True)]
         dims = [_canonical(d, x, fun) for d, x in zip(dims, leaves, strict=True)]
         size = _mapped_size(fun, args, kwargs, leaves, dims, axis_size)
@@ -205,7 +205,7 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, column by column: good for more results than arguments."""
+    """The Jacobian of `fun`, column by column: best for more results than arguments."""
     _check_callable("jacfwd", fun)
     given_argnums(argnums, "jacfwd")
 
@@ -236,7 +236,7 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, row by row: good for more arguments than results."""
+    """The Jacobian of `fun`, row by row: best for more arguments than results."""
     _check_callable("jacrev", fun)
 
     @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
@@ -275,7 +275,7 @@ def hessian(
 
 
 def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[Any, Any]:
-    """The chosen arguments, and the function of them alone."""
+    """The chosen arguments, and a function of them alone."""
     nums = argnums_of(argnums, len(args), what)
 
     def partial(*chosen: Any) -> Any:
@@ -288,7 +288,7 @@ def _fixed(fun: Any, argnums: Any, args: Any, kwargs: Any, what: str) -> tuple[A
 
 
 def _check_real(what: str, tree: Any, holomorphic: bool, side: str) -> None:
-    """Refuse what is not real; of holomorphic functions, what is not complex."""
+    """Refuse values that are not real or, for holomorphic functions, not complex."""
     for x in flatten(tree)[0]:
         dtype = aval_of(x).dtype
         kind, name = dtypes.kind(dtype), dtypes.name_of(dtype)
@@ -305,7 +305,7 @@ def _check_real(what: str, tree: Any, holomorphic: bool, side: str) -> None:
 
 
 def _standard_basis(tree: Any) -> Any:
-    """The rows of the identity, shaped as trees like `tree`, stacked along axis 0."""
+    """The rows of the identity matrix as trees like `tree`, stacked along axis 0."""
     leaves, treedef = flatten(tree)
     avals = [aval_of(x) for x in leaves]
     total = sum(a.size for a in avals)
@@ -330,7 +330,7 @@ def _identity_block(rows: int, offset: int, columns: int, dtype: Any) -> Any:
 
 
 def _typed(jac: Any, like: Any) -> Any:
-    """Derivatives in the dtype of a result (forward) or an argument (reverse), weak as it is."""
+    """Derivatives in the dtype and weak type of a result (forward) or an argument (reverse)."""
     aval = aval_of(like)
     if not dtypes.is_inexact(aval.dtype) or aval_of(jac).dtype == dtypes.float0:
         return jac
@@ -338,7 +338,7 @@ def _typed(jac: Any, like: Any) -> Any:
 
 
 def _unravel(tree: Any, x: Any, axis: int) -> Any:
-    """Split an axis of `x` into the leaves of `tree`, their shapes in its place."""
+    """Split an axis of `x` into the leaves of `tree`, replacing it by their shapes."""
     leaves, treedef = flatten(tree)
     axis = axis % x.ndim
     parts, start = [], 0
@@ -351,7 +351,7 @@ def _unravel(tree: Any, x: Any, axis: int) -> Any:
 
 
 def _transposed(outer: Any, inner: Any, tree: Any) -> Any:
-    """A tree of trees turned inside out."""
+    """A tree of trees with the two levels exchanged."""
     columns = [flatten(t)[0] for t in _up_to(outer, tree)]
     rows = [unflatten(outer, row) for row in zip(*columns, strict=True)]
     return unflatten(inner, rows)

@@ -1,9 +1,9 @@
-"""Attention as a single operation, for backends with a kernel for it; for others it is a call.
+"""Attention as a single operation, for backends with a kernel for it; a call for the others.
 
-It carries the Program of the plain form, products around a softmax, which defines it and has all of
-its rules. Only reverse mode differs: the derivative is another operation, which takes the
+It carries the Program of the plain form, products around a softmax, which defines it and provides
+all its rules. Only reverse mode differs: the derivative is another operation, which takes the
 attention's operands, its result and the logarithms of its sums, and carries the derivative of the
-plain form from the operands on (the compiler merges what that recomputes with the forward pass).
+plain form from the operands on (the compiler merges the recomputed part with the forward pass).
 May import control.call and below.
 """
 
@@ -29,28 +29,28 @@ HALVES = ("bfloat16", "float16")
 
 
 class Form(NamedTuple):
-    """What an attention computes: softmax(q·k·scale + bias)·v, over the keys that are seen.
+    """Parameters of an attention: softmax(q·k·scale + bias)·v, over the visible keys.
 
-    `operands` names them: q, k and v, each (*batch, positions, heads, depth), keys and values
-    perhaps of fewer heads, each of which a group of queries' heads shares; then any of bias and
-    mask (true or not zero: seen), which broadcast to (*batch, heads, queries, keys) and have all
-    its axes, and query_lengths and key_lengths, (*batch,). A query that sees no key takes the mean
-    of all values, one past its length gives zeros."""
+    `operands` names them: q, k and v, each (*batch, positions, heads, depth), where keys and values
+    may have fewer heads, each shared by a group of query heads; then any of bias and mask (true or
+    nonzero: visible), which broadcast to (*batch, heads, queries, keys) and have all its axes, and
+    query_lengths and key_lengths, (*batch,). A query that sees no key gets the mean of all values;
+    one past its length gets zeros."""
 
     scale: float
     operands: tuple[str, ...] = ("q", "k", "v")
     causal: bool = False  # query i sees keys up to i
-    window: tuple[int, int] | None = None  # so many keys before and after a query
+    window: tuple[int, int] | None = None  # number of visible keys before and after a query
 
 
 @dataclass(frozen=True)
 class _Whole(Call):
-    """A single operation until it is differentiated or mapped in part, then a plain call."""
+    """A single operation until differentiated, or mapped in only some of q, k, v; then a call."""
 
     form: Form = Form(1.0)
-    moving: tuple[bool, ...] = ()  # of a derivative: which operands have tangents
-    full: Program | None = None  # of an attention whose Program has lost its second result
-    direction: ClassVar[str] = ""  # of the pass, where libraries have it: "forward" or "backward"
+    moving: tuple[bool, ...] = ()  # for a derivative: which operands have tangents
+    full: Program | None = None  # for an attention whose Program has lost its second result
+    direction: ClassVar[str] = ""  # "forward" or "backward"; "": libraries lack it
     backend_chooses = True
 
     def with_program(self, program: Program) -> Call:
@@ -60,13 +60,13 @@ class _Whole(Call):
         return None
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        if any(d is None for d in dims[:3]):  # products can use that all examples share keys
+        if any(d is None for d in dims[:3]):  # products can exploit that all examples share keys
             return super().vmap(axis, xs, dims)
         outs = self.mapped(axis)(*map_where(xs, dims, axis[1]))
         return outs, [0] * len(outs)
 
     def mapped(self, axis: Axis) -> Call:
-        """The operation with one more axis of examples in front of all operands and results."""
+        """The operation with one more batch axis in front of all operands and results."""
         return replace(self, program=_over(self.program, axis))
 
 
@@ -75,9 +75,9 @@ def _over(program: Program, axis: Axis) -> Program:
 
 
 class Attention(_Whole):
-    """The result and, where they are used, the logarithms of the sums of exponentials.
+    """The result and, if used, the logarithms of the sums of exponentials.
 
-    Those are float32, (*batch, heads, queries)."""
+    The latter are float32, (*batch, heads, queries)."""
 
     name = "attention"
     direction = "forward"
@@ -151,7 +151,7 @@ class AttentionGradient(_Whole):
 
 
 def wanted(*heads: Any) -> bool:
-    """Whether queries, keys and values are such that a backend may have attention for them."""
+    """Whether a backend may have an attention kernel for these queries, keys and values."""
     trace = state.trace
     if trace is None or not trace.staging:
         return False
@@ -160,6 +160,6 @@ def wanted(*heads: Any) -> bool:
 
 
 def attend(fun: Callable[..., Sequence[Any]], form: Form, *operands: Any) -> Any:
-    """Attention by `fun`, the plain form: of the operands, its result and the sums' logarithms."""
+    """Attention defined by `fun`, the plain form: operands to result and logarithms of sums."""
     program = derive(fun, [aval_of(x) for x in operands], "attention")
     return Attention(program, "attention", form)(*operands)[0]

@@ -1,7 +1,7 @@
 """Operations that carry Programs, and the simplest of them: a call.
 
-A carrier's rules are made of derived Programs: its jvp, its split into known and linear parts, its
-transpose and its vmap, each made once and kept with the Program. May import the engine,
+A carrier's rules use derived Programs: its jvp, its split into known and linear parts, its
+transpose and its vmap, each made once and cached with the Program. May import the engine,
 primitives and transforms.
 """
 
@@ -39,7 +39,7 @@ from toile.transforms.vmap import vmap_program
 
 
 class Carrier(Operation):
-    """An operation that carries Programs; its results come as a list."""
+    """An operation that carries Programs; its results are a list."""
 
     multiple = True
     handles_zeros = True
@@ -61,11 +61,11 @@ class Carrier(Operation):
         return result.index(n) if n in result else None
 
     def flops(self, *avals: Aval) -> int:
-        return sum(program_flops(p) for p in self.programs())  # once each
+        return sum(program_flops(p) for p in self.programs())  # counted once each
 
 
 class LoopCarrier(Carrier):
-    """A loop; under no trace it runs as a Program of one equation, which a backend compiles."""
+    """A loop; without a trace it runs as a Program of one equation, which a backend compiles."""
 
     def __call__(self, *args: Any) -> Any:
         if state.trace is not None:
@@ -85,7 +85,7 @@ class LoopCarrier(Carrier):
 
 
 class ByIdentity:
-    """What operations that hold a user's functions share: each is equal to itself only."""
+    """Mixin for operations that hold a user's functions: each is equal to itself only."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -93,29 +93,29 @@ class ByIdentity:
     def __hash__(self) -> int:
         return id(self)
 
-    physical = itself  # functions get raw buffers
+    physical = itself  # functions are given raw buffers
 
 
 def leading(mask: Sequence[bool]) -> list[Dim]:
-    """The mapped axes of values of which some are mapped, in front."""
+    """The dims of values whose mapped axis, if any, is in front."""
     return [0 if m else None for m in mask]
 
 
 def move_mapped(xs: Sequence[Any], dims: Sequence[Dim], size: int, to: int = 0) -> list[Any]:
-    """Mapped axes first, or in the place `to`; what is not mapped stays."""
+    """Mapped axes moved to the front, or to position `to`; unmapped values are unchanged."""
     return [x if d is None else bdim_at(x, d, size, to) for x, d in zip(xs, dims, strict=True)]
 
 
 def map_where(xs: Sequence[Any], dims: Sequence[Dim], size: int,
               mask: Sequence[bool] | None = None) -> list[Any]:
-    """Mapped axes first, which all values get, or those where the mask holds."""
+    """All values with a mapped axis in front, or only those where the mask holds."""
     mask = [True] * len(xs) if mask is None else mask
     return [bdim_at(x, d, size) if m else x for x, d, m in zip(xs, dims, mask, strict=True)]
 
 
 @dataclass(frozen=True)
 class Call(Carrier):
-    """Runs a Program: what jit leaves behind when it is traced."""
+    """Runs a Program: the operation that a call of a jitted function becomes under a trace."""
 
     program: Program
     label: str = "jit"
@@ -142,7 +142,7 @@ class Call(Carrier):
         return execute(self.program, xs)
 
     def key_use(self, avals: Sequence[Aval]) -> KeyUse:
-        if self.label == "rematted":  # the forward pass has done it before
+        if self.label == "rematted":  # the forward pass has already counted it
             return KeyUse()
         return super().key_use(avals)
 
@@ -189,7 +189,7 @@ class Call(Carrier):
 
 
 def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]:
-    """The Program for some of its outputs, and which inputs it still needs (others go)."""
+    """The Program for some of its outputs, and which inputs it still has: those that it needs."""
 
     def make() -> tuple[Program, list[bool]]:
         small = without_dead_code(program, used)
@@ -202,5 +202,5 @@ def pruned(program: Program, used: Sequence[bool]) -> tuple[Program, list[bool]]
 
 
 def program_flops(program: Program) -> int:
-    """Floating-point operations of a Program, from its operations' own counts."""
+    """Floating-point operations of a Program, the sum over its operations."""
     return sum(e.op.flops(*(a.aval for a in e.ins)) for e in program.equations)

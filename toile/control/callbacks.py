@@ -1,7 +1,7 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
-The user's function gets and returns NumPy arrays. Effects keep an equation alive and in order; a
-debug callback never takes part in derivatives. May import control.call and below.
+The user's function takes and returns NumPy arrays. Effects keep an equation alive and in order; a
+debug callback never affects derivatives. May import control.call and below.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class DebugEffect(str):
-    """The effect of looking at values, in no order; effects are told apart by their names."""
+    """The effect of inspecting values, in no order; effects are identified by their names."""
 
     __slots__ = ()
 
@@ -32,7 +32,7 @@ class DebugEffect(str):
 
 
 class OrderedDebugEffect(str):
-    """The effect of looking at values in the order of the program."""
+    """The effect of inspecting values in program order."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class Callback(ByIdentity, Operation):
         return [self._checked(i, o, self.avals[i]) for i, o in enumerate(outs)]
 
     def _checked(self, i: int, out: Any, aval: Aval) -> Any:
-        """A result as an array of its aval; only 64 bits become 32, as everywhere."""
+        """A result as an array of its aval; only 64-bit dtypes are narrowed, as everywhere."""
         value = np.asarray(out)
         if value.shape != aval.shape:
             raise JaxRuntimeError(
@@ -92,7 +92,7 @@ class Callback(ByIdentity, Operation):
         return type(self)(function, avals, self.vmap_method, self.label)
 
     def one_by_one(self, size: int, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """A call for each example; results along a new leading axis."""
+        """One call per example; results along a new leading axis."""
         rows = []
         for i in range(size):
             args = [x if d is None else _row(bdim_at(x, d, size), i)
@@ -107,7 +107,7 @@ _kinds: dict[type[Exception], type[Exception]] = {}
 
 
 def _as_runtime_error(error: Exception) -> Exception:
-    """A user's error as one of its own class that is a JaxRuntimeError as well."""
+    """A user's error as an error of a subclass that is also a JaxRuntimeError."""
     kind = type(error)
     if isinstance(error, JaxRuntimeError):
         return error
@@ -115,7 +115,7 @@ def _as_runtime_error(error: Exception) -> Exception:
         bases = (JaxRuntimeError,) if kind is RuntimeError else (JaxRuntimeError, kind)
         try:
             _kinds[kind] = type(kind.__name__, bases, {"__module__": kind.__module__})
-        except TypeError:  # a class that nothing may be derived from
+        except TypeError:  # the class does not allow subclasses
             _kinds[kind] = kind
     made = _kinds[kind]
     if made is kind:
@@ -132,7 +132,7 @@ class PureCallback(Callback):
     name = "pure_callback"
 
     def eager(self, xp: Any, *xs: Any) -> Any:
-        return super().eager(xp, *xs) if self.avals else []  # without results nothing needs it
+        return super().eager(xp, *xs) if self.avals else []  # without results it need not run
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         raise ValueError(
@@ -174,7 +174,7 @@ def _row(x: Any, i: int) -> Any:
 
 
 class IoCallback(Callback):
-    """A function with side effects; called exactly once, in order if asked."""
+    """A function with side effects; called exactly once, in order if requested."""
 
     name = "io_callback"
     effects = frozenset({"io"})
@@ -200,13 +200,13 @@ class IoCallback(Callback):
 
 
 class OrderedIoCallback(IoCallback):
-    """An io_callback that keeps its place among the ordered ones."""
+    """An io_callback that runs in program order among the ordered ones."""
 
     effects = frozenset({"io", "ordered"})
 
 
 class DebugCallback(Callback):
-    """A function that looks at values; derivatives pass it by."""
+    """A function that inspects values; derivatives ignore it."""
 
     name = "debug_callback"
     effects = frozenset[str]({DebugEffect("debug")})
@@ -226,10 +226,10 @@ class DebugCallback(Callback):
         return self.one_by_one(axis[1], xs, dims)
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        return [], None, None  # what depends on tangents only is not shown
+        return [], None, None  # values that depend on tangents only are not shown
 
 
 class OrderedDebugCallback(DebugCallback):
-    """A debug callback that keeps its place among the ordered ones."""
+    """A debug callback that runs in program order among the ordered ones."""
 
     effects = frozenset[str]({OrderedDebugEffect("ordered debug")})

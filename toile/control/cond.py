@@ -1,7 +1,7 @@
 """cond and switch: one of several Programs, chosen by an index.
 
-The first operand is an int32 scalar, clamped to the branches. A mapped index runs every branch and
-selects. May import control.call and below.
+The first operand is an int32 scalar, clamped to the indices of the branches. A mapped index runs
+every branch and selects. May import control.call and below.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Cond(Carrier):
 
     def _vmap_index(self, axis: Axis, index: Any, xs: Sequence[Any],
                     dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """Each example chooses for itself: run all branches, select per example."""
+        """Each example has its own index: run all branches, select per example."""
         if "io" in self.effects:
             raise NotImplementedError(
                 "IO effect not supported in vmap-of-cond. (every branch runs when the examples "
@@ -123,7 +123,7 @@ class Cond(Carrier):
         which = clamp(scalar(0, np.int32), index, last)
         for i, b in enumerate(self.branches):
             given = xs
-            if state.trace is not None:  # something may differentiate this
+            if state.trace is not None:  # the result may be differentiated
                 taken = eq(which, scalar(i, np.int32))
                 given = [_moving_where(taken, x, d) for x, d in zip(xs, dims, strict=True)]
             outs, found = vmap_flat(lambda *a, b=b: evaluate(b, a), axis, given, dims)
@@ -147,9 +147,9 @@ class Cond(Carrier):
 
 
 def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
-    """An operand without derivatives in the examples that do not take a branch.
+    """An operand whose derivatives are cut off in examples that do not take the branch.
 
-    There the branch may divide by zero, which would make a NaN of the zero that comes back."""
+    There the branch may divide by zero, which would turn a zero cotangent into NaN."""
     if dim is None or dtypes.kind(x.dtype) not in "fc":
         return x
     return select_n(broadcast_in_dim(taken, x.shape, (dim,)), stop_gradient(x), x)
@@ -157,7 +157,7 @@ def _moving_where(taken: Any, x: Any, dim: Dim) -> Any:
 
 def _padded_outputs(program: Program, n: int, residuals: Sequence[Sequence[Aval]],
                     mine: int) -> Program:
-    """Known outputs, then every branch's residuals: zeros for those of other branches."""
+    """Known outputs, then every branch's residuals; zeros for those of other branches."""
 
     def run(*xs: Any) -> list[Any]:
         outs = evaluate(program, xs)
@@ -185,7 +185,7 @@ def _offset_inputs(part: Split, residuals: Sequence[Sequence[Aval]], mine: int) 
 
 def _filled(program: Program, nonzero: Sequence[bool], wanted: Sequence[bool],
             avals: Sequence[Aval]) -> Program:
-    """The Program with arrays of zeros where another branch has a cotangent and it has none."""
+    """The Program with arrays of zeros for cotangents that only other branches have."""
 
     def run(*xs: Any) -> list[Any]:
         found = spread(evaluate(program, xs), nonzero, avals)

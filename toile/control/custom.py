@@ -1,7 +1,7 @@
-"""custom_jvp and custom_vjp: functions with derivative rules that the user gives.
+"""custom_jvp and custom_vjp: functions with user-defined derivative rules.
 
-When nothing stages, the user's Python functions are called directly; a trace that stages keeps a
-Program of the function and the rules beside it. All functions here are flat: lists in, lists out.
+Without a staging trace, the user's Python functions are called directly; a staging trace records a
+Program of the function together with its rules. All functions here are flat: lists in, lists out.
 May import control.call and below.
 """
 
@@ -26,7 +26,7 @@ Flat = Callable[..., Sequence[Any]]
 
 
 class _CustomFunction:
-    """What calls of functions with derivative rules share."""
+    """Base of calls of functions with derivative rules."""
 
     __slots__ = ("fun", "label", "symbolic_zeros")
 
@@ -76,7 +76,8 @@ class CustomJVP(_CustomFunction):
 
     def batched(self, axis: Axis, dims: Sequence[Dim],
                 level: Any) -> tuple[CustomJVP, Callable[[], Any]]:
-        """The call over mapped arguments, and where its results' mapped axes are, once it ran."""
+        """The call over mapped arguments, and the mapped axes of its results, known after it
+        ran."""
         found: list[Dim] = []
 
         def fun(*args: Any) -> list[Any]:
@@ -112,9 +113,9 @@ def _checked_tangent(d: Any) -> Any:
 
 def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: Sequence[bool],
             found: list[Dim]) -> Any:
-    """Outs and tangents whose mapped axes agree: mapped if either is, at the out's place.
+    """Outs and tangents with the same mapped axes: mapped if either is, at the out's position.
 
-    There are tangents only for the outs that are not `still`."""
+    There are tangents only for outs that are not `still`."""
     n = len(still)
     outs, douts = list(results[:n]), []
     dims: list[Dim] = []
@@ -133,7 +134,7 @@ def _joined(results: Sequence[Any], out_dims: Sequence[Dim], size: int, still: S
 
 
 class CustomCall(ByIdentity, Carrier):
-    """What the staged forms share: called under a trace, they become a custom call again."""
+    """Base of the staged forms: called under a trace, they become custom calls again."""
 
     program: Program
     consts: int
@@ -143,7 +144,7 @@ class CustomCall(ByIdentity, Carrier):
     checked = frame_rule("custom_call")
 
     def call(self) -> _CustomFunction:
-        """The call of the function that was staged."""
+        """The call that was staged."""
         raise NotImplementedError
 
     def __call__(self, *args: Any) -> Any:
@@ -201,7 +202,7 @@ class CustomVJP(_CustomFunction):
         return trace.process_custom_vjp(self, args)
 
     def linear_flat(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        """Outs by the forward rule, and tangents as one operation that only reverses."""
+        """Outs by the forward rule, and tangents as one operation that only has a transpose."""
         mask = nonzero_mask(tangents)
         outs, residuals = map(list, self.fwd(mask, *primals))
         op = CustomLinear(
@@ -266,7 +267,7 @@ def _row(zero: Zero, dim: Dim) -> Zero:
 
 
 def _to_dim(ct: Any, dim: Dim, wanted: Dim, size: int) -> Any:
-    """A cotangent with its mapped axis where the argument has it; summed when it has none."""
+    """A cotangent with its mapped axis at the argument's; summed if the argument has none."""
     if aval_of(ct).dtype == dtypes.float0:
         return ct
     if wanted is None:
@@ -297,7 +298,7 @@ class CustomVJPCall(CustomCall):
 
 
 class CustomLinear(ByIdentity, Operation):
-    """The derivative of a custom_vjp call: known only in reverse."""
+    """The derivative of a custom_vjp call: defined only in reverse mode."""
 
     name = "custom_lin"
     multiple = True

@@ -1,8 +1,8 @@
 """How loops and branches are divided over devices: by dividing the Programs they carry.
 
-A carry keeps one layout through a loop: that of its first value, along axes that it divides and the
-body does too, and that of the body's result along axes where the first value is whole. A carry that
-starts from zeros and only has sums added to it is summed over devices once, after the loop. See
+A carry keeps one layout through a loop: that of its first value along axes that both it and the
+body divide, and that of the body's result along axes where the first value is whole. A carry that
+starts at zero and only has sums added to it is summed over devices once, after the loop. See
 `primitives.division` for the other operations.
 """
 
@@ -17,24 +17,24 @@ from toile.engine.avals import Aval
 from toile.engine.records import dataclass
 from toile.primitives.division import Layout
 
-ATTEMPTS = 8  # at a layout that a loop keeps
+ATTEMPTS = 8  # attempts to find a layout that the loop keeps
 
 
 @dataclass(frozen=True)
 class State:
-    """How an input or output of a Program lies."""
+    """The layout and pending sums of an input or output of a Program."""
 
     layout: Layout
     partial: tuple[Any, ...] = ()
     zero: bool = False
 
 
-LOOSE: Any = object()  # an output as it lies, with the sums that are left
-SETTLED: Any = object()  # an output as it lies, all sums taken
+LOOSE: Any = object()  # an output in its own layout, pending sums left
+SETTLED: Any = object()  # an output in its own layout, all sums taken
 
 
 def _merged(have: Layout, got: Layout) -> Layout:
-    """The layout of a carry that has one before the body and another one after it."""
+    """The layout of a carry with one layout before the body and another one after it."""
     layout = [a if a == b or b else () for a, b in zip(have, got, strict=True)]
     used = {n for e in layout for n in e}
     for i, names in enumerate(got):
@@ -45,7 +45,7 @@ def _merged(have: Layout, got: Layout) -> Layout:
 
 
 def _next(old: State, got: State) -> State:
-    """What to try for a carry after a body that has made this of it."""
+    """The next state to try for a carry, given the state that the body returned."""
     partial = got.partial if old.zero or got.partial == old.partial else ()
     return State(_merged(old.layout, got.layout), partial)
 
@@ -53,7 +53,7 @@ def _next(old: State, got: State) -> State:
 def _settled_carry(
     carry: list[State], divide: Callable[[list[State]], Sequence[State]]
 ) -> list[State]:
-    """The layouts of carries that the body keeps."""
+    """The layouts of carries that the body preserves."""
     for _ in range(ATTEMPTS):
         found = divide(carry)
         again = [_next(old, got) for old, got in zip(carry, found, strict=True)]

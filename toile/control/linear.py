@@ -1,4 +1,4 @@
-"""A call that is linear in some operands, with a transpose that the user writes."""
+"""A call that is linear in some operands, with a user-defined transpose."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toile.transforms.vmap import vmap_program
 
 @dataclass(frozen=True)
 class LinearCall(Call):
-    """A call that is linear in its last operands, with a transpose that the user gives.
+    """A call that is linear in its last operands, with a user-defined transpose.
 
     Operands are `consts` values that the function closes over, `residuals`, and the linear ones.
-    `transposed()` gives the values that the transpose closes over, after its Program, which takes
-    those, the residuals and the cotangents."""
+    `transposed()` returns the transpose's Program and the values that it closes over; the Program
+    takes those values, the residuals and the cotangents."""
 
     transposed: Callable[[], tuple[Program, list[Any]]] | None = None
     consts: int = 0
@@ -32,13 +32,13 @@ class LinearCall(Call):
     is_inlined = False
 
     def with_program(self, program: Program) -> Call:
-        return Call(program, self.label)  # what is derived otherwise has no transpose of its own
+        return Call(program, self.label)  # other derived forms have no special transpose
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         k = self.consts + self.residuals
         outs = self(*primals)
         douts: Sequence[Any] = [Zero(o) for o in outs]
-        if any(nonzero_mask(tangents[:k])):  # not linear in these: by the function's own jvp
+        if any(nonzero_mask(tangents[:k])):  # not linear in these: use the function's own jvp
             still = [Zero(x) for x in primals[k:]]
             _, douts = Call(self.program, self.label).jvp(primals, [*tangents[:k], *still])
         if any(nonzero_mask(tangents[k:])):
@@ -63,7 +63,7 @@ class LinearCall(Call):
         return (*([None] * m), *found)
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        # All linear operands and results become mapped: either function may mix them.
+        # Map all linear operands and results: either function may mix them.
         k, m, size = self.consts, self.consts + self.residuals, axis[1]
         given = leading([d is not None for d in dims[:m]])
         linear, results = len(xs) - m, len(self.program.outputs)
@@ -84,7 +84,7 @@ class LinearCall(Call):
 
 
 def _added(out: Any, d: Any, moved: Any) -> Any:
-    """The tangent of a result from its two parts, of which the first may be zero."""
+    """The tangent of a result from its two parts; the first may be zero."""
     if not dtypes.is_inexact(aval_of(out).dtype):
         return Zero(out)
     return moved if d.__class__ is Zero else add(d, moved)

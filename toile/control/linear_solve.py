@@ -75,7 +75,7 @@ class LinearSolve(Carrier):
         return (*([None] * k), *found[:n])
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        # All unknowns become mapped: the solver may mix them.
+        # Map all unknowns: the solver may mix them.
         k, n, size = self.params, self.unknowns, axis[1]
         mapped = leading([d is not None for d in dims[:k]] + [True] * n)
 

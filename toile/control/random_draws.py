@@ -16,8 +16,8 @@ from toile.primitives.families import move_axis
 class Draw(Call):
     """The next state and bits of `shape` from a state, the last operand.
 
-    A vector of states draws all its bits from the first one, and only that one advances, as in JAX:
-    so a mapped function gets numbers that do not repeat."""
+    A vector of states draws all its bits from the first one, and only that one advances, as in JAX,
+    so that a mapped function gets distinct numbers."""
 
     draw: Callable[..., tuple[Any, Any]] | None = None
     shape: tuple[int, ...] = ()

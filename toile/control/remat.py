@@ -1,7 +1,7 @@
-"""checkpoint (remat): a call whose intermediate values are computed again, not kept.
+"""checkpoint (remat): a call whose intermediate values are recomputed instead of kept.
 
 Reverse mode saves the inputs and what the policy allows; the transpose replays the forward part and
-then goes backwards. May import control.call and below.
+then runs backwards. May import control.call and below.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Policy = Callable[..., Any]
 
 
 class _Answer:
-    """What a policy may return instead of a bool."""
+    """A policy's result, if not a bool."""
 
     def __init__(self, name: str):
         self.name = name
@@ -48,7 +48,7 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """The answer of a policy that a value is kept in another memory; here it stays where it is."""
+    """A policy's result: keep the value in another memory; here it stays where it is."""
 
     src: Any
     dst: Any
@@ -89,9 +89,9 @@ class Remat(Call):
 
 
 def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, list[Var]]:
-    """What makes the residuals, which come after `n` results, from the saved values that it needs.
+    """The Program that recomputes the residuals (outputs from `n` on), and its saved values.
 
-    The policy says what may be saved; those values are the first inputs."""
+    The policy says what may be saved; the saved values are the first inputs."""
     saved = [o for e in known.equations if policy and saveable(policy, e) for o in e.outs]
     replay = _from_saved(known, saved, policy)
     small, kept = pruned(replay, [i >= n for i in range(len(replay.outputs))])
@@ -101,7 +101,7 @@ def _replayed(known: Program, n: int, policy: Policy | None) -> tuple[Program, l
 
 
 def _saving(known: Program, n: int, saved: Sequence[Var]) -> Program:
-    """The forward Program with `n` outputs and then the saved values."""
+    """The forward Program with `n` outputs, followed by the saved values."""
     outputs = [*known.outputs[:n], *saved]
     return without_dead_code(Program(known.inputs, known.equations, outputs, known.name))
 
@@ -114,7 +114,8 @@ def saveable(policy: Policy, e: Equation) -> bool:
 def _from_saved(known: Program, saved: Sequence[Var], policy: Policy | None) -> Program:
     """The Program with saved values as its first inputs instead of the equations that make them.
 
-    What only looks at values looks again, unless the policy saves it and a value it sees."""
+    Equations without results (debug callbacks) run again, unless the policy saves them and a value
+    that they read."""
     have = set(saved)
     equations = []
     for e in known.equations:
@@ -141,7 +142,7 @@ class RematLinear(Carrier):
     prevent_cse: bool
 
     name = "checkpoint_linear"
-    key_use = key_uses.reads  # what it does again was done by the forward pass
+    key_use = key_uses.reads  # the forward pass has already counted the uses
 
     def programs(self) -> Sequence[Program]:
         return self.replay, self.linear
@@ -164,7 +165,8 @@ class RematLinear(Carrier):
         return execute(self.linear, [*residuals, *moving])
 
     def replayed(self, known: Sequence[Any]) -> list[Any]:
-        """Residuals, computed again behind a barrier that keeps them from being merged."""
+        """Residuals, recomputed; with `prevent_cse` behind a barrier, which keeps CSE from merging
+        them with the originals."""
         if self.prevent_cse and known:
             known = optimization_barrier(*known)
         return self._residuals(known, lambda p, a: Call(p, "rematted")(*a))

@@ -1,8 +1,9 @@
 """scan: a loop of known length with a carry, per-step inputs and per-step outputs.
 
 Inputs are constants, the carry, and arrays whose first axis is the step; outputs are the last
-carry and the stacked per-step results. Reverse mode runs a scan the other way over the residuals of
-the forward one; residuals that are constants or per-step inputs are passed on, not saved.
+carry and the stacked per-step results. Reverse mode runs a scan in the other direction over the
+residuals of the forward one; residuals that are constants or per-step inputs are passed on, not
+saved.
 May import control.call and below.
 """
 
@@ -213,7 +214,7 @@ class Scan(LoopCarrier):
             parts = self._parts(kept)
             return (program, parts), parts[1]
 
-        # A carry is live if it is used, or if a live result reads it.
+        # A carry is live if its final value is used, or if a live result reads it.
         live, (program, (k_consts, _, k_xs)) = fixed_point(used[:c], step)
         keep_ins = k_consts + live + k_xs
         inputs = pick(self.program.inputs, keep_ins)
@@ -229,8 +230,8 @@ def _backward_body(back: Program, known_consts: int, consts: Sequence[Aval], car
                    known_xs: int, returned: Sequence[bool]) -> Program:
     """(known consts, ct_consts, ct_carry, known xs, ct_ys) -> (ct_consts, ct_carry, ct_xs).
 
-    `back` takes what is known and then cotangents, and gives those of constants, of the carries
-    that are `returned`, and of per-step inputs. Cotangents of constants are added up."""
+    `back` takes the known values and then cotangents, and returns those of constants, of the
+    carries that are `returned`, and of per-step inputs. Cotangents of constants are accumulated."""
     n_known, c, d = known_consts + known_xs, len(consts), len(carry)
 
     def body(*args: Any) -> list[Any]:
@@ -247,7 +248,7 @@ def _backward_body(back: Program, known_consts: int, consts: Sequence[Aval], car
 
 
 def _interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """Runs [first[i], first[i+1]) and [second[i], second[i+1]) by turns."""
+    """Runs [first[i], first[i+1]) and [second[i], second[i+1]), alternating."""
     order: list[int] = []
     for i in range(len(first) - 1):
         order += range(first[i], first[i + 1])
@@ -256,7 +257,7 @@ def _interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:
 
 
 def _empty(xp: Any, length: int, aval: Aval) -> Any:
-    """The buffer of so many values; those of keys are uint32 words along a last axis."""
+    """A buffer for `length` values; keys have a last axis of uint32 words."""
     impl = getattr(aval.dtype, "impl", None)
     words, dtype = ((), aval.dtype) if impl is None else (impl.key_shape, "uint32")
     return xp.empty((length, *aval.shape, *words), dtype)

@@ -88,7 +88,7 @@ class While(LoopCarrier):
         return outs[:m], spread(outs[m:], z_carry, outs[:m])
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The carries that do not depend on linear inputs run now; the loop runs again for the
+        """Run the carries that do not depend on linear inputs now; the loop runs again for the
         others, as one operation that can be applied but not transposed."""
         _, l_consts, l_carry = self._parts(linear)
 
@@ -124,7 +124,7 @@ class While(LoopCarrier):
                 "also runs for examples that have stopped: needed a condition that is not mapped)"
                 + here()
             )
-        if pred_dim is not None:  # each example stops for itself: all carries are mapped
+        if pred_dim is not None:  # each example stops on its own: all carries are mapped
             m_carry = [True] * len(m_carry)
             body, _ = vmap_program(self.body, axis, leading(m_body + m_carry), m_carry)
             cond, _ = vmap_program(self.cond, axis, leading(m_cond + m_carry), [True])
@@ -161,12 +161,12 @@ class While(LoopCarrier):
 
 
 def _again(x: Any) -> Any:
-    """A carry that more than one step reads; of keys a copy, where their uses are counted."""
+    """A carry that more than one step reads; keys are cloned if their uses are counted."""
     return random_clone(x) if flags.debug_key_reuse and dtypes.is_extended(x.dtype) else x
 
 
 def _advanced(going: Any, new: Any, old: Any) -> Any:
-    """The new carry of examples that go on, the old one of the others."""
+    """The new carry for examples that continue, the old one for the others."""
     return _again(select(going, new, _again(old)))
 
 
@@ -186,7 +186,7 @@ def widened(program: Program, extra: Sequence[Aval]) -> Program:
 
 
 def narrowed(program: Program, keep: Sequence[bool]) -> Program:
-    """The Program with fewer inputs; it must not read those that go."""
+    """The Program without some inputs, which it must not read."""
     return Program(pick(program.inputs, keep), program.equations, program.outputs, program.name)
 
 
@@ -198,7 +198,7 @@ class LinearWhile(Operation):
     keep: tuple[bool, ...]
     multiple = True
     interned = False
-    key_use = reads  # what it does again was done by the forward pass
+    key_use = reads  # the forward pass has already counted the uses
 
     def infer(self, *avals: Aval) -> list[Aval]:
         return pick(self.loop.infer(*avals), self.keep)

@@ -1,8 +1,8 @@
 """The processes of one program: `initialize` joins those that `mpirun` or `srun` has started.
 
 From then on `devices` are those of all processes, and `pmap` and `training.replicated` run on all
-of them. One process needs no coordination: `initialize` then only remembers that it was called. An
-error that nobody catches in one process ends all of them. May import parallel and below.
+of them. A single process needs no coordination: `initialize` then only records that it was called.
+An uncaught error in one process ends all of them. May import parallel and below.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Join the processes that were started together; there may be one.
+    """Join the processes that were started together; also works for a single process.
 
     Processes are numbered by the launcher, so addresses are not needed; `num_processes` and
     `process_id` are checked against it. A rendezvous that takes more than `initialization_timeout`
-    seconds ends the job and says who is missing; so does a process that gives no sign of life for
-    `heartbeat_timeout_seconds`. Processes on one machine divide its GPUs, unless
-    `local_device_ids` says which are this process's.
+    seconds ends the job and says who is missing; so does a process that sends no heartbeat for
+    `heartbeat_timeout_seconds`. Processes on one machine divide its GPUs, unless `local_device_ids`
+    gives those of this process.
     """
     if _State.initialized:
         raise RuntimeError("distributed.initialize should only be called once." + here())
@@ -62,7 +62,7 @@ def initialize(
 
 
 def _check(launch: rendezvous.Launch | None, count: int | None, index: int | None) -> None:
-    """Refuse numbers that are not the launcher's."""
+    """Refuse numbers that differ from the launcher's."""
     size, rank = (1, 0) if launch is None else (launch.size, launch.rank)
     hint = (f"this is one process: start it with mpirun -n {count or 2}" if launch is None else
             f"{launch.launcher} started this process")
@@ -77,9 +77,9 @@ def _check(launch: rendezvous.Launch | None, count: int | None, index: int | Non
 
 
 def share(gpus: int, index: int, count: int, ids: Sequence[int] | None) -> list[int]:
-    """The GPUs of process `index` of `count` on a machine: those asked for, or an equal share.
+    """The GPUs of process `index` of `count` on a machine: the requested ones, or an equal share.
 
-    Where there are more processes than GPUs, they use the same ones."""
+    If there are more processes than GPUs, they share GPUs."""
     if ids is not None:
         wrong = [i for i in ids if not 0 <= i < gpus]
         if wrong:
@@ -95,7 +95,7 @@ def share(gpus: int, index: int, count: int, ids: Sequence[int] | None) -> list[
 
 
 def _own_devices(found: processes.Processes, ids: Sequence[int] | None) -> bytes:
-    """The devices that this process brings: the number of CPUs, and the GPUs by name."""
+    """The devices of this process: the number of CPU devices, and the GPUs by name."""
     names: list[str] = []
     for platform in registry.active:
         if platform.is_default and (count := platform.usable()):
@@ -106,7 +106,7 @@ def _own_devices(found: processes.Processes, ids: Sequence[int] | None) -> bytes
     return json.dumps([devices.cpu_count(), names]).encode()
 
 
-def _meet_devices(rank: int, texts: Sequence[bytes]) -> None:
+def _number_devices(rank: int, texts: Sequence[bytes]) -> None:
     """Number the devices of all processes."""
     given = [json.loads(text) for text in texts]
     without = [r for r, (_, names) in enumerate(given) if not names]
@@ -137,7 +137,7 @@ def _join(
     first = local[0].rank == found.rank
     meeting.tell("watch " + " ".join(f"{m.rank}:{m.pid}" for m in local) if first else "joined")
     found.on_failure = lambda: meeting.end(failed=True)
-    _meet_devices(found.rank, given)
+    _number_devices(found.rank, given)
     processes.slot.joined, _State.meeting = found, meeting
     _State.hook, sys.excepthook = sys.excepthook, _uncaught
     atexit.register(shutdown)
@@ -151,14 +151,14 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
     found = processes.slot.joined
     if found is None:
         return
-    if issubclass(kind, processes.ProcessFailure):  # which is no failure of this process
+    if issubclass(kind, processes.ProcessFailure):  # not a failure of this process
         found.fail(str(error).partition("\n  at ")[0], known=True)
     text = str(error).strip().partition("\n")[0][:200]
     found.fail(f"{found.members[found.rank]} failed with {kind.__name__}{': ' * bool(text)}{text}")
 
 
 def _forget() -> None:
-    """A forked child is none of the processes: it must not speak for one."""
+    """In a forked child, which is not one of the processes and must not act for one."""
     processes.slot.joined = None
     if _State.meeting is not None:
         _State.meeting.close_pipe()
@@ -173,7 +173,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Leave the processes of the program, once all of them do."""
+    """Leave the processes of the program, once all of them leave."""
     found, processes.slot.joined = processes.slot.joined, None
     _State.initialized = False
     if found is None:

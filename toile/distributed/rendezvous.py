@@ -1,8 +1,8 @@
-"""How processes that a launcher started find each other: through MPI, within a stated time.
+"""How processes started by a launcher find each other: through MPI, within a time limit.
 
-The environment says how many there should be (`mpirun` of MPICH or Open MPI, `srun` of Slurm); MPI
-makes them one world. A watcher (`toile.distributed.watcher`) sees to the time limit meanwhile,
-because MPI_Init holds the interpreter. May import the standard library and the engine's messages.
+The environment gives their number (`mpirun` of MPICH or Open MPI, `srun` of Slurm); MPI joins them
+into one world. Meanwhile a watcher process (`toile.distributed.watcher`) enforces the time limit,
+because MPI_Init blocks the interpreter. May import the standard library and the engine's messages.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ INSTALL = 'pip install "toile[distributed]"'
 
 @dataclass(frozen=True)
 class Launch:
-    """What the environment says of the processes that were started together."""
+    """What the environment says about the processes that were started together."""
 
     launcher: str
     rank: int
     size: int
-    local: int  # how many of them on this machine, as far as is known
+    local: int  # how many of them are on this machine, if known
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
-    """The launcher's word on this process; None if nothing started it with others."""
+    """The launcher's data on this process; None if it was started alone."""
 
     def number(name: str) -> int | None:
         text = environment.get(name, "")
@@ -48,7 +48,7 @@ def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
     rank, size = number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")
     if rank is not None and size is not None:
         return Launch("mpirun", rank, size, number("OMPI_COMM_WORLD_LOCAL_SIZE") or size)
-    # Slurm sets SLURM_NTASKS for a whole allocation; a step is what srun starts.
+    # Slurm sets SLURM_NTASKS for a whole allocation; srun starts a step of it.
     rank = number("SLURM_PROCID")
     size = number("SLURM_STEP_NUM_TASKS")
     if size is None and number("SLURM_STEP_ID") is not None:
@@ -61,7 +61,7 @@ def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
 
 
 def _stat(pid: int) -> tuple[bytes, int, bytes] | None:
-    """Name, parent and start of a process, where there is /proc."""
+    """Name, parent and start time of a process, if there is /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -91,11 +91,11 @@ def job_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 class Meeting:
-    """The rendezvous of this process: notes in the job's folder, and the watcher."""
+    """The rendezvous of this process: files in the job's folder, and the watcher."""
 
     def __init__(self, launch: Launch, limit: float):
         self.launch, self.folder = launch, job_folder()
-        self.shared = os.environ.get(FOLDER_VARIABLE, "")  # seen by all machines
+        self.shared = os.environ.get(FOLDER_VARIABLE, "")  # a folder visible to all machines
         watcher.mark(self.folder, str(launch.rank), str(os.getpid()))
         self.pipe = watcher.hold_pipe(self.folder, launch.rank)
         if self.shared:
@@ -108,7 +108,7 @@ class Meeting:
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its one command, or none; unless it is to watch, it goes."""
+        """Send the watcher its one command, or none; wait for it to exit unless it is to watch."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()
@@ -120,13 +120,13 @@ class Meeting:
             Path(self.shared, str(self.launch.rank)).unlink(missing_ok=True)
 
     def close_pipe(self) -> None:
-        """In a child of this process, which does not speak for it."""
+        """In a child of this process, which must not command the watcher."""
         if self.pipe is not None:
             os.close(self.pipe)
             self.pipe = None
 
     def end(self, failed: bool) -> None:
-        """Note that this process ends in good order, or has said itself why not."""
+        """Note that this process ends normally, or has already reported its failure."""
         watcher.mark(self.folder, f"{self.launch.rank}.end", "1")
         if failed:
             watcher.mark(self.folder, "failed", "1")
@@ -137,7 +137,7 @@ def start_mpi(launch: Launch) -> Any:
     try:
         import mpi4py
 
-        mpi4py.rc.initialize = False  # not while it is imported: errors should be ours
+        mpi4py.rc.initialize = False  # not on import, so that errors are ours
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise RuntimeError(
@@ -147,7 +147,7 @@ def start_mpi(launch: Launch) -> Any:
         ) from error
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_SERIALIZED)
-        # Whoever ends without it is taken for dead by the launcher, which then kills the others.
+        # The launcher takes a process that ends without MPI_Finalize for dead and kills the others.
         process = os.getpid()
         atexit.register(lambda: MPI.Finalize() if os.getpid() == process else None)
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:

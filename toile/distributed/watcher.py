@@ -1,10 +1,10 @@
-"""A small process beside the others that says who is missing and who has died.
+"""A small separate process that reports which processes are missing or have died.
 
-A process that waits in MPI cannot speak, and a launcher that ends a job may kill all processes
-before any of them can. This one is in a session of its own, watches, writes one line and is gone;
+A process that waits in MPI cannot report anything, and a launcher that ends a job may kill all
+processes before any of them can. This one has its own session, watches, writes one line and exits;
 it lives no longer than those it watches. It is run as a file and imports the standard library only.
-A command comes on standard input once all have joined, `watch RANK:PID …` or `joined`; its end
-before that means that the process that started this one has failed.
+Once all have joined, a command arrives on standard input, `watch RANK:PID …` or `joined`; end of
+file before that means that the parent process has failed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import sys
 import time
 from typing import Any
 
-LOOK = 0.05  # seconds between looks where the system cannot wake us
-PATIENCE = 2.0  # seconds that a launcher has to end all processes after one has failed
+LOOK = 0.05  # seconds between polls if the system cannot notify us
+PATIENCE = 2.0  # seconds for a launcher to end all processes after one has failed
 
 
 def say(text: str) -> None:
-    """A line on standard error, at once."""
+    """Print a line on standard error, at once."""
     try:
         os.write(2, f"toile.distributed: {text}\n".encode())
     except OSError:
-        pass  # nobody listens any more
+        pass  # standard error is closed
 
 
 def mark(folder: str, name: str, text: str, private: bool = True) -> None:
-    """Leave a note in the folder of the job, which no other user may write to if it is private."""
+    """Write a note into the job's folder; a private folder must not be writable by other users."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if private and not is_own(folder):
@@ -42,14 +42,14 @@ def mark(folder: str, name: str, text: str, private: bool = True) -> None:
             file.write(text)
         os.replace(aside, os.path.join(folder, name))
     except OSError:
-        pass  # without notes there are fewer messages, and that is all
+        pass  # without notes there are only fewer messages
 
 
 def is_own(folder: str) -> bool:
-    """Whether a folder is this user's, no link, and closed to writers of other users.
+    """Whether a folder belongs to this user, is not a link, and is not writable by others.
 
     The name of a job's folder can be guessed, since its processes have to find it, and the folder
-    for temporary files is everybody's: what another user has put there is not used."""
+    for temporary files is shared: files that another user has put there are not used."""
     if not hasattr(os, "getuid"):
         return True
     found = os.lstat(folder)
@@ -67,12 +67,12 @@ def read(folder: str, name: str) -> str:
 
 
 def arrived(folders: list[str], size: int, limit: float) -> list[int]:
-    """The ranks that have come so far, as far as notes in these folders tell."""
+    """The ranks that have arrived so far, according to notes in these folders."""
     return [r for r in range(size) if any(is_new(folder, str(r), limit) for folder in folders)]
 
 
 def is_new(folder: str, name: str, limit: float) -> bool:
-    """Whether there is a note that can be of this job: one of an earlier job is older."""
+    """Whether there is a note recent enough to be from this job, not an earlier one."""
     try:
         return time.time() - os.stat(os.path.join(folder, name)).st_mtime < limit + 60
     except OSError:
@@ -80,7 +80,8 @@ def is_new(folder: str, name: str, limit: float) -> bool:
 
 
 def missing(here: list[int], size: int, local: int) -> str:
-    """Who has not come, in words, if those `here` have; `local` ranks can leave notes."""
+    """Which ranks are missing, in words, if those `here` have arrived; `local` ranks leave
+    notes."""
     if local >= size or len(here) == size:
         late = [str(r) for r in range(size) if r not in here]
         if not late:
@@ -91,7 +92,7 @@ def missing(here: list[int], size: int, local: int) -> str:
 
 
 def leave(folder: str, rank: str) -> None:
-    """Take back the note of a rank that is gone before all have joined; the last one cleans up."""
+    """Remove the note of a rank that ended before all have joined; the last one cleans up."""
     try:
         os.unlink(os.path.join(folder, rank))
     except OSError:
@@ -103,7 +104,7 @@ def leave(folder: str, rank: str) -> None:
 def wait_for_all(
     folder: str, shared: str, rank: int, size: int, local: int, limit: float
 ) -> str:
-    """The command that comes when all have joined; ends the parent if none comes in time."""
+    """The command sent when all have joined; kills the parent if none comes in time."""
     end = time.monotonic() + limit
     while True:
         ready, _, _ = select.select([0], [], [], max(0.0, end - time.monotonic()))
@@ -116,8 +117,8 @@ def wait_for_all(
             say(f"rank {rank} of {size} waited {limit:g} s for the other processes; "
                 f"{missing(here, size, local)} (initialization_timeout={limit:g})")
         mark(folder, "failed", "1")
-        os.kill(os.getppid(), signal.SIGKILL)  # it is inside of MPI and hears nothing else
-        time.sleep(1)  # the launcher ends the others, whose watchers look into the folder
+        os.kill(os.getppid(), signal.SIGKILL)  # it is inside MPI and ignores other signals
+        time.sleep(1)  # the launcher ends the others, whose watchers check the folder
         return ""
 
 
@@ -127,7 +128,7 @@ def pipe_of(folder: str, rank: int) -> str:
 
 
 def hold_pipe(folder: str, rank: int) -> int | None:
-    """Make this process's pipe and open it; None where that is not possible."""
+    """Make this process's pipe and open it; None if that is not possible."""
     try:
         os.mkfifo(pipe_of(folder, rank), 0o600)
         return os.open(pipe_of(folder, rank), os.O_RDWR | os.O_NONBLOCK)
@@ -138,14 +139,14 @@ def hold_pipe(folder: str, rank: int) -> int | None:
 class Deaths:
     """Waits for processes, which are not its children, to end.
 
-    Linux reports them one by one in the order in which they ended (an epoll keeps it), so that the
-    first is known even if this process comes to run when all are gone. What a process has open is
-    closed at the beginning of its end; a launcher sees that, too, and can kill the others so
-    quickly that they are gone before the first is: so pipes that they hold are watched as well."""
+    Linux reports them one by one in the order in which they ended (epoll keeps it), so that the
+    first is known even if this process only runs when all are gone. A process closes its files
+    early in its exit; a launcher sees that and can kill the others so quickly that they are gone
+    before the first one is: so pipes that they hold open are watched as well."""
 
     def __init__(self, ranks: dict[int, int], folder: str = ""):
         self.ranks = dict(ranks)
-        self.known: set[int] = set()  # ranks that were told to be ending
+        self.known: set[int] = set()  # ranks already reported as ending
         self.fds: dict[int, int] = {}
         self.pipes: dict[int, int] = {}
         if hasattr(os, "pidfd_open") and hasattr(select, "epoll"):
@@ -159,12 +160,12 @@ class Deaths:
         try:
             fd = opened(key)
         except OSError:
-            return  # gone already, or not allowed: `next` looks after it
+            return  # already gone, or not permitted: `next` polls it
         where[fd] = key
         self.epoll.register(fd, select.EPOLLIN)
 
     def next(self) -> list[int]:
-        """The ranks that have ended since the last call; waits for one, but not for long."""
+        """The ranks that have ended since the last call; waits for one, up to a short time."""
         if self.fds:
             for fd, _ in self.epoll.poll(0.5, maxevents=1):
                 self.epoll.unregister(fd)
@@ -185,7 +186,7 @@ class Deaths:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not yet waited for does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -196,13 +197,13 @@ def alive(pid: int) -> bool:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[:1] not in ([b"Z"], [b"X"])
     except FileNotFoundError:
-        return not os.path.isdir("/proc/self")  # a system without /proc: kill has told
+        return not os.path.isdir("/proc/self")  # a system without /proc: rely on kill
 
 
 def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
-    """Name the processes that end without a word before all others, and see that all end then.
+    """Report the processes that end without notice before all others, and make sure that all end.
 
-    `elsewhere`: whether there are others on other machines; a launcher kills these after those."""
+    `elsewhere`: whether there are other machines; after a failure there, a launcher kills these."""
     pids = {rank: pid for pid, rank in ranks.items()}
     deaths = Deaths(ranks, folder)
     host = os.uname().nodename
@@ -211,7 +212,7 @@ def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
         ended = deaths.next()
         if end is None and read(folder, "failed"):
             end = time.monotonic() + PATIENCE
-        if end is not None and time.monotonic() > end:  # one that was stopped hears nothing else
+        if end is not None and time.monotonic() > end:  # a stopped process ignores other signals
             for pid in deaths.ranks:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -228,7 +229,7 @@ def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
 
 
 def main(folder: str, shared: str, rank: str, size: str, local: str, limit: str) -> None:
-    """Watch over the rendezvous, then over the processes of this machine if told to."""
+    """Watch the rendezvous, then the processes of this machine if told to."""
     numbers = int(rank), int(size), int(local), float(limit)
     command = wait_for_all(folder, shared, *numbers).split()
     if command[:1] == ["watch"]:

@@ -29,9 +29,9 @@ __all__ = ["Array", "ConcreteArray", "DeviceArray", "KeyArray"]
 
 
 class _Deleted:
-    """What a deleted array holds instead of a buffer."""
+    """Takes the place of a deleted array's buffer."""
 
-    _was = ""  # of which shape
+    _was = ""  # the shape and dtype of the array
 
     def _refuse(self, *args: Any, **kw: Any) -> Any:
         raise RuntimeError(
@@ -49,7 +49,7 @@ class _Deleted:
 
 
 class _DeletedBuffer(_Deleted):
-    """The same for arrays of one signature: it knows what the buffer was like, to be printed."""
+    """The same for arrays of one signature: keeps shape and dtype, for printing."""
 
     def __init__(self, form: Signature):
         self.shape, self.dtype = form.buffer_shape, form.buffer_dtype
@@ -63,9 +63,9 @@ _deleted_buffers: dict[Signature, _DeletedBuffer] = {}
 
 
 class ConcreteArray(Array):
-    """What arrays with a buffer share: conversion, printing, pickling, device queries.
+    """Common base of arrays with a buffer: conversion, printing, pickling, device queries.
 
-    Reading a slot that is not filled yet fills it (see engine.buffers)."""
+    Reading an empty slot fills it (see engine.buffers)."""
 
     __slots__ = ("_data", "_signature", "_pointer", "_memory", "__weakref__")
     _data: Any
@@ -88,7 +88,7 @@ class ConcreteArray(Array):
     def aval(self) -> Aval:
         return Aval(self.shape, self.dtype, self.weak_type)
 
-    # What NumPy users read.
+    # Attributes of NumPy arrays.
     shape: tuple[int, ...]
     dtype: Any
 
@@ -168,7 +168,7 @@ class ConcreteArray(Array):
         return self._memory is _DELETED
 
     def delete(self) -> None:
-        """Give the buffer up; any later use raises."""
+        """Let go of the buffer; any later use raises."""
         self._data = self._memory = _DELETED
         self._pointer = None
 
@@ -185,7 +185,7 @@ class ConcreteArray(Array):
         )
 
     def __copy__(self) -> Any:
-        """A buffer of its own; while a function is traced, the constant itself."""
+        """An array with its own buffer; while a function is traced, the constant itself."""
         return self.copy() if state.trace is None else self
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -206,7 +206,7 @@ class DeviceArray(ConcreteArray):
         self._data = data
         self.weak_type = weak_type
 
-    # Read by every function of the faces: getters in C.
+    # Read by every public function, so the getters are in C.
     shape = property(operator.attrgetter("_data.shape"))
     dtype = property(operator.attrgetter("_data.dtype"))
     ndim = property(operator.attrgetter("_data.ndim"))
@@ -235,7 +235,7 @@ class DeviceArray(ConcreteArray):
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         data = self._data
-        if not data.flags.writeable:  # NumPy refuses to export what it cannot flag as read-only
+        if not data.flags.writeable:  # NumPy does not export a buffer that it cannot flag read-only
             data = data.copy()
         return data.__dlpack__(**kwargs)
 
@@ -245,19 +245,20 @@ class DeviceArray(ConcreteArray):
     @property
     def __array_interface__(self) -> dict[str, Any]:
         view = self.__array__()
-        # bfloat16 would arrive as bytes without a meaning; what is not row-major as a pointer that
-        # nothing keeps alive when this array is deleted or donated. NumPy then asks __array__.
+        # bfloat16 would arrive as bytes without a type; an array that is not row-major as a pointer
+        # that nothing keeps alive once this array is deleted or donated. NumPy then calls
+        # __array__.
         if view.dtype.isbuiltin != 1 or not view.flags.c_contiguous:
             raise AttributeError("__array_interface__")
         interface = view.__array_interface__
         if view.size:
-            interface["data"] = view  # who reads it holds the view
+            interface["data"] = view  # the reader holds the view
         return interface
 
     def __buffer__(self, flags: int) -> memoryview:
         try:
             return memoryview(self.__array__())
-        except ValueError:  # ml_dtypes' elements have no letter there
+        except ValueError:  # ml_dtypes' elements have no format letter
             kind = {"bfloat16": "BF16"}.get(self.dtype.name, self.dtype.name)
             raise BufferError(
                 f"Buffers of type {kind} are not supported by the Python buffer protocol."
@@ -364,7 +365,7 @@ class KeyArray(ConcreteArray):
 
     __slots__ = ("_dtype", "_spent")
     weak_type = False
-    _spent: Any  # which keys are used, and where they were first; set while `debug_key_reuse` is on
+    _spent: Any  # which keys are used, and where first; set while `debug_key_reuse` is on
 
     def __init__(self, data: Any, dtype: Any):
         self._data = data
@@ -402,7 +403,7 @@ class KeyArray(ConcreteArray):
 
 
 class Shard:
-    """One device's part of an array: its indices, and its number among equal parts."""
+    """One device's part of an array: its indices, and its number among the replicas."""
 
     __slots__ = ("device", "data", "index", "replica_id")
 
@@ -425,13 +426,13 @@ def _host(data: Any, weak: bool) -> DeviceArray:
 _FAST_FLOAT = frozenset("fd")  # NumPy arithmetic on these agrees with ours, Python scalars included
 _FAST_REAL = frozenset("fdeihlqbBHILQ?")
 _FLOAT32 = np.dtype(np.float32)
-_quiet = quiet_runner()  # of all threads: who finds it taken uses its own, `state.quiet`
+_quiet = quiet_runner()  # shared by threads; if it is busy, a thread uses its own `state.quiet`
 
 
 def _binary(
     name: str, ufunc: Any, chars: frozenset[str], swap: bool = False
 ) -> Callable[..., Any]:
-    """An operator that goes straight to NumPy when it can; every attribute it reads counts."""
+    """An operator that calls NumPy directly if it can; every attribute read costs time."""
 
     def method(
         self: DeviceArray,
@@ -444,14 +445,14 @@ def _binary(
         ufunc: Any = ufunc,
         usual: Any = _FLOAT32,
     ) -> Any:
-        # `type(x)` is quicker than `x.__class__` for a class that has __getattr__.
+        # `type(x)` is faster than `x.__class__` for a class with __getattr__.
         if type(other) is array and state.trace is None:
             a, b = self._data, other._data
             dtype = a.dtype
             if dtype is b.dtype and (dtype is usual or dtype.char in chars):
                 try:
                     out = quiet(ufunc, a, b)
-                except RuntimeError:  # another thread is in it
+                except RuntimeError:  # another thread is using it
                     out = state.quiet(ufunc, a, b)
                 except ValueError:
                     return slow(self, other)

@@ -1,8 +1,8 @@
-"""Abstract values: what is known of an array before it exists, and the symbolic zero.
+"""Abstract values: shape and dtype of an array before it exists, and the symbolic zero.
 
 An `Aval` is a shape, a dtype and the weak bit; it is immutable and compared by value. `Zero` stands
-for a tangent or cotangent that is known to be zero; it keeps what it is the zero *of* and makes
-its aval only when asked. May import engine.dtypes.
+for a tangent or cotangent that is known to be zero; it keeps the value or aval that it is the zero
+*of* and makes its own aval only when needed. May import engine.dtypes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Aval:
 
     @property
     def sharding(self) -> Any:
-        """Where the array is laid out; a single device's arrays have no sharding in their aval."""
+        """The layout of the array; the avals of single-device arrays have no sharding."""
         return NO_SHARDING
 
 
@@ -192,7 +192,7 @@ def aval_of(x: Any) -> Aval:
 
 
 def is_masked(x: Any) -> bool:
-    """Whether `x` is a masked array; to ask loads `numpy.ma` for subclasses of arrays only."""
+    """Whether `x` is a masked array; `numpy.ma` is loaded for subclasses of arrays only."""
     of_subclass = isinstance(x, np.ndarray) and type(x) is not np.ndarray
     return of_subclass and isinstance(x, np.ma.MaskedArray)
 

@@ -1,9 +1,9 @@
-"""How arrays and compiled code see each other: signatures, pointers, memory that calls share.
+"""The slots that arrays and compiled code share: signatures, pointers, reusable memory.
 
 An array has four slots, each filled from the others when first read: `_data` (a NumPy array),
-`_signature`, `_pointer` (of the first element) and `_memory` (what keeps the bytes alive). Eager
-code makes `_data`, compiled calls make the other three, and most of their results never need the
-first. May import engine.dtypes, engine.platform_registry.
+`_signature`, `_pointer` (to the first element) and `_memory` (keeps the bytes alive). Eager code
+sets `_data`, compiled calls set the other three, and most of their results never need `_data`. May
+import engine.dtypes, engine.platform_registry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.platform_registry import device_of, platform_of
 
-# Bytes that compiled code writes to, and where they begin.
+# Bytes that compiled code writes to, and the address of the first one.
 Block = tuple[Any, int]
 
 _BYTE = np.dtype(np.uint8)
@@ -26,14 +26,14 @@ _at_buffer, _address = ctypes.c_char.from_buffer, ctypes.addressof
 
 
 def allocate(nbytes: int) -> Block:
-    """Memory for results, not initialised."""
+    """Uninitialized memory for results."""
     memory: Any = _large(nbytes) if nbytes >= LARGE else np.empty(nbytes or 1, _BYTE)
     return memory, _address(_at_buffer(memory))  # 1 us; `memory.ctypes.data` takes 4
 
 
-# ---- large memory is kept: the system would give it back page by page, each filled with zeros,
-# which takes longer than most kernels do. What is kept and what is in use are together never more
-# than was in use at one time: before new memory is asked for, as much of the old is given up.
+# ---- Large blocks are kept for reuse: the system would hand out new pages filled with zeros, which
+# takes longer than most kernels do. Kept and used memory together never exceed the peak use: before
+# new memory is allocated, as much kept memory is released.
 
 LARGE = 1 << 20  # bytes
 MOST_KEPT = 1 << 28
@@ -42,20 +42,21 @@ _kept: dict[int, list[Any]] = {}  # by size
 
 
 class _Storage(np.ndarray):
-    """Bytes that are used again and again. (As a base of views, NumPy looks through arrays of its
-    own class only: others keep the `_Memory` alive.)"""
+    """Bytes that are reused. A class of its own: as base of a view, NumPy skips plain arrays only,
+    so views keep the `_Memory` alive."""
 
     __slots__ = ()
 
 
 class _Memory(np.ndarray):
-    """One use of a `_Storage`: the bytes are kept when nobody has this any more."""
+    """One use of a `_Storage`: its bytes are kept for reuse when the last reference to this
+    goes."""
 
     __slots__ = ()
 
     def __del__(self, kept: dict[int, list[Any]] = _kept, storage: type = _Storage) -> None:
         bytes_, size = self.base, self.nbytes
-        # When the interpreter ends, arrays may outlive the names of this module, which are None.
+        # At interpreter exit, arrays may outlive the names of this module, which are None then.
         if MOST_KEPT and bytes_.__class__ is storage:
             if size + sum(n * len(x) for n, x in list(kept.items())) <= MOST_KEPT:
                 kept.setdefault(size, []).append(bytes_)
@@ -71,7 +72,7 @@ def _large(nbytes: int) -> np.ndarray:
 
 
 def release(nbytes: float = float("inf")) -> None:
-    """Give kept memory back to the system, at least so many bytes if there are."""
+    """Release kept memory to the system, at least `nbytes` if there is that much."""
     for size in list(_kept):
         try:
             while nbytes > 0:
@@ -82,11 +83,10 @@ def release(nbytes: float = float("inf")) -> None:
 
 
 class Signature:
-    """Shape, dtype, weak bit and device, and how a buffer holds them; one for all arrays alike.
+    """Shape, dtype, weak bit and device, and how a buffer holds them; shared by equal arrays.
 
-    The device is None for the host's memory.
-
-    Compiled calls compare signatures by identity; two equal ones cost a slower call, no more."""
+    The device is None for host memory. Compiled calls compare signatures by identity; two equal
+    ones only make a call slower."""
 
     __slots__ = ("shape", "dtype", "weak_type", "device", "buffer_shape", "buffer_dtype")
 
@@ -106,7 +106,7 @@ _MAX_SIGNATURES = 16384
 def signature(
     shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None
 ) -> Signature:
-    """The signature of arrays of a kind."""
+    """The signature of arrays of one kind."""
     key = (shape, dtype, weak_type, device)
     found = _signatures.get(key)
     if found is None:
@@ -116,14 +116,15 @@ def signature(
     return found
 
 
-# Arrays whose numbers are still on the host while their device starts: by id, what brings them.
+# Arrays still on the host while their device starts: by id, the function that
+# copies them there.
 coming: dict[int, Callable[[Any], Any]] = {}
 
 
 def _fill_data(x: Any) -> Any:
     form = x._signature
     if coming and id(x) in coming:
-        return coming[id(x)](x)  # an entry stays as long as its array
+        return coming[id(x)](x)  # an entry lives as long as its array
     memory, start = x._memory
     if form.device is not None:
         x._data = data = memory.array(form.buffer_shape, form.buffer_dtype, x._pointer - start)
@@ -139,7 +140,7 @@ def _fill_signature(x: Any) -> Signature:
 
 
 def _fill_pointer(x: Any) -> int:
-    """Row-major elements: an array that has others is given such, once."""
+    """Fill the pointer; data that is not row-major and aligned is replaced by such a copy, once."""
     data = x._data
     owner = platform_of(data)
     if owner is not None:
@@ -160,7 +161,7 @@ def _fill_weak_type(x: Any) -> bool:
     return weak
 
 
-# What reads a slot that is not filled. Without `_pointer` there is no memory but that of `_data`.
+# Functions that fill an empty slot. Without `_pointer` the only memory is that of `_data`.
 LATE: dict[str, Callable[[Any], Any]] = {
     "_data": _fill_data,
     "_signature": _fill_signature,
@@ -171,10 +172,10 @@ LATE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-# ---- memory that is used again
+# ---- reused memory
 
-# References to a block, and to its memory, that `recycled` and `give_back` see when nobody else
-# has one. Counted once, since interpreters differ in how many they make.
+# Reference counts of a block, and of its memory, that `recycled` and `give_back` see when there are
+# no other references. Measured once, since interpreters differ.
 
 
 def _references(blocks: list[Any]) -> tuple[int, int]:
@@ -188,7 +189,7 @@ _IDLE = _references([allocate(1)])
 def recycled(
     turns: list[Block | None], nbytes: int, allocate: Callable[[int], Block] = allocate
 ) -> Block:
-    """The block of the call before the last, if all it held is gone, or a new one."""
+    """The block of the call before the last if nothing refers to it any more, or a new one."""
     block = turns[0]
     if block is None or (getrefcount(block), getrefcount(block[0])) != _IDLE:
         block = allocate(nbytes)
@@ -201,7 +202,7 @@ def _counts(block: Block) -> tuple[int, int]:
 
 
 def _counts_in_a_call() -> tuple[int, int]:
-    """What `owned` sees of a block that one array has, while a generated way out looks at it."""
+    """The counts `owned` sees for a block held by one array, while a generated exit checks it."""
     array = [allocate(1)]
     memory = (array[0],)
 
@@ -216,14 +217,14 @@ _OWNED = _counts_in_a_call()
 
 
 def owned(block: Any) -> bool:
-    """Whether an argument's memory is a block that nobody has but the array."""
+    """Whether an argument's memory is a block that only the array refers to."""
     return block.__class__ is tuple and (getrefcount(block), getrefcount(block[0])) == _OWNED
 
 
 def taken(
     pool: list[Block], nbytes: int, allocate: Callable[[int], Block] = allocate
 ) -> Block:
-    """A block that was given back, or a new one."""
+    """A block from the pool, or a new one."""
     try:
         return pool.pop()
     except IndexError:
@@ -231,10 +232,10 @@ def taken(
 
 
 def give_back(arrays: Iterable[Any], pools: dict[int, tuple[list[Block], int]]) -> None:
-    """Delete donated arrays; memory that nobody else has goes to the pool of its size.
+    """Delete donated arrays; memory without other references goes to the pool of its size.
 
-    An array made by compiled code has a block; one of which there are views, exports or a run in
-    another thread has more references than one, and is left to them."""
+    An array made by compiled code has a block. If views, exports or a run in another thread refer
+    to it, they keep it."""
     for x in arrays:
         memory = getattr(x, "_memory", None)
         if memory is None:

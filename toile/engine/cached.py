@@ -1,8 +1,8 @@
 """Properties that are computed once per object, without a lock.
 
-Python's own `cached_property` took a lock for all objects of a class until 3.12. A child of a fork
-inherits it locked when another thread of its parent was computing such a property, and then waits
-for that thread, which it does not have. May import the standard library only.
+Until 3.12, Python's own `cached_property` took a lock shared by all objects of a class. If another
+thread of the parent holds it during a fork, the child inherits it locked and waits forever for a
+thread that it does not have. May import the standard library only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Eager evaluation that is checked: debug_nans, debug_infs, debug_key_reuse, rank promotion.
+"""Checked eager evaluation: debug_nans, debug_infs, debug_key_reuse, rank promotion.
 
-A `CheckedTrace` takes the place of "nothing traces" while such a flag is on, so that unchecked
-eager pays nothing for the possibility. When a Program's result is bad, the Program is replayed
-operation by operation to find the first that is. May import the engine below it.
+A `CheckedTrace` takes the place of "no trace" while such a flag is on, so that unchecked eager
+evaluation pays nothing. When a Program's result is bad, the Program is replayed operation by
+operation to find the first bad one. May import the engine below it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from toile.engine.trace import State, Trace, state
 
 
 class CheckedTrace(Trace):
-    """Runs operations at once and looks at what they give."""
+    """Runs operations at once and checks their results."""
 
     __slots__ = ()
     at_once = True
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
-        op.infer(*[aval_of(a) for a in args])  # faces leave it to a trace to look at operands
+        op.infer(*[aval_of(a) for a in args])  # public functions leave checking operands to traces
         result = (run_noting_keys if config.flags.debug_key_reuse else run_eager)(op, args)
         outs = result if op.multiple else [result]
         bad = next((b for b in map(bad_value, outs) if b), None)
@@ -37,7 +37,7 @@ class CheckedTrace(Trace):
             return result
         program = getattr(op, "program", None)
         if isinstance(program, Program) and len(program.inputs) == len(args):
-            evaluate(program, args)  # raises at the operation that is to blame
+            evaluate(program, args)  # raises at the faulty operation
         raise FloatingPointError(
             f"invalid value ({bad}) encountered in {op.name}: its operands were "
             f"{', '.join(_summary(a) for a in args)} (guard its operands with jnp.where, or switch "
@@ -51,7 +51,7 @@ class CheckedTrace(Trace):
 
 
 def bad_value(x: Any) -> str | None:
-    """'nan' or 'inf' if an array has one that the configuration forbids."""
+    """'nan' or 'inf' if an array has one that the configuration forbids; else None."""
     if not isinstance(x, DeviceArray) or not dtypes.is_inexact(x.dtype):
         return None
     data = np.asarray(x)
@@ -73,7 +73,7 @@ def _summary(x: Any) -> str:
 
 
 def _follow_configuration(_: str) -> None:
-    """After any change of a flag: check on this thread if one asks for it, and in new threads."""
+    """After any flag changes: switch checks on or off on this thread and in new threads."""
     flags = config.flags
     wanted = _asks(flags)
     trace = state.trace
@@ -83,7 +83,7 @@ def _follow_configuration(_: str) -> None:
 
 
 def _asks(flags: Any) -> bool:
-    """Whether one of the flags asks for checks."""
+    """Whether one of the flags requires checks."""
     found = flags.debug_nans or flags.debug_infs or flags.debug_key_reuse
     return found or flags.numpy_rank_promotion != "allow"
 

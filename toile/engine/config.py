@@ -3,7 +3,7 @@
 `flags` holds the current value of every flag under its short name (`flags.enable_x64`): the class
 carries the process-wide value and an instance attribute, private to each thread, overrides it, so
 a read is one attribute access. `config` is the public object with JAX's names; every flag that can
-be scoped also has a `State` here, which called gives a context manager and decorator.
+be scoped also has a `State` here, whose call returns a context manager and decorator.
 Hooks in `on_change` are called as `hook(name)` after each change, on the thread that made it.
 """
 
@@ -46,7 +46,7 @@ class _Flags(threading.local):
     explain_cache_misses: bool
     enable_checks: bool
     explicit_x64_dtypes: str
-    context: tuple[object, tuple[Any, ...]] = (None, ())  # what trace_context last found
+    context: tuple[object, tuple[Any, ...]] = (None, ())  # the latest result of trace_context
     contexts: tuple[Any, ...] = ()  # (context, value) pairs, see engine.contexts
 
 
@@ -99,7 +99,7 @@ def _anything(name: str, value: Any) -> Any:
 
 def _one_of(*allowed: str | None) -> Parser:
     def parse(name: str, value: Any) -> Any:
-        # An Enum member with one of our words as its value is as good as the word.
+        # An Enum member whose value is one of our words counts as that word.
         word = getattr(value, "value", value)
         if any(word is option or (option is not None and word == option) for option in allowed):
             return word
@@ -158,14 +158,14 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "enable_custom_prng": (False, _boolean),
     "allow_f16_reductions": (True, _boolean),
     "allow_excess_precision": (True, _boolean),  # bfloat16 as float32 inside of kernels
-    # The 32-bit choice left JAX before 0.10; the flag itself is still met in older scripts.
+    # JAX removed the 32-bit choice before 0.10; older scripts still use the flag.
     "default_dtype_bits": ("64", _one_of("64")),
     # How they run.
     "disable_jit": (False, _boolean),
     "platforms": (None, _text),
     "platform_name": ("", _text),
     "num_cpu_devices": (-1, _integer),
-    "num_gpu_devices": (-1, _integer),  # more than there are GPUs: logical devices on them
+    "num_gpu_devices": (-1, _integer),  # more than there are GPUs: several logical devices per GPU
     "cuda_visible_devices": ("all", _text),
     "cpu_enable_async_dispatch": (True, _boolean),
     "cpu_collectives_implementation": ("gloo", _one_of(None, "gloo", "mpi", "megascale")),
@@ -206,7 +206,7 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "disallow_mesh_context_manager": (False, _boolean),
     "captured_constants_warn_bytes": (2_000_000_000, _integer),
     "captured_constants_report_frames": (0, _integer),
-    # What is reported.
+    # Reports.
     "log_compiles": (False, _boolean),
     "log_checkpoint_residuals": (False, _boolean),
     "explain_cache_misses": (False, _boolean),
@@ -241,12 +241,12 @@ _TABLE: dict[str, tuple[Any, Parser]] = {
     "flax_fix_rng_separator": (False, _boolean),
 }
 
-# These are spelt without the prefix `jax_`: two of JAX's, and Flax's.
+# These names have no prefix `jax_`: two of JAX's, and Flax's.
 _UNPREFIXED = {"check_vma", "eager_constant_folding", *(n for n in _TABLE if n[:5] == "flax_")}
 _ALIASES = {"x64_enabled": "enable_x64", "checking_leaks": "check_tracer_leaks"}
 _GUARD_DIRECTIONS = ("host_to_device", "device_to_device", "device_to_host")
 
-# The flags a traced program may depend on: together they belong to every jit cache key.
+# The flags that a traced program may depend on; they are part of every jit cache key.
 TRACE_FLAGS = (
     *("enable_x64", "explicit_x64_dtypes", "numpy_dtype_promotion", "numpy_rank_promotion"),
     *("default_matmul_precision", "default_device", "default_prng_impl"),
@@ -261,12 +261,12 @@ TRACE_FLAGS = (
 _read_trace_flags = operator.attrgetter(*TRACE_FLAGS)
 
 
-# A token replaced at every change on any thread; what was derived under another token is stale.
+# A token replaced at every change on any thread; values derived under another token are stale.
 _generation = object()
 
 
 def trace_context() -> tuple[Any, ...]:
-    """Values of `TRACE_FLAGS` in force on this thread; hashable, for cache keys."""
+    """This thread's values of `TRACE_FLAGS`; hashable, for cache keys."""
     generation, values = flags.context
     if generation is not _generation:
         generation = _generation  # read before the flags: a change in between makes this stale
@@ -276,7 +276,7 @@ def trace_context() -> tuple[Any, ...]:
 
 
 def set_contexts(pairs: tuple[Any, ...] | None) -> None:
-    """Replace this thread's (context, value) pairs; None leaves it with those of the process."""
+    """Replace this thread's (context, value) pairs; None restores those of the process."""
     if pairs is not None and pairs != _Flags.contexts:
         flags.contexts = pairs
     else:
@@ -296,12 +296,12 @@ def set_process_contexts(pairs: tuple[Any, ...]) -> None:
 
 
 def x64_enabled() -> bool:
-    """Whether 64-bit types are in force on this thread."""
+    """Whether 64-bit types are enabled on this thread."""
     return flags.enable_x64
 
 
 class UnknownOption(AttributeError, LookupError):
-    """There is no flag of that name; JAX raises the one error for it, Flax the other."""
+    """There is no flag of that name; both an AttributeError (JAX) and a LookupError (Flax)."""
 
 
 def _short_name(name: str) -> str:
@@ -329,14 +329,14 @@ def _changed(name: str) -> None:
 
 
 def _covered(name: str) -> tuple[str, ...]:
-    """The flags that setting `name` sets: transfer_guard stands for all three directions."""
+    """The flags that setting `name` sets: transfer_guard sets all three directions."""
     if name == "transfer_guard":
         return (name, *(f"transfer_guard_{d}" for d in _GUARD_DIRECTIONS))
     return (name,)
 
 
 def _environment_value(short: str, environment: Mapping[str, str]) -> Any:
-    """The default of a flag after the variables TOILE_X and JAX_X or FLAX_X, the first found."""
+    """A flag's default after the variables TOILE_X and JAX_X or FLAX_X; the first one set wins."""
     default, parser = _TABLE[short]
     upper = short.upper()
     variables = [f"TOILE_{upper.removeprefix('FLAX_')}"]
@@ -368,7 +368,7 @@ for _name in _TABLE:
 
 
 def define(name: str, default: Any) -> None:
-    """Add a flag under the name it has everywhere; RuntimeError if there is one."""
+    """Add a flag under exactly this name, without a prefix; RuntimeError if it exists."""
     if name in _TABLE or name in config._values:
         raise RuntimeError(f"Config option {name} already defined{here()}")
     config._values[name] = default
@@ -383,7 +383,7 @@ class Config:
         self._values = {}
 
     def update(self, name: Any, value: Any) -> None:
-        """Set the process-wide value of the flag `name`, or of one given as its holder."""
+        """Set the process-wide value of a flag, given by its name or its holder."""
         name = name if isinstance(name, str) else name.name
         if name in self._values:
             self._values[name] = value
@@ -395,7 +395,7 @@ class Config:
         _changed(short)
 
     def read(self, name: str) -> Any:
-        """The value of flag `name` in force on this thread."""
+        """The value of flag `name` on this thread."""
         if name in self._values:
             return self._values[name]
         return getattr(flags, _short_name(name))
@@ -404,7 +404,7 @@ class Config:
 
     @contextlib.contextmanager
     def temp_flip_flag(self, var_name: str, var_value: bool) -> Iterator[None]:
-        """Give the flag `flax_<var_name>` another value in every thread for a while."""
+        """Set the flag `flax_<var_name>` in every thread for the duration of a block."""
         before = self.read(f"flax_{var_name}")
         self.update(f"flax_{var_name}", var_value)
         try:
@@ -436,16 +436,16 @@ class Config:
         return f"Config({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     def parse_flags_with_absl(self) -> None:
-        """Take over the `--jax_...` arguments of the command line, if absl is installed."""
+        """Apply the `--jax_...` arguments of the command line, if absl is installed."""
         absl_flags.parse(_kinds(), self)
 
     def config_with_absl(self) -> None:
-        """Define every option as a flag of absl, which its app then reads; for main programs."""
+        """Define every option as a flag of absl, which reads it at startup; for main programs."""
         absl_flags.register(_kinds(), self)
 
 
 def _kinds() -> dict[str, str]:
-    """What absl calls the type of each option."""
+    """absl's name for the type of each option."""
     known: dict[Parser, str] = {_boolean: "bool", _integer: "integer", _real: "float"}
     return {_public_name(n): known.get(parser, "string") for n, (_, parser) in _TABLE.items()}
 
@@ -501,11 +501,11 @@ class State:
 
     @property
     def value(self) -> Any:
-        """The value in force on this thread."""
+        """The value on this thread."""
         return getattr(flags, self.__name__)
 
     def get_global(self) -> Any:
-        """The value of the whole process, which a thread may have another one for."""
+        """The process-wide value, which a thread may override."""
         return getattr(_Flags, self.__name__)
 
     def __call__(self, new_val: Any = _REQUIRED) -> Override:

@@ -1,8 +1,7 @@
-"""Values that traced programs may depend on and that a block of code sets: meshes, the user's own.
+"""Values set for a block of code that traced programs may depend on: meshes, user contexts.
 
-Whatever is set here belongs to the key of every jit cache (it travels in `config.flags`), so a
-function is traced again when a context that was in force changes. Values are per thread and
-hashable. May import engine.config only.
+They are part of every jit cache key (through `config.flags`), so a function is traced again when a
+context changes. Values are per thread and hashable. May import engine.config only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _numbers = itertools.count()
 
 
 class Context:
-    """One slot: `context(value)` is a context manager, `context.value` what is in force."""
+    """One slot: `context(value)` is a context manager, `context.value` the current value."""
 
     __slots__ = ("default", "number")
 
@@ -26,7 +25,7 @@ class Context:
 
     @property
     def value(self) -> Any:
-        """The value in force on this thread."""
+        """The current value on this thread."""
         return self._found(config.flags.contexts)
 
     def _found(self, pairs: tuple[Any, ...]) -> Any:
@@ -37,7 +36,7 @@ class Context:
 
     def _replaced(self, pairs: tuple[Any, ...], new_val: Any) -> tuple[Any, ...]:
         kept = [pair for pair in pairs if pair[0] is not self]
-        if new_val is not self.default:  # what is as ever leaves no trace in cache keys
+        if new_val is not self.default:  # a default value adds nothing to cache keys
             kept.append((self, new_val))
         return tuple(sorted(kept, key=lambda pair: pair[0].number))
 
@@ -46,7 +45,7 @@ class Context:
         return Setting(self, new_val)
 
     def set(self, new_val: Any) -> None:
-        """Put a value in force on this thread until it is set again."""
+        """Set the value on this thread until it is set again."""
         config.set_contexts(self._replaced(config.flags.contexts, new_val))
 
     def get_global(self) -> Any:
@@ -54,7 +53,7 @@ class Context:
         return self._found(config.process_contexts())
 
     def set_global(self, new_val: Any) -> None:
-        """Put a value in force on every thread that has set no context."""
+        """Set the value for every thread that has set no context."""
         hash(new_val)
         config.set_process_contexts(self._replaced(config.process_contexts(), new_val))
 
@@ -78,5 +77,5 @@ class Setting:
 
 
 def make_user_context(default_value: Any = None) -> Context:
-    """A context of the user's that jitted functions are traced again for."""
+    """A user context; jitted functions are traced again when it changes."""
     return Context(default_value)

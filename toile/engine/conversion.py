@@ -1,4 +1,4 @@
-"""Arrays from what users and array libraries give: arrays, buffers, numbers, raw results.
+"""Arrays from the values of users and array libraries: arrays, buffers, numbers, raw results.
 
 May import engine.arrays, engine.platform_registry and below.
 """
@@ -21,7 +21,7 @@ ndarray = np.ndarray
 
 
 def wrap(data: Any, weak: bool = False) -> DeviceArray:
-    """A DeviceArray around what an array library returned (rank-0 results may be scalars)."""
+    """A DeviceArray around the result of an array library (rank-0 results may be scalars)."""
     if data.__class__ is not ndarray:
         owner = platform_of(data)
         if owner is not None:
@@ -40,8 +40,8 @@ def wrap_aval(data: Any, aval: Aval) -> Any:
 def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArray:
     """A DeviceArray with the values of a NumPy array, converted to a canonical dtype.
 
-    The buffer is shared only when nobody can write to it: the array is read-only and owns its
-    data, or `copy` is False."""
+    The buffer is shared only if nobody can write to it: the array is read-only and owns its data,
+    or `copy` is False."""
     dtype = x.dtype
     wanted = dtypes.canonicalize_dtype(dtype)
     owner = platform_of(x)
@@ -58,14 +58,14 @@ def from_numpy(x: Any, weak_type: bool = False, copy: bool = True) -> DeviceArra
 
 
 def like(x: Any, data: Any, kind: type) -> Any:
-    """Another buffer in an array of `kind`, or of keys, as `x` is."""
+    """Another buffer in an array of `kind`, or in a key array if `x` is one."""
     if isinstance(x, KeyArray):
         return KeyArray(data, x.dtype)
     return kind(data, x.weak_type)
 
 
 def placed(x: Any, device: Any) -> Any:
-    """The array on a device; itself where it is there already. None: on the host."""
+    """The array on a device, the same object if it is already there. None: the host."""
     data = x._data
     owner = platform_of(data)
     if device is None or device.platform == "cpu":
@@ -78,7 +78,7 @@ def placed(x: Any, device: Any) -> Any:
 
 
 def placed_by_default(x: Any) -> Any:
-    """A new array where new arrays belong: large ones are on the default device."""
+    """A new array at its default place: large ones go to the default device."""
     for platform in registry.active:
         if platform.is_default:
             return platform.placed_by_default(x)

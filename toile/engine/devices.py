@@ -1,9 +1,9 @@
 """Devices: what arrays live on. May import nothing of the engine but config.
 
-A `Device` is compared by identity; `cpu_devices()` is the list for this process. How many CPU
-devices there are is a matter of configuration (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is
-a host thread while a Program runs on it, and all have the host's memory. Processes that have joined
-know each other's devices, numbered in the order of processes.
+A `Device` is compared by identity; `cpu_devices()` is the list for this process. The number of CPU
+devices is configurable (`TOILE_CPU_DEVICES`, `jax_num_cpu_devices`): each is a host thread while a
+Program runs on it, and all share the host's memory. Processes that have joined know each other's
+devices, numbered in the order of processes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Device:
 
     def __init__(self, platform_name: str, id: int, device_kind: str, owner: int | None = None):
         self.platform, self.id, self.device_kind = platform_name, id, device_kind
-        self._owner = owner  # a process; None: this one
+        self._owner = owner  # process index; None: this process
         self._number = id  # among the devices of its process
 
     @property
@@ -48,23 +48,23 @@ class Device:
     def memory_stats(self) -> dict[str, Any] | None:
         return None
 
-    # ---- what a platform's devices do in their own way
+    # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """The device that arrays outside of shardings are on, of those on the same hardware."""
+        """Of the devices on the same hardware, the one that has the arrays without a sharding."""
         return self
 
     @property
     def hardware(self) -> str:
-        """The hardware by a name that no other has, on any machine."""
+        """A name of the hardware that is unique across machines."""
         return f"{platform.node()} {self.platform} {self._number}"
 
     def put(self, data: Any) -> Any:
-        """A buffer of this device with the values of a buffer, NumPy's or its platform's."""
+        """A buffer on this device with the values of a NumPy buffer or one of its platform."""
         return data
 
     def synchronize(self) -> None:
-        """Wait for all work that was begun here."""
+        """Wait for all work enqueued on this device."""
 
     def __repr__(self) -> str:
         return f"{self.platform.title()}Device(id={self.id})"
@@ -79,14 +79,14 @@ class Device:
         return _device, (self.platform, self.id)
 
 
-# All that were ever asked for: another number of devices does not make other objects of the first.
+# All CPU devices ever made: when their number changes, the first ones stay the same objects.
 _CPU = [Device("cpu", 0, "cpu")]
 _lock = shared_lock()
 _XLA_FLAG = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
 class _Processes:
-    """The processes of the program: which one this is, and the CPU devices of all of them."""
+    """The processes of the program: the index of this one, and the CPU devices of all."""
 
     index = 0
     count = 1
@@ -107,7 +107,7 @@ def process_count() -> int:
 
 
 def join(index: int, counts: Sequence[int]) -> None:
-    """Make this process number `index` of processes with so many CPU devices each."""
+    """Make this process number `index` of processes with these numbers of CPU devices."""
     _grow(counts[index])
     with _lock:
         found: list[Device] = []
@@ -116,7 +116,7 @@ def join(index: int, counts: Sequence[int]) -> None:
                 if process != index:
                     found.append(Device("cpu", len(found), "cpu", process))
                     found[-1]._number = number
-                else:  # arrays may be on them already: they stay the same objects
+                else:  # arrays may be on them already: keep the same objects
                     _CPU[number].id = len(found)
                     found.append(_CPU[number])
         _processes.index, _processes.count, _processes.devices = index, len(counts), found
@@ -137,7 +137,7 @@ def all_cpu_devices() -> list[Device]:
 
 
 def cpu_count() -> int:
-    """How many CPU devices this process has; from when it joins others on, always as many."""
+    """The number of CPU devices of this process; fixed once it has joined others."""
     if _processes.devices is not None:
         return sum(d._owner is None for d in _processes.devices)
     count = flags.num_cpu_devices
@@ -159,7 +159,7 @@ def cpu_devices() -> list[Device]:
 
 
 def first_device() -> Device:
-    """The device that arrays are on unless told otherwise."""
+    """The device that arrays are on by default."""
     return _CPU[0]
 
 

@@ -59,7 +59,7 @@ float0: np.dtype = np.dtype([("float0", np.void, 0)])
 # Scalar types.
 
 class ScalarMeta(type):
-    """The type of `float32` and its kin: stands for the NumPy scalar type of the same name."""
+    """The type of `float32` and others: stands for the NumPy scalar type of the same name."""
 
     dtype: np.dtype
 
@@ -77,7 +77,7 @@ class ScalarMeta(type):
         return not cls == other
 
     def __call__(cls, x: Any) -> Any:
-        # Users call these as functions of the layer above, which is loaded where they have them.
+        # Users call these as array constructors of the layer above, which is imported by then.
         return importlib.import_module("toile.numpy").asarray(x, cls.dtype)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -141,10 +141,10 @@ _KINDS: dict[str, frozenset[np.dtype]] = {
     "numeric": promotion.NUMERIC,
 }
 _INEXACT = _KINDS["real floating"] | _KINDS["complex floating"]
-# What arrays may hold.
+# The dtypes of arrays.
 SUPPORTED: frozenset[np.dtype] = promotion.NUMERIC | {promotion.BOOL, float0}
 
-# ml_dtypes' scalar types stand outside NumPy's hierarchy; this is where they belong in it.
+# ml_dtypes' scalar types are outside NumPy's hierarchy; this gives their places in it.
 _ANCESTORS: dict[type, frozenset[type]] = {
     dt.type: frozenset((dt.type, *line, number, generic))
     for family, line in (
@@ -160,7 +160,7 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype or scalar type lies at or below another in the hierarchy of scalar types."""
+    """Whether a dtype or scalar type is equal to or below another in the scalar hierarchy."""
     a, b = arg1, arg2
     try:
         return _subdtypes[a, b]
@@ -211,7 +211,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def kind(dtype: Any) -> str:
-    """'b', 'u', 'i', 'f' or 'c' for what arrays compute with; 'V' for keys and float0."""
+    """'b', 'u', 'i', 'f' or 'c' for numbers and booleans; 'V' for keys and float0."""
     return promotion.KIND_LETTERS.get(dtype, "V")
 
 
@@ -298,7 +298,7 @@ def default_complex_dtype() -> np.dtype:
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """`dtype` as an np.dtype of the width in force: 64 bits become 32 unless x64 is on."""
+    """`dtype` as an np.dtype of the enabled width: 64 bits become 32 unless x64 is on."""
     known = _canonical[flags.enable_x64]
     try:
         return known[dtype]
@@ -320,18 +320,18 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     return result
 
 
-# What canonicalize_dtype has answered with x64 off, and with x64 on.
+# Cached results of canonicalize_dtype with x64 off, and with x64 on.
 _canonical: tuple[dict[Any, np.dtype], dict[Any, np.dtype]] = ({}, {})
 
 
 def check_user_dtype_supported(dtype: Any, fun_name: str = "") -> Any:
-    """The dtype meant by a user's `dtype` argument; warns where x64 being off narrows it."""
+    """The dtype meant by a user's `dtype` argument; warns if it is narrowed because x64 is off."""
     if dtype is None:
         raise ValueError(f"{fun_name or 'dtype'}: needed a dtype, got None{here()}")
     if isinstance(dtype, ExtendedDType):
         return dtype
     if isinstance(dtype, type) and dtype in python_scalar_dtypes:
-        # `in` alone would also take np.float64, whose class equals no Python type.
+        # `in` alone would also accept np.float64, whose class equals no Python type.
         return _SCALAR_DEFAULTS[flags.enable_x64][dtype]
     if hasattr(dtype, "weak_type"):
         raise ValueError(
@@ -355,8 +355,8 @@ def _called(name: str) -> str:
 
 
 def _nearest(dtype: Any) -> str:
-    """The name a mistyped dtype was meant to be."""
-    import difflib  # for this message alone: it takes a while to load
+    """The name closest to a mistyped dtype, as a hint."""
+    import difflib  # only for this message: slow to import
 
     names = sorted(d.name for d in SUPPORTED)
     near = difflib.get_close_matches(str(dtype), names, n=1) if isinstance(dtype, str) else []
@@ -374,7 +374,7 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
 
 
 def scalar_dtype(x: Any) -> np.dtype:
-    """The dtype of Python scalar `x`, or of a subclass's instance, as an operand."""
+    """The dtype of a Python scalar (or an instance of a subclass) as an operand."""
     typ = type(x)
     if typ not in python_scalar_dtypes:
         typ = next(t for t in python_scalar_dtypes if isinstance(x, t))
@@ -472,7 +472,7 @@ _DTYPE_CLASSES = frozenset(type(dt) for dt in SUPPORTED)
 
 
 def lattice_result_type(*args: Any) -> tuple[Any, bool]:
-    """The (dtype, weak) that operands meet in; a weak result keeps its own width."""
+    """The (dtype, weak) that operands promote to; a weak result keeps its own width."""
     if len(args) == 2:
         dt_a, weak_a = dtype_and_weak(args[0])
         dt_b, weak_b = dtype_and_weak(args[1])
@@ -481,7 +481,7 @@ def lattice_result_type(*args: Any) -> tuple[Any, bool]:
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """The dtype that operands meet in; a weak result has the default width of its kind."""
+    """The dtype that operands promote to; a weak result has the default width of its kind."""
     if not args:
         raise ValueError("result_type: at least one array or dtype is required" + here())
     for x in args:

@@ -14,7 +14,7 @@ from toile.engine.source import describe, here
 
 
 class ToileError(Exception):
-    """Base of the errors that toile has and JAX has not.
+    """Base of the errors that exist in toile but not in JAX.
 
     Broken::
 
@@ -27,10 +27,11 @@ class ToileError(Exception):
 
 
 class UnreadableFileError(ToileError, ValueError):
-    """A file, or bytes, that toile cannot read: damaged, of another kind, or larger than it says.
+    """A file, or bytes, that toile cannot read: damaged, of another format, or larger than it
+    says.
 
-    Every reader raises it, and nothing else, for whatever the bytes may be; errors of the operating
-    system (no such file, no permission) stay as they are. It is a ValueError.
+    Every reader raises this error, and no other, whatever the bytes are; errors of the operating
+    system (no such file, no permission) are passed on. It is a ValueError.
 
     Broken::
 
@@ -234,7 +235,7 @@ class KeyReuseError(JAXTypeError):
 
 
 class RetraceWarning(UserWarning):
-    """A jitted function was traced again and again, for ever new kinds of arguments.
+    """A jitted function was traced over and over, for new kinds of arguments each time.
 
     Broken::
 
@@ -251,9 +252,9 @@ class RetraceWarning(UserWarning):
 
 
 class CacheWarning(RuntimeWarning):
-    """The folder of compiled kernels, or a file in it, was not used; the text says why.
+    """The folder of compiled kernels, or a file in it, was not used; the message says why.
 
-    Results are the same without it. TOILE_CACHE_DIR says where the folder is.
+    Results are the same without it. TOILE_CACHE_DIR sets the folder.
 
     Broken::
 
@@ -375,17 +376,17 @@ def shape_error(
 ) -> ShapeError:
     """The error for operands that do not fit: names the operation, every operand and the line.
 
-    `said` is a sentence to begin with, for what JAX's users search for."""
+    `said` is an opening sentence in JAX's words, which users may search for."""
     got = ", ".join(a.str_short() for a in avals)
     tail = f" ({hint})" if hint else ""
     return ShapeError(f"{said or op}: needed {needed}, got {got}{tail}{here()}")
 
 
 def call_error(error: TypeError, fun: Any) -> TypeError:
-    """The error for a function that could not be called with its arguments; others as they are."""
+    """The error for a function that cannot be called with its arguments; other errors unchanged."""
     trace = error.__traceback__
     if trace is None or trace.tb_next is not None or "\n  at " in str(error):
-        return error  # raised within the function
+        return error  # raised inside the function
     name = getattr(fun, "__name__", type(fun).__name__)
     return TypeError(f"{error} (needed: {name} to take the arguments it is called with){here()}")
 
@@ -398,7 +399,7 @@ def axis_error(axis: int, ndim: int, name: str = "axis") -> ValueError:
 
 
 def shape_value_error(op: str, shape: Any) -> TypeError:
-    """The error for a shape that has a size other than an integer: a traced value, mostly."""
+    """The error for a shape with a size that is not an integer: usually a traced value."""
     traced = any(getattr(n, "aval", None) is not None for n in shape)
     kind = ConcretizationTypeError if traced else TypeError
     fix = (

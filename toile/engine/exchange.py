@@ -1,9 +1,9 @@
-"""How a device that runs a Program reaches the others that run it: the interface, and the slot.
+"""How a device that runs a Program reaches the others: the interface, and this thread's exchange.
 
 An `Exchange` belongs to one device. Operations over named axes call its methods with NumPy arrays
 when they run, or with spans of a device's memory; `toile.parallel` provides one whose devices are
-threads, and others for other devices and several processes. Every device of a group
-makes the same calls in the same order. May import the engine's messages only.
+threads, and others for GPUs and several processes. Every device of a group makes the same calls in
+the same order. May import the engine's messages only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Groups = tuple[tuple[int, ...], ...] | None
 
 
 class Span(NamedTuple):
-    """Elements that follow each other in the memory of a device."""
+    """Contiguous elements in the memory of a device."""
 
     address: int
     shape: tuple[int, ...]
@@ -25,11 +25,11 @@ class Span(NamedTuple):
 
 
 class Exchange(ABC):
-    """What one device may ask of those that run the same Program.
+    """Communication of one device with those that run the same Program.
 
-    `axes` are names of mapped axes, `groups` divides the devices along one axis into sets that
-    keep to themselves. Arrays that are given are not read after the call has returned, and what is
-    returned belongs to the caller."""
+    `axes` are names of mapped axes, `groups` divides the devices along one axis into independent
+    sets. Given arrays are not read after the call has returned, and the results belong to the
+    caller."""
 
     @abstractmethod
     def index(self, axis: Any) -> int:
@@ -47,11 +47,11 @@ class Exchange(ABC):
 
     @abstractmethod
     def reduce_scatter(self, x: Any, axis: Any, groups: Groups) -> Any:
-        """The sum over a group of `x[i]`, where i is this device's place in the group."""
+        """The sum over a group of `x[i]`, where i is this device's index in the group."""
 
     @abstractmethod
     def all_to_all(self, x: Any, axis: Any, groups: Groups) -> Any:
-        """`x[i]` of each device, stacked, where i is this device's place in the group."""
+        """`x[i]` of each device, stacked, where i is this device's index in the group."""
 
     @abstractmethod
     def permute(self, x: Any, axis: Any, perm: Sequence[tuple[int, int]]) -> Any:
@@ -62,15 +62,15 @@ class Exchange(ABC):
         self, kind: str, sources: Sequence[Span], targets: Sequence[Span], axes: tuple[Any, ...],
         groups: Groups, perm: Sequence[tuple[int, int]], stream: int,
     ) -> None:
-        """A collective from spans to spans of a device's memory, put on its stream.
+        """Enqueue a collective from spans to spans of a device's memory on its stream.
 
         `kind`: sum, max or min (of all sources, one by one), gather, scatter, exchange or permute,
-        which mean what the methods above say; what permute sends nothing is set to 0."""
+        with the meaning of the methods above; permute sets targets that receive nothing to 0."""
         raise NotImplementedError(f"{type(self).__name__}: devices without streams")
 
 
     def beside(self, axes: tuple[Any, ...], groups: Groups) -> int | None:
-        """A stream beside the device's own, for collectives of a group that may run meanwhile."""
+        """A second stream of the device, for a group's collectives that overlap with its work."""
         return None
 
 

@@ -1,6 +1,6 @@
 """Extended dtypes: elements that are not numbers, each held as a small block of numbers.
 
-Random keys are the one kind there is. NumPy knows nothing of these dtypes; they offer the part of
+Random keys are the only kind. NumPy does not know these dtypes; they offer the part of
 `np.dtype`'s interface that generic code reads. Lives below `dtypes`, which re-exports it.
 """
 
@@ -35,7 +35,7 @@ class ExtendedDType:
 
 @dataclass(frozen=True)
 class KeyImpl:
-    """A random bit generator as dtypes see it: its name, its tag and the shape of one key."""
+    """What dtypes need of a random bit generator: its name, its tag and the shape of one key."""
 
     name: str
     tag: str

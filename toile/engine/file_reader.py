@@ -1,8 +1,8 @@
-"""What the readers of files share: limits, checks, and one error for files that cannot be read.
+"""Shared by readers of files: limits, checks, and one error for files that cannot be read.
 
-A file may be damaged, or made by somebody who wants to do harm. A reader believes no length, shape
-or count before it has compared it with the bytes that are there, so that memory and time stay
-within a stated multiple of the file's size. Whatever Python raises on damaged bytes becomes an
+A file may be damaged or malicious. A reader trusts no length, shape or count before it has compared
+it with the bytes present, so that memory and time stay within a stated multiple of the file's size.
+Whatever Python raises on damaged bytes becomes an
 `UnreadableFileError`. May import the engine's errors only.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 from toile.engine.errors import UnreadableFileError
 from toile.engine.source import here
 
-MAX_DEPTH = 128  # levels of nesting; functions that walk trees call themselves at each
-MAX_AXES = 64  # what NumPy allows
+MAX_DEPTH = 128  # levels of nesting; functions that walk trees recurse at each
+MAX_AXES = 64  # NumPy's limit
 _LARGEST = 2**63
 _LARGEST_BYTES: dict[Any, int] = {np.dtype(bool): 1} | {
     np.dtype(getattr(ml_dtypes, name)): 2**bits - 1
@@ -32,8 +32,8 @@ _LARGEST_BYTES: dict[Any, int] = {np.dtype(bool): 1} | {
     if hasattr(ml_dtypes, name)
 }  # fmt: skip
 
-# What damaged bytes make Python, NumPy and the standard library raise. A MemoryError is not among
-# them: sizes are compared with the file's before anything is allocated, so it is a real one.
+# Errors that damaged bytes cause in Python, NumPy and the standard library. MemoryError is not
+# among them: sizes are compared with the file's before allocation, so it is a real one.
 _DAMAGE: tuple[type[Exception], ...] = (
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError, RuntimeError,
     SyntaxError, struct.error,
@@ -50,9 +50,9 @@ def unreadable(reader: str, needed: str, got: str, hint: str = "") -> Unreadable
 def guarded(
     reader: str, needed: str, where: str = "", also: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Turn what damaged bytes raise within the block into an UnreadableFileError.
+    """Turn errors that damaged bytes raise within the block into an UnreadableFileError.
 
-    `where` says which file it is, in errors that do not name it themselves too.
+    `where` names the file, for errors that do not name it themselves.
     """
     try:
         yield
@@ -63,12 +63,12 @@ def guarded(
         raise UnreadableFileError(f"{message}{where}{line}{place}") from error.__cause__
     except _DAMAGE + also as error:
         reason = f"{type(error).__name__}: {error}"[:300]
-        got = f"one that is truncated, corrupted or something else{where}"
+        got = f"one that is truncated, corrupted or of another format{where}"
         raise unreadable(reader, needed, f"{got}: {reason}") from error
 
 
 def element_count(reader: str, shape: Any, itemsize: int) -> int:
-    """The number of elements of a shape in a file, which has to be one that arrays can have."""
+    """The number of elements of a shape read from a file, which must be a valid array shape."""
     fits = isinstance(shape, (list, tuple)) and len(shape) <= MAX_AXES
     fits = fits and all(type(n) is int and 0 <= n < _LARGEST for n in shape)
     if fits and math.prod(n for n in shape if n) * max(itemsize, 1) < _LARGEST:
@@ -79,10 +79,10 @@ def element_count(reader: str, shape: Any, itemsize: int) -> int:
 
 
 def check_values(reader: str, x: np.ndarray) -> np.ndarray:
-    """The array, once it is known that its bytes are values of its dtype.
+    """The array, after a check that its bytes are values of its dtype.
 
     Booleans are bytes of 0 and 1 (compiled code relies on it), numbers of fewer than eight bits
-    have zeros above, characters are those of Unicode.
+    have zeros in the high bits, characters are valid Unicode.
     """
     most = _LARGEST_BYTES.get(x.dtype)
     if most is None and x.dtype.kind != "U":
@@ -96,7 +96,7 @@ def check_values(reader: str, x: np.ndarray) -> np.ndarray:
 
 
 def brief(x: Any) -> str:
-    """A value of a file in a few words, however large or deep it is."""
+    """A short text for a value of a file, however large or deep it is."""
     if isinstance(x, (str, bytes)):
         return f"{x[:60]!r}" + f"... of length {len(x)}" * (len(x) > 60)
     if type(x) is int and abs(x) >= 2**128:

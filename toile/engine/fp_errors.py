@@ -1,7 +1,7 @@
 """NumPy's floating-point error state, switched off around eager operations.
 
-`np.errstate` costs microseconds. A context of our own, in which it is off, costs nothing to run a
-ufunc in (`quiet_runner`), but cannot be entered twice; code that may come back to toile uses
+`np.errstate` costs microseconds. Running a ufunc in a private context in which errors are off
+(`quiet_runner`) costs nothing, but is not re-entrant; code that may call back into toile uses
 `ignore_errors` and `restore_errors`, which set and reset the variable. May import numpy only.
 """
 

@@ -1,8 +1,8 @@
-"""Python's garbage collector, paused while something makes many objects that all stay.
+"""Python's garbage collector, paused while many long-lived objects are made.
 
-Tracing and planning make hundreds of thousands of them, importing tens of thousands; the collector
-would look through all that there are, again and again, to find nothing. What toile makes there has
-no cycles, apart from what stays: a user's own that is new then waits for the next full collection.
+Tracing and planning make hundreds of thousands of objects, importing tens of thousands; the
+collector would scan all existing ones again and again and find nothing. toile makes no cycles there
+except long-lived ones; a user's new cycle waits for the next full collection.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ITS_OWN = 1000  # more than the interpreter keeps apart by itself (some 400 from 3.12 on)
-_others_freeze = False  # known once: counting millions of frozen objects takes long
+ITS_OWN = 1000  # more than the interpreter freezes itself (some 400 from 3.12 on)
+_others_freeze = False  # checked until true: counting millions of frozen objects takes long
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """No collections inside, if there were any before, and none of what was made for being new."""
+    """Disable collections inside, if enabled, and afterwards mark the new objects as old."""
     global _others_freeze
     if not gc.isenabled():
         yield
         return
-    gc.collect(1)  # what was new before is not to grow old with the rest: they are few
+    gc.collect(1)  # free young garbage, of which there is little, before the rest is marked old
     gc.disable()
     try:
         yield
         if not _others_freeze:
             _others_freeze = gc.get_freeze_count() >= ITS_OWN
-        if not _others_freeze:  # else somebody keeps objects apart, to stay there
+        if not _others_freeze:  # else the user keeps frozen objects, which must stay frozen
             gc.freeze()
-            gc.unfreeze()  # moves them to those that are old, unseen
+            gc.unfreeze()  # moves all objects to the oldest generation without scanning them
     finally:
         gc.enable()

@@ -20,7 +20,7 @@ from toile.engine.source import user_source
 
 
 def run(op: Operation, args: Sequence[Any]) -> Any:
-    """Run an operation now, and note which keys it uses up."""
+    """Run an operation now, and record the keys it consumes."""
     if not op.carries_programs and not any(isinstance(a, KeyArray) for a in args):
         return run_eager(op, args)
     found = op.key_use([aval_of(a) for a in args])
@@ -39,7 +39,7 @@ def run(op: Operation, args: Sequence[Any]) -> Any:
 
 
 def _check_unused(op: Operation, i: int, key: KeyArray, mask: Mask) -> None:
-    """Raise if some of the keys that an operation uses up were used before."""
+    """Raise if keys that an operation consumes were consumed before."""
     used, source = getattr(key, "_spent", (False, None))
     if np.any(used & mask):
         text = f"Previously-consumed key passed to {op.title} at index {i}"
@@ -47,7 +47,7 @@ def _check_unused(op: Operation, i: int, key: KeyArray, mask: Mask) -> None:
 
 
 def _follow(out: KeyArray, forward: tuple[int, Places] | None, args: Sequence[Any]) -> None:
-    """Mark a result that is not a new key: as used, or as its operand is."""
+    """Mark a result that is not a new key: as consumed, or like its operand."""
     if forward is None:
         out._spent = True, user_source()
         return

@@ -1,8 +1,8 @@
 """What operations do to random keys: rules for `Operation.key_use`.
 
-A rule gets the operation and the avals of its operands, and says which keys are used up, which
-results are new keys, and which results are an operand's keys again. Operations without a rule use
-up all keys that they are given, and return used ones.
+A rule gets the operation and the avals of its operands, and says which keys are consumed, which
+results are new keys, and which results are an operand's keys. Operations without a rule consume all
+keys they are given, and return consumed ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from toile.engine import dtypes
 from toile.engine.avals import Aval
 
 Mask = Any  # which keys of an array: True for all of them, or an array of booleans
-Places = Any  # the operand's element that each element of a result is; None: unknown
+Places = Any  # the operand's element behind each element of a result; None: unknown
 
 
 class KeyUse(NamedTuple):
     """What an operation does to keys, by the numbers of its operands and results."""
 
-    sinks: dict[int, Mask] = {}  # operands that are used up
+    sinks: dict[int, Mask] = {}  # operands that are consumed
     sources: frozenset[int] = frozenset()  # results that are new keys
-    forwards: dict[int, tuple[int, Places]] = {}  # results that are an operand's
-    branches: bool = False  # whether uses are those of branches, of which one runs
+    forwards: dict[int, tuple[int, Places]] = {}  # results that are an operand's keys
+    branches: bool = False  # whether the uses belong to branches, of which one runs
 
 
 def is_key(aval: Aval) -> bool:
@@ -34,27 +34,27 @@ def is_key(aval: Aval) -> bool:
 
 
 def compact(mask: Any) -> Mask:
-    """A mask as it is kept: True where it holds everywhere."""
+    """A mask in its stored form: True where it holds everywhere."""
     return True if mask is True or mask.all() else mask
 
 
 def numbers(shape: Sequence[int]) -> Any:
-    """The number of each element of an array."""
+    """The row-major index of each element of an array."""
     return np.arange(math.prod(shape)).reshape(shape)
 
 
 def uses_all(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that uses up all its keys."""
+    """An operation that consumes all its keys."""
     return KeyUse({i: True for i, a in enumerate(avals) if is_key(a)})
 
 
 def splits(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that makes new keys of all its keys, which it uses up."""
+    """An operation that consumes all its keys and makes new ones from them."""
     return KeyUse(uses_all(op, avals).sinks, frozenset({0}))
 
 
 def reads(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that uses up no keys."""
+    """An operation that consumes no keys."""
     return KeyUse()
 
 
@@ -70,14 +70,14 @@ def keeps(op: Any, avals: Sequence[Aval]) -> KeyUse:
 
 
 def moves(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that moves elements about: so it moves their numbers."""
+    """An operation that rearranges elements: applied to their indices, it shows where they go."""
     if not is_key(avals[0]):
         return KeyUse()
     return KeyUse(forwards={0: (0, np.asarray(op.eager(np, numbers(avals[0].shape))))})
 
 
 def takes(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """An operation that takes elements from places that are not known here."""
+    """An operation that takes elements from unknown positions."""
     return KeyUse(forwards={0: (0, None)})
 
 

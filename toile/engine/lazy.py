@@ -1,8 +1,8 @@
-"""Packages whose parts load when they are first used.
+"""Packages whose submodules are imported on first use.
 
 `__getattr__, __dir__ = attach(__name__, {"home": "names of it"}, "submodules")` is all that such a
-package has to say; a name stays in the package once it was asked for, so that asking costs once.
-Type checkers read ordinary imports, which the package has under `if TYPE_CHECKING`.
+package needs; a name is stored in the package at first use, so the lookup happens once. Type
+checkers read ordinary imports, which the package has under `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from toile.engine.locks import loading
 
 
 def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Where the names of a table come from: by name, the module and the name that it has there.
+    """For each name in a table: the module it comes from and its name there.
 
-    "map_params=tree_map_params" is the function `map_params` under another name."""
+    "map_params=tree_map_params" exports `map_params` as `tree_map_params`."""
     found = {}
     for home, text in table.items():
         for entry in text.split():
@@ -39,12 +39,12 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package.
 
-    `table` has the names that the package takes from its submodules, or from another package where
-    that is written out ("toile.core.meta"); `modules` are submodules that are attributes."""
+    `table` has the names that the package takes from its submodules, or from another package given
+    in full ("toile.core.meta"); `modules` are submodules that are attributes."""
     homes, submodules = names_of(table), frozenset(modules.split())
 
     def __getattr__(name: str) -> Any:
-        """Load what is first used now."""
+        """Import what is used for the first time."""
         if name in homes:
             home, inner = homes[name]
             whole = home if home.startswith("toile.") else f"{package}.{home}"

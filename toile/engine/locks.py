@@ -1,9 +1,9 @@
-"""Locks, and what else a child of a fork must not find in the middle of something.
+"""Locks, and other state that a forked child must not inherit half-changed.
 
-Only the thread that forks lives on in a child. What the others were doing is not finished there, so
-the locks they held would never be released; what those locks guard here are caches, which hold
-whole entries at any time. A fork waits for the compiler and for imports, and the child starts
-imports anew that did not end in time. May import the standard library only.
+Only the forking thread lives on in a child. The other threads' work is unfinished there, so locks
+they held would never be released; the locks here guard caches, whose entries are complete at any
+time. A fork waits for the compiler and for imports; the child restarts imports that did not end in
+time. May import the standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def shared_lock() -> threading.RLock:
-    """A lock that its holder can take again."""
+    """A re-entrant lock."""
     made = threading.RLock()
     _locks.add(made)
     return made
@@ -35,13 +35,13 @@ def _free() -> None:
 class _Compiling:
     """Held while the compiler loads, and while LLVM works: a fork waits until that has ended.
 
-    Threads that compile without a pause would keep a fork waiting for very long, because a lock
-    goes to whoever asks first after its release: those that are in the middle of nothing let forks
-    go first."""
+    Threads that compile without a pause would delay a fork for very long, because a lock goes to
+    whoever asks first after its release; so threads that do not hold it yet and are not importing
+    let forks go first."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.forks = 0  # that wait for the lock or hold it
+        self.forks = 0  # forks that wait for the lock or hold it
         self.forked = threading.Condition(threading.Lock())
 
     def acquire(self) -> None:
@@ -50,14 +50,14 @@ class _Compiling:
             return
         while True:
             self.lock.acquire()
-            if not self.forks or _is_importing():  # which forks wait for
+            if not self.forks or _is_importing():  # forks wait for imports
                 return
             self.lock.release()
             with self.forked:
                 self.forked.wait_for(lambda: not self.forks, LONGEST)
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free, or this thread's already; whether it was."""
+        """Take the lock if it is free or already this thread's; returns whether it was."""
         return self.lock.acquire(blocking=False)
 
     def release(self) -> None:
@@ -69,7 +69,7 @@ class _Compiling:
         self.lock.release()
 
     def before_fork(self) -> None:
-        """Take the lock at a moment when no other thread imports, which may need the lock."""
+        """Take the lock while no other thread is importing, since imports may need the lock."""
         with self.forked:
             self.forks += 1
         end = time.monotonic() + LONGEST
@@ -91,14 +91,14 @@ class _Compiling:
 
 
 class _Loading(threading.local):
-    """Counts the imports that the thread is in the middle of, and all threads together.
+    """Counts the imports in progress, in this thread and in all threads.
 
-    A child of a fork would find a module half loaded: forks wait for imports, but no longer than
+    A forked child would find a module half loaded, so forks wait for imports, but no longer than
     LONGEST, since an import may wait for the forking thread. Imports never wait for each other
-    here, which could be for ever."""
+    here, which could deadlock."""
 
     mine = 0
-    everyone = 0  # of all threads: of the class, under `changing`
+    everyone = 0  # in all threads: a class attribute, guarded by `changing`
     changing = threading.Lock()
 
     def __enter__(self) -> None:
@@ -112,7 +112,7 @@ class _Loading(threading.local):
             _Loading.everyone -= 1
 
     def begin_anew(self) -> None:
-        """In the child, which has this thread only."""
+        """Reset in the child, which has this thread only."""
         _Loading.everyone = self.mine
         _Loading.changing = threading.Lock()
 
@@ -125,16 +125,16 @@ def _is_importing() -> bool:
     return loading.mine > 0 or bool(imports(of_others=False))
 
 
-# ---- imports that other threads are in the middle of
-# Python keeps a lock for each module that is being imported, and a child inherits those of threads
-# that it does not have. What users' modules do while they are imported can take any time and may
-# not happen twice: only modules of libraries that toile loads at their first use are looked at.
+# ---- imports in progress in other threads
+# Python holds a lock for each module being imported, and a child inherits those of threads that it
+# does not have. Users' modules may take any time to import and must not be imported twice: only
+# libraries that toile loads at first use are handled.
 _LIBRARIES = frozenset({"cupy", "cupyx", "llvmlite", "ml_dtypes", "numpy", "scipy", "toile"})
 _bootstrap: Any = getattr(importlib, "_bootstrap", None)
 
 
 def imports(of_others: bool) -> list[str]:
-    """The modules of libraries that other threads, or this one, are in the middle of importing."""
+    """The library modules that other threads, or this one, are importing."""
     me, found = threading.get_ident(), []
     for name, reference in list(getattr(_bootstrap, "_module_locks", {}).items()):
         owner = getattr(reference(), "owner", None)
@@ -149,7 +149,7 @@ def _is_library(name: str) -> bool:
 
 
 def _import_anew() -> None:
-    """In the child: what other threads had not finished importing is imported again when needed."""
+    """In the child: drop modules half imported by other threads; they are imported when needed."""
     for name in imports(of_others=True):
         _bootstrap._module_locks.pop(name, None)
         spec = getattr(sys.modules.get(name), "__spec__", None)
@@ -161,10 +161,10 @@ def _import_anew() -> None:
 
 
 class _LinearAlgebra:
-    """`with linear_algebra:` a call of a library that divides its work among threads of its own.
+    """`with linear_algebra:` around a library call that divides its work among its own threads.
 
-    A child of a fork inherits the library's locks as they are (OpenBLAS), and the thread that was
-    inside waits in the parent for threads that the fork has ended: forks wait for such calls."""
+    A forked child inherits the library's locks as they are (OpenBLAS), and the calling thread waits
+    in the parent for threads that the fork has ended: so forks wait for such calls."""
 
     def __init__(self) -> None:
         self.inside, self.forks = 0, 0
@@ -183,7 +183,7 @@ class _LinearAlgebra:
                 self.changed.notify_all()
 
     def before_fork(self) -> None:
-        """Nobody begins or ends a call from now on until the fork is over."""
+        """Wait for calls to end, at most LONGEST; none begins or ends until the fork is over."""
         self.changed.acquire()
         self.forks += 1
         self.changed.wait_for(lambda: not self.inside, LONGEST)
@@ -196,11 +196,11 @@ class _LinearAlgebra:
     after_in_child = __init__
 
 
-# ---- llvmlite's own lock, which it takes when an object of LLVM is freed, too
+# ---- llvmlite's own lock, also taken when an LLVM object is freed
 
 
 class _Llvmlite:
-    """The lock of llvmlite, if it is loaded: held over a fork."""
+    """The lock of llvmlite, if it is loaded; held during a fork."""
 
     held: Any = None
 
@@ -219,7 +219,7 @@ class _Llvmlite:
 LONGEST = 5.0  # seconds
 compiling = _Compiling()
 linear_algebra = _LinearAlgebra()
-loading = _Loading()  # `with loading:` an import that is not made at the beginning
+loading = _Loading()  # `with loading:` around an import inside a function
 _llvmlite = _Llvmlite()
 
 
@@ -230,8 +230,8 @@ def _at_fork(
 
 
 if hasattr(os, "register_at_fork"):
-    # What is registered last comes first before a fork, and last after it. All is registered here,
-    # before any of it is used: a fork that waits already does not see what is registered meanwhile.
+    # The last registered hook runs first before a fork, and last after it. All are registered here,
+    # before any is used: a fork that already waits does not see hooks registered later.
     os.register_at_fork(after_in_child=_free)
     os.register_at_fork(after_in_child=_import_anew)
     _at_fork(linear_algebra.before_fork, linear_algebra.after_in_parent,

@@ -1,7 +1,7 @@
 """The contract of an operation: fields are static parameters, methods are rules.
 
 `op(*args)` hands the operation to the innermost trace, or runs it at once when nothing traces.
-Rules are named after who calls them: `infer` (avals), `eager` (NumPy's arrays), `jvp`,
+Rules are named after their callers: `infer` (avals), `eager` (NumPy arrays), `jvp`,
 `transpose` and `vmap` (traced values). Fields are hashable and never floats or arrays: literals are
 operands.
 May import the engine below it.
@@ -36,7 +36,7 @@ _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class OperationType(type):
-    """Makes operations; equal parameters give the same object, which is quicker than a new one."""
+    """Makes operations; equal parameters give the same object, which is faster than a new one."""
 
     instances: dict[tuple[Any, ...], Any]
     interned: bool
@@ -46,7 +46,7 @@ class OperationType(type):
             return super().__call__(*args, **kwargs)
         try:
             found = cls.instances.get(args)
-        except TypeError:  # a list where a tuple belongs: the class will say
+        except TypeError:  # a list where a tuple is needed: the class raises a better error
             return super().__call__(*args)
         if found is None:
             found = super().__call__(*args)
@@ -62,26 +62,27 @@ MOST_INSTANCES = 4096  # of one class, kept for reuse
 class Operation(Traits, metaclass=OperationType):
     """One primitive. Those with parameters are frozen dataclasses; families supply most rules."""
 
-    # Results come as a list, not one value; `eager` then returns a sequence.
+    # Results are a list, not one value; `eager` then returns a sequence.
     multiple: ClassVar[bool] = False
-    # `jvp` wants symbolic zeros as they are; others get arrays of zeros instead.
+    # `jvp` accepts symbolic zeros; other operations get arrays of zeros instead.
     handles_zeros: ClassVar[bool] = False
-    # A result may be weakly typed although an operand is not (or there is none).
+    # A result may be weakly typed although an operand is not (or there is no operand).
     makes_weak: ClassVar[bool] = False
-    # A result of an operand's shape is laid out over devices as that operand is.
+    # A result of an operand's shape has that operand's layout over devices.
     keeps_layout: ClassVar[bool] = False
-    # Each element of the result is made of the operands' elements at its place (or of scalars), by
-    # `lower(k, *xs)`, which writes that with the scalar builder `k` of a kernel (compiler.scalars).
+    # Each element of the result is computed from the operands' elements at its index (or from
+    # scalars) by `lower(k, *xs)`, written with the scalar builder `k` of a kernel
+    # (compiler.scalars).
     by_element: ClassVar[bool] = False
-    # `lower_steps(k, rounded, *xs)`: the same on narrow floats, for an operation that is defined by
-    # several steps with `rounded` after each. None: what `lower` gives is rounded, once.
+    # `lower_steps(k, rounded, *xs)`: the same on narrow floats, for an operation defined by several
+    # steps with `rounded` after each. None: the result of `lower` is rounded once.
     lower_steps: ClassVar[Any] = None
-    # The folder of `toile.kernels` with its code, or "folder.name" of one with several functions
+    # The folder of `toile.kernels` with its code, or "folder.name" if that has several functions
     # (see `kernels.families`). None: a loop nest computes it, or `eager` runs as a step.
     kernel_family: ClassVar[str | None] = None
     # Whether it takes longer than storing its result and loading it again.
     costly: ClassVar[bool] = False
-    # Whether checks look for NaNs in its results: JAX's list, and what is made of those.
+    # Whether checks look for NaNs in its results: JAX's list, and operations composed of those.
     can_make_nan: ClassVar[bool] = False
     # Whether it carries Programs, which run when it does.
     carries_programs: ClassVar[bool] = False
@@ -91,7 +92,7 @@ class Operation(Traits, metaclass=OperationType):
     effects: frozenset[str] = frozenset()
 
     name: ClassVar[str] = "operation"
-    title: ClassVar[str]  # what errors call it; the name unless told otherwise
+    title: ClassVar[str]  # its name in errors; `name` by default
 
     # Instances with equal parameters are one object; not for those that hold Programs or functions.
     interned: ClassVar[bool] = True
@@ -128,16 +129,16 @@ class Operation(Traits, metaclass=OperationType):
         raise NotImplementedError(f"{self.name}: no eager rule{here()}")
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        """Result and tangent of the result."""
+        """The result and its tangent."""
         raise NotImplementedError(
             f"{self.name}: has no derivative (wrap it in stop_gradient, or give it a "
             f"custom_jvp){here()}"
         )
 
     def taylor(self, f: Any, primals: Sequence[Any], series: Sequence[Any]) -> tuple[Any, Any]:
-        """Result and the coefficients of its Taylor polynomial, from those of the operands.
+        """The result and the coefficients of its Taylor polynomial, from those of the operands.
 
-        `f` has the rules (see `primitives.taylor`); without one, `jvp` is integrated."""
+        `f` has the rules (see `primitives.taylor`); without a rule, `jvp` is integrated."""
         return f.integrated(self, primals, series)
 
     def transpose(self, ct: Any, *xs: Any) -> Any:
@@ -159,7 +160,7 @@ class Operation(Traits, metaclass=OperationType):
             f"(random keys support indexing and reshaping only; see toile.random.key_data){here()}"
         )
 
-    # ---- what the partitioner asks
+    # ---- for the partitioner
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Aval]) -> list[Any]:
         """The results on the devices of a mesh (see `primitives.division`).
 
@@ -167,31 +168,33 @@ class Operation(Traits, metaclass=OperationType):
         found = self(*(f.to(v, ((),) * v.aval.ndim) for v in ins))
         return f.placed_all(self, outs, [((),) * a.ndim for a in outs], found)
 
-    # ---- what the check of key reuse asks
+    # ---- for the check of key reuse
     def key_use(self, avals: Sequence[Aval]) -> KeyUse:
         """What it does to the random keys among its operands (see `engine.key_uses`)."""
         return uses_all(self, avals)
 
-    # ---- what checks of values ask
+    # ---- for checks of values
     def checked(self, f: Any, ins: list[Any]) -> list[Any]:
-        """The results, with a note of what fails (`f` is of `toile.experimental.checkify`)."""
+        """The results, with a record of failed checks (`f` is from
+        `toile.experimental.checkify`)."""
         return f.run(self, ins)
 
-    # ---- what the compiler asks
+    # ---- for the compiler
     def view(self, x: Any) -> Any:
-        """The view (`compiler.ir.views`) that the result is of `x`, one; None: it is none."""
+        """The result as a view (`compiler.ir.views`) of the operand's view `x`; None if it is not
+        one."""
         return None
 
     @property
     def overwrites(self) -> slice:
-        """The operands that it may change where they are, to make results of them."""
+        """The operands that it may overwrite with its results."""
         return slice(1 if self.updates else 0)
 
     def flops(self, *avals: Aval) -> int:
         """Floating-point operations of one call, for cost analysis."""
         return 0
 
-    # Operations without fields are equal when they are of one class; dataclasses bring their own.
+    # Operations without fields are equal if they have the same class; dataclasses define their own.
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other)
 
@@ -235,7 +238,7 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
     try:
         out = state.quiet(op.eager, np, *raws)
     except Exception:
-        op.infer(*[aval_of(a) for a in args])  # says what is wrong in the user's terms
+        op.infer(*[aval_of(a) for a in args])  # raises in the user's terms
         raise
     if out.__class__ is not ndarray:
         out = np.asarray(out)
@@ -243,7 +246,7 @@ def run_eager(op: Operation, args: Sequence[Any]) -> Any:
 
 
 def _run_inferred(op: Operation, args: Sequence[Any], raws: Sequence[Any]) -> Any:
-    """The general path: results are wrapped after their inferred avals."""
+    """The general path: results are wrapped with their inferred avals."""
     avals = [aval_of(a) for a in args]
     outs = infer_list(op, avals)
     runner = op

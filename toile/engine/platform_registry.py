@@ -1,10 +1,10 @@
 """Platforms: kinds of devices besides the host's CPU, and which of them a buffer belongs to.
 
-The engine computes with NumPy in the host's memory, the `home` platform. Another platform has
-devices of its own, owns buffers that are not NumPy's, and runs operations and Programs on them; its
+The engine computes with NumPy in the host's memory, the `home` platform. Another platform has its
+own devices, owns buffers that are not NumPy's, and runs operations and Programs on them; its
 interface is `toile.platforms.base.Platform`. The registry is one of the two places where a higher
-layer gives something to the engine (the other is `sharded.placing`). May import engine.devices and
-engine.config.
+layer registers something with the engine (the other is `sharded.placing`). May import
+engine.devices and engine.config.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from toile.engine.config import flags
 from toile.engine.devices import Device, all_cpu_devices, first_device
 from toile.engine.source import here
 
-# Arrays of at most this many elements that no other device has a part in yet stay on the host until
-# a compiled call, or an operation on an array of that device, uses them: there they cost a tenth.
+# Arrays of at most this many elements that are not yet on another device stay on the host until a
+# compiled call, or an operation on an array of that device, uses them: host operations take a tenth
+# of the time.
 FEW = 1024
 
-# The platforms of arrays, by their class. Those of the host are not among them.
+# The platforms of arrays, by array class; classes of the host are absent.
 array_platforms: dict[type, Any] = {}
 
 
@@ -32,7 +33,7 @@ class Registry:
     """The platforms of this process: `home`, and others by name.
 
     `active` are the others that have devices, or may have: a platform that finds out that it has
-    none leaves (`retire`), and costs nothing from then on."""
+    none is retired (`retire`), and costs nothing from then on."""
 
     __slots__ = ("home", "active", "names", "_owners")
 
@@ -43,7 +44,7 @@ class Registry:
         self._owners: dict[type, Any] = {}
 
     def add(self, platform: Any, is_home: bool = False) -> None:
-        """Make a platform known."""
+        """Register a platform."""
         for name in (platform.name, *platform.aliases):
             self.names[name] = platform
         if is_home:
@@ -54,23 +55,23 @@ class Registry:
             array_platforms[platform.array] = platform
 
     def remove(self, platform: Any) -> None:
-        """Forget a platform and what it is called."""
+        """Unregister a platform and its names."""
         self.retire(platform)
         self.names = {name: p for name, p in self.names.items() if p is not platform}
         array_platforms.pop(platform.array, None)
 
     def retire(self, platform: Any) -> None:
-        """Ask a platform no more: it has no devices."""
+        """Stop querying a platform: it has no devices."""
         self.active = tuple(p for p in self.active if p is not platform)
         self._owners.clear()
 
     def resume(self, platform: Any) -> None:
-        """Ask a platform again."""
+        """Query a platform again."""
         if platform not in self.active:
             self.active += (platform,)
 
     def owner(self, kind: type) -> Any:
-        """The platform whose buffers are of a class; None: they are the host's, or no buffers."""
+        """The platform whose buffers are of a class; None: the host's, or not a buffer class."""
         found = self._owners.get(kind)
         if found is None:
             for p in self.active:
@@ -80,11 +81,11 @@ class Registry:
         return found
 
     def platforms(self) -> tuple[Any, ...]:
-        """All platforms that are known, the CPU's first."""
+        """All registered platforms, the CPU's first."""
         return tuple(dict.fromkeys(self.names.values()))
 
     def named(self, name: str) -> Any:
-        """The platform of a name; an error where there is none of it, or it has no devices."""
+        """The platform of a name; an error if there is none, or if it has no devices."""
         found = self.names.get(name)
         if found is None:
             present = ", ".join(p.name for p in self.platforms() if p.devices())
@@ -96,13 +97,13 @@ class Registry:
         return found
 
     def default(self) -> Any:
-        """The platform that new arrays are on unless told otherwise."""
+        """The platform that new arrays are on by default."""
         for p in self.active:
             if p.is_default and p.devices():
                 return p
         return self.home
 
-    # ---- operations on arrays that are elsewhere
+    # ---- operations on arrays of other platforms
     def run(self, op: Any, args: Sequence[Any]) -> Any:
         """The results of an operation on another platform's device, or NotImplemented."""
         for p in self.active:
@@ -112,7 +113,7 @@ class Registry:
         return NotImplemented
 
     def quickly(self, op: Any, args: Sequence[Any]) -> Any:
-        """The same, for an operation whose quick way is known."""
+        """The same, for an operation with a known fast path."""
         for p in self.active:
             found = p.quickly(op, args)
             if found is not NotImplemented:
@@ -124,7 +125,7 @@ registry = Registry()
 
 
 class _Host(threading.local):
-    """Whether this thread runs a step of a Program on the host, and everything inside it."""
+    """Whether this thread runs a step of a Program on the host, including everything inside it."""
 
     only = False
 
@@ -133,20 +134,20 @@ host = _Host()
 
 
 def wanted_platform() -> str | None:
-    """The platform that the environment asks for, such as cpu or gpu; None (also: auto)."""
+    """The platform that the environment asks for, such as cpu or gpu; None if unset or auto."""
     text = os.environ.get("TOILE_PLATFORM") or os.environ.get("JAX_PLATFORMS") or ""
     first = text.split(",")[0].strip().lower()
     return {"cuda": "gpu", "": None, "auto": None}.get(first, first)
 
 
 def platform_of(data: Any) -> Any:
-    """The platform that owns a raw buffer; None: the host, or it is no buffer."""
+    """The platform that owns a raw buffer; None: the host, or not a buffer."""
     kind = data.__class__
     return None if kind is np.ndarray or not registry.active else registry.owner(kind)
 
 
 def device_of(data: Any) -> Device | None:
-    """The device that a raw buffer lies on; None: the host."""
+    """The device of a raw buffer; None: the host."""
     owner = platform_of(data)
     return None if owner is None else owner.device_of(data)
 
@@ -157,7 +158,7 @@ def platform_at(device: Any) -> Any:
 
 
 def default_device() -> Device | None:
-    """The device that arrays are on unless told otherwise; None where that is the host."""
+    """The device that arrays are on by default; None if that is the host."""
     if not registry.active or host.only:
         return None
     chosen = flags.default_device
@@ -178,14 +179,14 @@ def default_devices() -> list[Device]:
 
 
 def first_or_default() -> Device:
-    """The device that arrays are on unless told otherwise."""
+    """The device that arrays are on by default."""
     return default_device() or first_device()
 
 
 def device_for(raws: Sequence[Any]) -> Device | None:
     """The device that a Program runs on with these operands; None: the host.
 
-    Arrays of a few elements on the host decide nothing: they go where the others are."""
+    Arrays of a few elements on the host are ignored: they follow the others."""
     large = False
     for x in raws:
         if x.__class__ is not np.ndarray:
@@ -197,7 +198,7 @@ def device_for(raws: Sequence[Any]) -> Device | None:
 
 
 def run_program(program: Any, raws: Sequence[Any]) -> Sequence[Any]:
-    """Run a Program on raw buffers where they belong, compiling it at the first call."""
+    """Run a Program on raw buffers on their device, compiling it at the first call."""
     device = device_for(raws) if registry.active else None
     if device is None:
         return registry.home.run(program, raws, None)
@@ -205,8 +206,8 @@ def run_program(program: Any, raws: Sequence[Any]) -> Sequence[Any]:
 
 
 def shared(x: Any) -> Any:
-    """A buffer on the memory of a DLPack object that lies on another platform's device; None for
-    objects in the host's memory."""
+    """A buffer on the memory of a DLPack object on another platform's device; None for objects in
+    host memory."""
     for p in registry.active:
         found = p.from_dlpack(x)
         if found is not None:

@@ -1,8 +1,9 @@
 """The Program: typed equations over operations, in order, with no free variables.
 
 Values that a traced function closes over become leading inputs (`trace_program` returns them),
-never baked constants; rank-0 constants are literals. Programs are compared by identity. Here too:
-the trace that stages, the evaluator that replays a Program through whatever traces, dead code.
+never embedded constants; rank-0 constants are literals. Programs are compared by identity. Also
+here: the staging trace, the evaluator that replays a Program under any trace, and dead code
+removal.
 May import the engine below it.
 """
 
@@ -61,7 +62,7 @@ Atom = Var | Literal
 
 
 class Equation:
-    """outs = op(ins), with where it came from."""
+    """outs = op(ins), with the user's source line and the named scopes."""
 
     __slots__ = ("op", "ins", "outs", "source", "scope")
 
@@ -80,7 +81,7 @@ class Equation:
     def effects(self) -> frozenset[str]:
         return self.op.effects
 
-    # The names JAX's users know.
+    # Names known from JAX.
     @property
     def primitive(self) -> Operation:
         return self.op
@@ -141,7 +142,7 @@ class Program:
     def axis_names(self) -> tuple[Any, ...]:
         return tuple(n for e in self.equations for n in e.op.axis_names)
 
-    # The names JAX's users know.
+    # Names known from JAX.
     @property
     def eqns(self) -> list[Equation]:
         return self.equations
@@ -163,7 +164,7 @@ class Program:
         found = self.memo.get(key)
         if found is None:
             found = make()
-            # (A Program that held itself would live until the collector found it.)
+            # (A reference to itself would keep a Program alive until the collector ran.)
             self.memo[key] = _ITSELF if found is self else found
         return self if found is _ITSELF else found
 
@@ -177,10 +178,10 @@ _ITSELF = object()
 
 
 class _Hooks:
-    """Slots that other modules of the engine fill: printing and the checks of keys have files of
-    their own, which import this one.
+    """Slots that other modules of the engine fill: printing and key checks have their own files,
+    which import this one.
 
-    `keys_used` gives the inputs that are random keys which a Program uses up."""
+    `keys_used` gives the inputs that are random keys which a Program consumes."""
 
     show: Callable[[Program], str] = staticmethod(lambda p: f"<Program {p.name}>")
     keys_used: Callable[[Program], Iterable[Var]] = staticmethod(lambda p: ())
@@ -190,7 +191,7 @@ hooks = _Hooks()
 
 
 class ClosedProgram:
-    """A Program with the values of its leading inputs, as `make_jaxpr` returns it."""
+    """A Program with the values of its leading inputs, as returned by `make_jaxpr`."""
 
     __slots__ = ("program", "consts")
 
@@ -292,7 +293,7 @@ class ProgramTracer(Tracer):
 def _origins(
     start: Var, made: dict[Var, Equation], labels: dict[Var, str]
 ) -> tuple[list[str], list[str]]:
-    """The arguments that a variable was computed from, and the lines that made it from none."""
+    """The arguments that a variable was computed from, and the lines that created it from none."""
     pending, seen, found, lines = [start], {start}, set(), []
     while pending:
         var = pending.pop(0)
@@ -353,7 +354,7 @@ class ProgramTrace(Trace):
         var = Var(value.aval)
         self.consts.append((var, value))
         self.by_id[id(key)] = var
-        self.held.append(key)  # ids stay unique while the trace lives
+        self.held.append(key)  # keeps ids unique while the trace lives
         return var
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
@@ -379,13 +380,15 @@ def trace_program(
     labels: Sequence[str] = (),
     kind: str = "",
 ) -> tuple[Program, list[Any]]:
-    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` is what asked, for errors.
+    """Stage `fun` on tracers of `avals`; it returns a flat list. `kind` is what asked for
+    it (`make_jaxpr`, a loop), for errors.
 
-    Returns a Program whose leading inputs are the values that `fun` closed over, and those."""
+    Returns a Program whose leading inputs are the values that `fun` closed over, and those
+    values."""
     trace = ProgramTrace(name, kind)
     names = list(labels) or [""] * len(avals)
     tracers = [trace.new_input(a, n) for a, n in zip(avals, names, strict=True)]
-    previous_scope, state.scope = state.scope, ()  # scopes are relative to whoever runs the Program
+    previous_scope, state.scope = state.scope, ()  # scopes are relative to the Program's caller
     try:
         with opened(trace):
             outs = fun(*tracers)
@@ -413,7 +416,7 @@ def _output_atoms(trace: ProgramTrace, outs: Sequence[Any]) -> list[Atom]:
 
 
 def is_array_like(x: Any) -> bool:
-    """Whether an operation takes `x` as an operand."""
+    """Whether `x` can be an operand of an operation."""
     try:
         aval_of(x)
     except (TypeError, ValueError):
@@ -425,7 +428,7 @@ def finish(trace: ProgramTrace, outputs: Sequence[Atom]) -> tuple[Program, list[
     """The Program of a trace that has ended, without dead code, and its closed-over values."""
     consts = [var for var, _ in trace.consts]
     program = Program([*consts, *trace.inputs], trace.equations, outputs, trace.name)
-    # Uses of keys count in dead code too; what is found is kept with the Program.
+    # Key uses count in dead code too; the result is stored with the Program.
     spent = hooks.keys_used(program) if flags.debug_key_reuse and trace.kind else ()
     memo, program = program.memo, without_dead_code(program)
     program.memo = memo
@@ -478,11 +481,11 @@ def _without_dead_results(e: Equation, used: list[bool]) -> Equation:
 class Captured(Operation):
     """A value that a derived Program closes over: a rule's own array, or an outer tracer.
 
-    Calling it gives the value, so that whatever stages next captures it again."""
+    Calling it gives the value, so that the next staging trace captures it again."""
 
     name = "captured"
     interned = False
-    key_use = key_uses.makes_keys  # uses of a value that a derived Program holds are not counted
+    key_use = key_uses.makes_keys  # uses of a captured value are not counted
     is_distinct = True
 
     def __init__(self, value: Any):

@@ -1,7 +1,7 @@
-"""What Programs do to random keys, and so the operations that carry them.
+"""What Programs, and operations that carry them, do to random keys.
 
-The `key_use` of a Program follows from those of its equations; a key that it uses up twice is an
-error. May import the engine only.
+The `key_use` of a Program follows from those of its equations; consuming a key twice is an error.
+May import the engine only.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from toile.engine.source import here
 
 
 def call(op: Any, avals: Sequence[Aval]) -> KeyUse:
-    """What its Program does to keys."""
+    """The key use of its Program."""
     program = getattr(op, "program", None)
     if not isinstance(program, Program) or len(program.inputs) != len(avals):
         return uses_all(op, avals)
     found = program_use(program)
     if not op.divided:
         return found
-    # Each device has some of the elements, and which is not known here.
+    # Each device has an unknown subset of the elements.
     forwards = {j: (i, None) for j, (i, _) in found.forwards.items()}
     return KeyUse({i: m for i, m in found.sinks.items() if m is True}, found.sources, forwards)
 
@@ -67,7 +67,7 @@ def scan(op: Any, avals: Sequence[Aval]) -> KeyUse:
              for i, m in found.sinks.items()}
     forwards = {}
     for j, (i, places) in found.forwards.items():
-        returned = op.consts <= i < first_x and j == i - op.consts  # the carry comes back
+        returned = op.consts <= i < first_x and j == i - op.consts  # the carry is returned as it is
         forwards[j] = (i, places if returned else None)
     return KeyUse(sinks, found.sources, forwards)
 
@@ -100,26 +100,26 @@ def _in_loop(what: str, why: str) -> KeyReuseError:
 
 
 class _Origin:
-    """Keys that came from one place: which are used, and where the first use was."""
+    """Keys of one origin: which of them are consumed, and where the first use was."""
 
     __slots__ = ("var", "used", "unknown", "parts", "source")
 
     def __init__(self, var: Var):
         self.var = var
         self.used = np.zeros(math.prod(var.aval.shape), bool)
-        self.unknown = False  # whether some were used, and it is not known which
-        self.parts: dict[Var, Any] = {}  # uses of views whose places are not known
+        self.unknown = False  # whether an unknown subset was consumed
+        self.parts: dict[Var, Any] = {}  # uses of views at unknown positions
         self.source: Any = None
 
 
 class _View(NamedTuple):
-    """The keys of a variable: which of its origin's they are."""
+    """The keys of a variable: which keys of their origin they are."""
 
     origin: _Origin
     places: Places
 
     def use(self, var: Var, mask: Mask) -> bool:
-        """Use some of the keys up; whether one of them was."""
+        """Consume some of the keys; returns whether one of them was consumed before."""
         origin, used = self.origin, self.origin.used
         if self.places is not None:
             where = self.places.ravel() if mask is True else self.places[mask]
@@ -136,7 +136,7 @@ class _View(NamedTuple):
 
 
 class _Uses(NamedTuple):
-    """The uses of a Program, by its variables."""
+    """The key uses of a Program, by variable."""
 
     sinks: dict[Var, Mask]
     sources: frozenset[int]
@@ -150,7 +150,7 @@ def _new(var: Var, used: bool = False) -> _View:
 
 
 def program_use(program: Program) -> KeyUse:
-    """What a Program does to keys; KeyReuseError if it uses one up twice."""
+    """What a Program does to keys; KeyReuseError if it consumes one twice."""
     uses = _uses(program)
     index = {v: i for i, v in enumerate(program.inputs)}
     sinks = {index[v]: m for v, m in uses.sinks.items() if v in index}
@@ -159,12 +159,12 @@ def program_use(program: Program) -> KeyUse:
 
 
 def keys_used(program: Program) -> Iterable[Var]:
-    """The inputs that a Program uses up."""
+    """The inputs that a Program consumes."""
     return _uses(program).sinks
 
 
 def inherit_uses(program: Program, old: Program) -> None:
-    """Keep what is known of a Program with the same equations, which may have had dead code."""
+    """Keep the uses found for a Program with the same equations, before dead code was removed."""
     if _KNOWN in old.memo:
         program.memo[_KNOWN] = old.memo[_KNOWN]
 
@@ -197,12 +197,12 @@ def _counted(program: Program) -> _Uses:
 
 
 def _used_up(origin: _Origin) -> Mask:
-    """The used keys of an input; all of them where it is not known which."""
+    """The consumed keys of an input; all of them if it is not known which."""
     return True if origin.unknown else compact(origin.used.reshape(origin.var.aval.shape))
 
 
 def _count(e: Equation, views: dict[Any, _View]) -> None:
-    """Note what an equation does to the keys."""
+    """Record what an equation does to keys."""
     found = e.op.key_use([a.aval for a in e.ins])
     sinks = [(i, e.ins[i], m) for i, m in found.sinks.items()]
     for i, var, mask in _by_variable(sinks) if found.branches else sinks:
@@ -227,7 +227,7 @@ def _count(e: Equation, views: dict[Any, _View]) -> None:
 
 
 def _by_variable(sinks: Sequence[tuple[int, Any, Mask]]) -> Iterable[tuple[int, Any, Mask]]:
-    """Uses by branches, of which one runs: a key that several close over is used once."""
+    """Uses by branches, of which one runs: a key that several of them consume counts once."""
     found: dict[Any, tuple[int, Any, Mask]] = {}
     for i, var, mask in sinks:
         found[var] = i, var, _joined(found.get(var, (i, var, None))[2], mask)
@@ -235,7 +235,7 @@ def _by_variable(sinks: Sequence[tuple[int, Any, Mask]]) -> Iterable[tuple[int, 
 
 
 def reuse_message(text: str, first: Any, second: Any = None) -> str:
-    """The text of an error with where the two uses are."""
+    """The text of an error with the locations of the two uses."""
     text += ": needed a key that was not used before (split it, or random.clone it on purpose)"
     if first is not None:
         text += f"\n  it was first used at {first}"

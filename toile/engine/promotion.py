@@ -2,7 +2,7 @@
 
 Lives below `dtypes`, which re-exports it. A node is an `np.dtype`, or one of the Python types
 `int`, `float`, `complex` standing for weakly typed values. The least upper bound of two operands
-is looked up in a dictionary once it has been computed, since every eager operator asks for it.
+is cached once it has been computed, since every eager operator needs it.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ _WEAK_DTYPES = {
 
 
 class TypePromotionError(ValueError):
-    """Raised when operands have no common dtype under the promotion rules in force."""
+    """Raised when operands have no common dtype under the current promotion rules."""
 
 
 class _Lattice:
     """A partial order of nodes; `above[n]` is the bit set of every node at or above `n`.
 
     Nodes are numbered so that each comes before all those above it. The lowest bit of the common
-    upper bounds is then the only candidate for the least one, and it is least exactly when
-    everything in the common set lies above it.
+    upper bounds is then the only candidate for the least one, and it is the least exactly when
+    everything in the common set is above it.
     """
 
     def __init__(self, edges: dict[Node, Sequence[Node]]) -> None:
         order: list[Node] = []
-        seen: set[Node] = set()  # by hash first: np.dtype('int64') == int, but not its hash
+        seen: set[Node] = set()  # by hash: np.dtype('int64') == int, but their hashes differ
 
         def visit(node: Node) -> None:
             if node not in seen:
@@ -92,7 +92,7 @@ class _Lattice:
             visit(node)
         self.nodes = order[::-1]
         self.above: dict[Node, int] = {}
-        for position, node in enumerate(order, 1):  # greatest first: what is above is there
+        for position, node in enumerate(order, 1):  # greatest first: `above` has the uppers
             bits = 1 << (len(order) - position)
             for upper in edges[node]:
                 bits |= self.above[upper]
@@ -120,7 +120,7 @@ def _standard_edges(x64: bool) -> dict[Node, Sequence[Node]]:
         int: [u8, i8, *NARROW_UNSIGNED, *NARROW_SIGNED],
         u8: [i16, u16],
         u16: [i32, u32],
-        # Without x64, uint32 with int32 must not leave the 32-bit types.
+        # Without x64, uint32 with int32 must stay within the 32-bit types.
         u32: [i64 if x64 else i32, u64],
         u64: [float],
         i8: [i16],
@@ -159,7 +159,7 @@ _LATTICES = {
 
 
 def least_upper_bound(*nodes: Node) -> Node:
-    """Least node of the lattice in force that is at or above all `nodes`."""
+    """Least node of the current lattice that is at or above all `nodes`."""
     mode = flags.numpy_dtype_promotion
     lattice = _LATTICES[mode, flags.enable_x64]
     for node in nodes:
@@ -225,7 +225,7 @@ def user_stack_level() -> int:
 
 
 def narrowed_on_request(dtype: np.dtype, fun_name: str = "") -> np.dtype:
-    """`narrowed` for a dtype the user named: says so, as `explicit_x64_dtypes` asks."""
+    """`narrowed` for a dtype the user named: warns or raises, as `explicit_x64_dtypes` says."""
     if flags.enable_x64 or dtype not in NARROWED or flags.explicit_x64_dtypes == "allow":
         return dtype
     where = f" requested in {fun_name}" if fun_name else ""
@@ -250,37 +250,37 @@ _promoted: dict[tuple[Any, ...], Pair] = {}
 
 
 def promote_pair(dt_a: Any, weak_a: bool, dt_b: Any, weak_b: bool) -> Pair:
-    """The (dtype, weak) that two operands meet in; remembered per promotion mode and x64."""
+    """The (dtype, weak) that two operands promote to; cached per promotion mode and x64."""
     key = (flags.enable_x64, flags.numpy_dtype_promotion, dt_a, weak_a, dt_b, weak_b)
     found = _promoted.get(key)
     return promote_many(((dt_a, weak_a), (dt_b, weak_b)), key) if found is None else found
 
 
 def promote_many(pairs: Sequence[Pair], key: tuple[Any, ...] | None = None) -> Pair:
-    """The (dtype, weak) that any number of operands meet in."""
+    """The (dtype, weak) that any number of operands promote to."""
     if key is None:
         key = (flags.enable_x64, flags.numpy_dtype_promotion, *(v for p in pairs for v in p))
         found = _promoted.get(key)
         if found is not None:
             return found
-    node, weak = _meeting_node(pairs)
+    node, weak = _common_node(pairs)
     if isinstance(node, type):
         node = narrowed(_WEAK_DTYPES[node])
     result = (node, weak and node != BOOL)
-    # 64-bit values, made under x64 and met outside it, are cut with a warning each time.
+    # 64-bit values made under x64 and used outside it are truncated with a warning each time.
     if flags.enable_x64 or not any(dt in NARROWED for dt, _ in pairs):
         _promoted[key] = result
     return result
 
 
-def _meeting_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
-    """Where on the lattice operands meet, and whether that is weak."""
+def _common_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
+    """The lattice node that operands promote to, and whether it is weak."""
     first, weak = pairs[0]
     if len(pairs) == 1:
         return first, weak
     all_weak = all(w for _, w in pairs)
     if not all_weak and all(dt == first for dt, _ in pairs[1:]):
-        return first, False  # also lets extended dtypes, which the lattice lacks, through
+        return first, False  # also passes extended dtypes, which are not in the lattice
     if all_weak and flags.numpy_dtype_promotion != "strict":
         # Strong counterparts first: a weak int16 joins as int16 and stays weak.
         return _joined(dict.fromkeys(dt for dt, _ in pairs)), True
@@ -289,13 +289,13 @@ def _meeting_node(pairs: Sequence[Pair]) -> tuple[Any, bool]:
 
 
 def _joined(nodes: Iterable[Node]) -> Node:
-    """Least upper bound, of a width in force."""
+    """Least upper bound, narrowed to an enabled width."""
     node = least_upper_bound(*nodes)
     return node if isinstance(node, type) else narrowed_on_request(node, "dtype")
 
 
 def _node(dtype: Any, weak: bool) -> Node:
-    """Where a (dtype, weak) pair stands on the lattice."""
+    """The lattice node of a (dtype, weak) pair."""
     return _WEAK_NODES.get(KIND_LETTERS.get(dtype), dtype) if weak else dtype
 
 

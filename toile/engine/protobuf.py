@@ -2,8 +2,8 @@
 
 A message is the concatenation of its fields: a tag (field number * 8 + wire type), then the value.
 `field(number, value)` encodes one; `decode(data)` gives all as {number: [raw values]}. An integer
-has at most 64 bits in 10 bytes. What a message says is checked against the bytes that are there;
-messages within it are bytes until somebody decodes them, so nesting costs nothing.
+has at most 64 bits in 10 bytes. Lengths in a message are checked against the bytes present; nested
+messages stay bytes until they are decoded, so nesting costs nothing.
 """
 
 from __future__ import annotations

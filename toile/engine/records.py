@@ -1,9 +1,9 @@
-"""Dataclasses that are quick to make: what `dataclasses.dataclass` gives, without compiling text.
+"""Dataclasses that are fast to define: like `dataclasses.dataclass`, without compiling text.
 
-Python's decorator writes five functions for a class as text and compiles them, which is most of the
-time that `import toile` would take: operations are dataclasses. Here each function is compiled once
-for a number of fields and copied with the names of a class's fields put in; the copies run as
-quickly as the originals. Classes with features that ours do not use go to Python's decorator.
+Python's decorator generates the source of five methods per class and compiles it, which would take
+most of the time of `import toile`: operations are dataclasses. Here each method is compiled once
+per number of fields and copied with the class's field names inserted; the copies run as fast as the
+originals. Classes that use other features go to Python's decorator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELD = "_FIELD"  # the kind of a field that is neither a ClassVar nor an InitV
 
 @functools.cache
 def _template(kind: str, count: int) -> CodeType:
-    """The code of a method for `count` fields, whose names stand for others."""
+    """The code of a method for `count` fields, with placeholder names."""
     fields = [f"field_{i}_" for i in range(count)]
     mine, theirs = ("".join(f"{who}.{f}, " for f in fields) for who in ("self", "other"))
     if kind == "__eq__":
@@ -38,7 +38,7 @@ def _template(kind: str, count: int) -> CodeType:
     elif kind == "__repr__":
         shown = ", ".join(f"{f}={{self.{f}!r}}" for f in fields)
         text = f"def f(self):\n  return self.__class__.__qualname__ + f'({shown})'"
-    else:  # an `__init__`: of a frozen class or one that assigns, perhaps with more to do
+    else:  # `__init__`, of a frozen class or one that assigns, perhaps with __post_init__
         line = f"{_PUT}(self, '{{0}}', {{0}})" if kind.startswith("frozen") else "self.{0} = {0}"
         lines = [line.format(f) for f in fields]
         lines.append("self.__post_init__()" if kind.endswith("post") else "pass")
@@ -51,7 +51,7 @@ def _template(kind: str, count: int) -> CodeType:
 
 
 def _rename(text: str, names: Sequence[str]) -> str:
-    """A name or a piece of text of a template, with the field's name in it."""
+    """A name or a piece of text of a template, with the field's name inserted."""
     before, found, rest = text.partition("field_")
     if not found:
         return text
@@ -74,7 +74,7 @@ def method(cls: type, name: str, names: Sequence[str], kind: str | None = None) 
         co_consts=renamed(code.co_consts),
     )
     scope = _globals
-    if name == "__init__":  # whose annotations may be text, with names of the class's module
+    if name == "__init__":  # annotations may be strings, with names of the class's module
         scope = getattr(sys.modules.get(cls.__module__), "__dict__", _globals)
     made = FunctionType(code, scope, name, None, _puts if code.co_freevars else None)
     made.__module__ = cls.__module__
@@ -110,14 +110,14 @@ def _freeze(cls: Any, names: frozenset[str]) -> None:
 
 @dataclasses.dataclass
 class _Plain:
-    """What Python notes of a dataclass and its field, to be noted of ours."""
+    """A sample dataclass: Python's attributes on it are copied to ours."""
 
     field: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Frozen:
-    """The same of a frozen one."""
+    """The same, frozen."""
 
 
 _PARAMS = {False: _Plain, True: _Frozen}
@@ -125,12 +125,12 @@ _KIND = dataclasses.fields(_Plain)[0]._field_type  # type: ignore[attr-defined]
 
 
 def _plain_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields that a class adds, where all that can be said of them is plain to see."""
+    """The fields that a class adds, if all of them have simple definitions; else None."""
     fields = {}
     for name, kind in annotations.items():
         default = cls.__dict__.get(name, dataclasses.MISSING)
         if kind.__class__ is not str or "Var" in kind or "KW_ONLY" in kind:
-            return None  # perhaps no field
+            return None  # perhaps not a field
         if isinstance(default, dataclasses.Field) or default.__class__.__hash__ is None:
             return None
         fields[name] = made = dataclasses.field(default=default)
@@ -140,7 +140,7 @@ def _plain_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any] | No
 
 
 def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """The fields that a class adds, made by Python's decorator on a class that has nothing else."""
+    """The fields that a class adds, made by Python's decorator on an otherwise empty class."""
     plain = _plain_fields(cls, annotations)
     if plain is not None:
         return plain
@@ -151,24 +151,24 @@ def _own_fields(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
     return made.__dataclass_fields__
 
 
-def _is_odd(default: Any) -> bool:
-    """Whether a default is a descriptor, which is to see the class that it is in, and once."""
+def _is_descriptor(default: Any) -> bool:
+    """Whether a default is a descriptor, which must be evaluated on its class, and only once."""
     kind = type(default)
     return kind not in (FunctionType, dataclasses.Field) and (
         hasattr(kind, "__set_name__") or hasattr(kind, "__get__"))
 
 
 def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
-    """All fields by name; None where the class is one for Python's own decorator."""
+    """All fields by name; None if the class needs Python's own decorator."""
     body = cls.__dict__
-    if sys.version_info >= (3, 14):  # which keeps annotations elsewhere
+    if sys.version_info >= (3, 14):  # stores annotations elsewhere
         return None
     if frozen and not body.keys().isdisjoint(("__setattr__", "__delattr__")):
         return None
     annotations = body.get("__annotations__", {})
     if any(isinstance(x, dataclasses.Field) and n not in annotations for n, x in body.items()):
-        return None  # an error, which Python's decorator words
-    if any(_is_odd(body[n]) if n in body else hasattr(cls, n) for n in annotations):
+        return None  # an error, raised by Python's decorator
+    if any(_is_descriptor(body[n]) if n in body else hasattr(cls, n) for n in annotations):
         return None
     fields: dict[str, Any] = {}
     for base in cls.__mro__[-1:0:-1]:
@@ -183,7 +183,7 @@ def _fields(cls: type, frozen: bool) -> dict[str, Any] | None:
 
 
 def _are_plain(fields: Iterable[Any]) -> bool:
-    """Whether templates serve all fields: positional, those with a default last."""
+    """Whether templates can handle all fields: positional, those with a default last."""
     optional = False
     for f in fields:
         if f._field_type.name == "_FIELD_CLASSVAR":
@@ -203,7 +203,7 @@ def _are_plain(fields: Iterable[Any]) -> bool:
 
 
 def signature_text(cls: type) -> str:
-    """What stands in for the docstring of a dataclass that has none."""
+    """The docstring of a dataclass that has none."""
     text = ""
     with contextlib.suppress(TypeError, ValueError):  # some have no signature
         text = str(inspect.signature(cls)).replace(" -> None", "")
@@ -223,9 +223,9 @@ def _init(cls: Any, fields: Sequence[Any], names: Sequence[str], frozen: bool) -
 
 
 def _add_comparison(cls: Any, names: Sequence[str], frozen: bool) -> None:
-    """Give a class `__eq__` and `__hash__` by some of its fields, unless it has its own."""
+    """Give a class `__eq__` and `__hash__` over some of its fields, unless it defines them."""
     body = cls.__dict__
-    # A class that defines __eq__ and no __hash__ has None for it.
+    # A class that defines __eq__ but not __hash__ has __hash__ = None.
     hashed = "__hash__" in body and not (body["__hash__"] is None and "__eq__" in body)
     if "__eq__" not in body:
         cls.__eq__ = method(cls, "__eq__", names)
@@ -234,7 +234,7 @@ def _add_comparison(cls: Any, names: Sequence[str], frozen: bool) -> None:
 
 
 def _put_defaults(cls: Any, fields: dict[str, Any]) -> None:
-    """Leave the default of a field, or nothing, where the class says `field(...)`."""
+    """Replace each `field(...)` in the class by the field's default, or remove it."""
     body = cls.__dict__
     for name in body.get("__annotations__", ()):
         if isinstance(body.get(name), dataclasses.Field):
@@ -245,7 +245,7 @@ def _put_defaults(cls: Any, fields: dict[str, Any]) -> None:
 
 
 def _quick(cls: Any, frozen: bool) -> Any:
-    """`dataclasses.dataclass(frozen=frozen)(cls)`, made of templates."""
+    """`dataclasses.dataclass(frozen=frozen)(cls)`, made from templates."""
     fields = _fields(cls, frozen)
     body = cls.__dict__
     if fields is None:
@@ -279,7 +279,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, *, frozen: bool = False, **options: Any) -> Any:
-        """Python's `dataclasses.dataclass`, quicker for classes with plain fields."""
+        """Python's `dataclasses.dataclass`, faster for classes with simple fields."""
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, **options)
         if options:

@@ -1,10 +1,11 @@
-"""Arrays of several devices: parts, and the sharding that says where they are.
+"""Arrays on several devices: parts, and the sharding that says where they are.
 
-A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes each
-form from the other when it is first asked for. Programs over devices take and give parts; all else
-sees one array. What an operation gives is laid out over its operands' devices: as an operand of its
-shape, if it works element by element, whole on every device otherwise. On another platform a part
-is a buffer of its device, and the one buffer for all is one of a primary device (or NumPy's).
+A `ShardedArray` has a buffer for each device of its sharding, or one buffer for all, and makes
+either form from the other when first needed. Programs over devices take and return parts; all other
+code sees one array. Results are laid out over the operands' devices: like an operand of the same
+shape if the operation works element by element, whole on every device otherwise. On another
+platform a part is a buffer of its device, and the one buffer for all is on a primary device (or
+NumPy's).
 May import engine.arrays, engine.platform_registry.
 """
 
@@ -27,12 +28,12 @@ from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array, state
 
-# Of mixins, whose attributes are slots of the classes that they are mixed into.
+# For mixins, whose attributes are slots of the classes that they are mixed into.
 NO_SLOTS: tuple[str, ...] = ()
 
 
 class Sharded(ConcreteArray):
-    """What arrays of numbers and of keys share when they have a sharding."""
+    """Common base of sharded arrays of numbers and of keys."""
 
     __slots__ = NO_SLOTS
     _parts: list[Any]
@@ -56,7 +57,7 @@ class Sharded(ConcreteArray):
             parts = split(self._data, self._aval.shape, self._sharding)
             self._parts = parts
             return parts
-        if name == "_signature":  # one of its own: the quick way into compiled code is not for it
+        if name == "_signature":  # its own: the fast path into compiled code is not for it
             aval = self._aval
             self._signature = found = Signature(aval.shape, aval.dtype, aval.weak_type)
             return found
@@ -104,7 +105,7 @@ class Sharded(ConcreteArray):
 
     @property
     def _arrays(self) -> list[Any] | None:
-        """The parts of this process as arrays, each on its device; None of a deleted array."""
+        """This process's parts as arrays, each on its device; None for a deleted array."""
         return None if self.is_deleted() else [shard.data for shard in self.addressable_shards]
 
     @property
@@ -136,8 +137,8 @@ class Sharded(ConcreteArray):
 
 
 def through_operations(name: str) -> Any:
-    """The operator as all arrays have it: the quick one of DeviceArray is NumPy's, which knows no
-    shardings and no other platforms."""
+    """The general operator of arrays: DeviceArray's fast one calls NumPy, which knows no shardings
+    and no other platforms."""
 
     def method(self: Any, other: Any) -> Any:
         return getattr(Array, name)(self, other)
@@ -185,14 +186,14 @@ def platform_over(sharding: Sharding) -> Any:
 
 
 def from_parts(parts: list[Any], aval: Aval, sharding: Sharding) -> Any:
-    """An array of buffers that lie on the devices of a sharding, in its order."""
+    """An array from buffers on the devices of a sharding, in its order."""
     made = _new(aval, sharding, True)
     made._parts = parts
     return made
 
 
 def from_data(data: Any, aval: Aval, sharding: Sharding, committed: bool = True) -> Any:
-    """An array of one buffer, laid out over the devices of a sharding."""
+    """An array from one buffer, laid out over the devices of a sharding."""
     made = _new(aval, sharding, committed)
     if data.__class__ is not np.ndarray:
         owner = platform_of(data)
@@ -214,7 +215,7 @@ def on_device(part: Any, aval: Aval, device: Any) -> Any:
 
 
 def own_places(sharding: Sharding, shape: tuple[int, ...]) -> Mapping[Any, Any]:
-    """The devices of this process that have a part, and which one."""
+    """The devices of this process that have a part, and the indices of that part."""
     if process_count() == 1:
         return sharding.devices_indices_map(shape)
     return sharding.addressable_devices_indices_map(shape)
@@ -225,7 +226,7 @@ def _key(index: Sequence[slice]) -> Any:
 
 
 def split(data: Any, shape: tuple[int, ...], sharding: Sharding) -> list[Any]:
-    """The part of each device of this process; replicas share memory, where that is the host's."""
+    """The part of each device of this process; replicas share memory on the host."""
     places = own_places(sharding, shape)
     if platform_over(sharding) is not None:
         return [device.put(data[index] if index else data) for device, index in places.items()]
@@ -269,7 +270,7 @@ def _joined(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
 
 
 def gathered(x: Any) -> Any:
-    """The numbers of an array in parts as one NumPy array."""
+    """The numbers of a sharded array as one NumPy array."""
     try:
         data = object.__getattribute__(x, "_data")
     except AttributeError:
@@ -280,7 +281,7 @@ def gathered(x: Any) -> Any:
 
 
 def held(x: Any) -> list[Any]:
-    """The buffers that an array in parts has, of whichever form; none is made."""
+    """The buffers that a sharded array has now, in either form; makes none."""
     found = []
     for name in ("_data", "_parts"):
         try:
@@ -292,13 +293,13 @@ def held(x: Any) -> list[Any]:
 
 
 def fetched(data: Any) -> Any:
-    """A buffer as one of NumPy's, when all that was begun on its device is done."""
+    """A buffer as a NumPy array, after all work on its device is done."""
     owner = platform_of(data)
     return data if owner is None else owner.get(data)
 
 
 def filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> Any:
-    """A new array with the parts where the sharding says."""
+    """A new array with the parts at their places in the sharding."""
     extra = parts[0].shape[len(aval.shape):]  # the words of keys
     out = empty((*aval.shape, *extra), parts[0].dtype)
     seen = set()
@@ -314,7 +315,7 @@ def filled(parts: Sequence[Any], aval: Aval, sharding: Sharding, empty: Any) -> 
 
 
 def describe_devices(x: Any) -> str:
-    """Shape and device ids of an array, as errors about devices say it."""
+    """Shape and device ids of an array, for errors about devices."""
     ids = sorted(d.id for d in x.sharding.device_set)
     platform = next(iter(x.sharding.device_set)).platform.upper()
     return (f"shape {x.aval.str_short()} and with device ids {ids} on platform {platform}")
@@ -323,7 +324,7 @@ def describe_devices(x: Any) -> str:
 def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) -> Any:
     """A sharding over the devices of the operands; None if none of them has one.
 
-    Operands that were put on devices must be on the same ones; the others go along."""
+    Operands committed to devices must be on the same ones; the others follow."""
     first: Any = None
     where = 0
     for i, a in enumerate(args):
@@ -342,7 +343,7 @@ def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) 
 
 
 def sharding_like(x: Any, shape: tuple[int, ...]) -> Any:
-    """The sharding of a new array that is to be like `x`, where one was asked for `x`; or None."""
+    """The sharding of a new array like `x`, if `x` has an explicit one; or None."""
     if isinstance(x, Sharded):
         found = x._sharding if x._is_committed else None
     else:
@@ -376,18 +377,18 @@ def layout(op: Any, args: Sequence[Any]) -> Any:
 
 
 class _Placing:
-    """How the results of a compiled Program lie over devices; filled by `toile.parallel`.
+    """The shardings of the results of compiled Programs; filled by `toile.parallel`.
 
-    `divide` gives the results of a Program that runs on all devices of its operands, and None for
-    one that does not; `place` says how to wrap what one device has computed; `result` the sharding
-    of the result of one operation, None where it has no rule."""
+    `divide` gives the results of a Program that runs on all devices of its operands, or None;
+    `place` says how to wrap results that one device has computed; `result` is the sharding of the
+    result of one operation, None if it has no rule."""
 
     result: Any = staticmethod(lambda op, args, aval: None)
     divide: Any = staticmethod(lambda program, args, wanted=(): None)
     place: Any = staticmethod(lambda program, args: None)
 
     def fill(self, result: Any, place: Any, divide: Any) -> None:
-        """Set what `toile.parallel` knows."""
+        """Set the functions of `toile.parallel`."""
         self.result, self.place, self.divide = result, place, divide
 
 

@@ -1,6 +1,6 @@
 """Where the parts of an array are: the abstract Sharding, and all of it on one device.
 
-A sharding says which devices hold an array and which indices each one has; shardings over a mesh
+A sharding says which devices hold an array and which indices each device has; shardings over a mesh
 are in `toile.parallel`. May import engine.devices.
 """
 
@@ -54,7 +54,7 @@ class Format:
 
 
 def checked_memory_kind(kind: str | None) -> str:
-    """The kind of memory asked for, or the usual one."""
+    """The kind of memory asked for, or the default."""
     if kind is None:
         return "device"
     if kind not in MEMORY_KINDS:
@@ -104,11 +104,11 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Whether both place arrays of rank `ndim` alike."""
+        """Whether both place arrays of rank `ndim` the same way."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def everywhere(self) -> Sharding:
-        """All of an array on each of the devices."""
+        """The sharding with the whole array on each of the devices."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     @property
@@ -118,7 +118,7 @@ class Sharding:
 
     @property
     def addressable_devices(self) -> set[Any]:
-        """The devices of this process among them."""
+        """Those of the devices that belong to this process."""
         return {d for d in self.device_set if d.process_index == process_index()}
 
     @property
@@ -126,7 +126,7 @@ class Sharding:
         return bool(self.addressable_devices)
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Which indices each device of this process has."""
+        """The indices that each device of this process has."""
         own = self.addressable_devices
         return {d: i for d, i in self.devices_indices_map(global_shape).items() if d in own}
 
@@ -167,7 +167,7 @@ class SingleDeviceSharding(Sharding):
         return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
-        """Nothing: every shape fits on one device."""
+        """Does nothing: every shape fits on one device."""
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
         if not isinstance(other, Sharding) or other.num_devices != 1:

@@ -1,8 +1,8 @@
 """Where in the user's program an equation or an error came from.
 
-A location is captured only while something stages (or fails), as a code object and an instruction
-offset; the text is made when somebody reads it. Frames inside toile are skipped, so the innermost
-frame that remains is the user's; the frame that it called is the function of toile it used, whose
+A location is captured only during staging (or on failure), as a code object and an instruction
+offset; the text is made when it is read. Frames inside toile are skipped, so the innermost
+remaining frame is the user's; the frame that it called is the public function of toile, whose
 arguments an error shows by shape and dtype. May import nothing but the standard library.
 """
 
@@ -83,7 +83,7 @@ def user_source(depth: int = 1) -> Source | None:
 
 
 class _Modules(threading.local):
-    """The modules of a network that are running, the innermost last."""
+    """The modules of a network that are being called, the innermost last."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = [None]
@@ -93,7 +93,7 @@ modules = _Modules()
 
 
 def module_path() -> str:
-    """For errors: which module runs."""
+    """For errors: which module is being called."""
     module = modules.stack[-1]
     if module is None or module.scope is None:
         return ""
@@ -117,11 +117,11 @@ def here() -> str:
 
 
 def message(error: BaseException) -> str:
-    """What an error says, without where it came from: for errors that quote others."""
+    """The text of an error without its location, for errors that quote others."""
     return str(error).partition("\n  in ")[0].partition("\n  at ")[0]
 
 
-# ------------------------------------------------------------------------- the call that went wrong
+# ----------------------------------------------------------------------------- the call that failed
 
 _describing = False  # reading the shape of a deleted array raises, which must not describe it again
 
@@ -146,17 +146,17 @@ _names: dict[CodeType, str] = {}
 
 
 def name_call(function: Any, text: str) -> None:
-    """Speak of calls of `function` as `text` in errors."""
+    """Refer to calls of `function` as `text` in errors."""
     _names[function.__code__] = text
 
 
 def _public_name(frame: FrameType) -> str:
-    """`toile.numpy.matmul` for a frame of that function or of what it returned; else nothing."""
+    """`toile.numpy.matmul` for a frame of that function or of one it returned; else empty."""
     code = frame.f_code
     if code in _names:
         return _names[code]
     root, _, inner = code.co_qualname.partition(".<locals>.")
-    if "name" in code.co_freevars:  # made from a table, by a function that was given the name
+    if "name" in code.co_freevars:  # made from a table, by a function that got the name
         root, inner = str(frame.f_locals.get("name", root)), ""
     if root.startswith("_") or "." in root or "<lambda>" in root:
         return ""
@@ -176,7 +176,7 @@ _LAYERS = {"engine", "primitives", "transforms", "control", "targets", "kernels"
 
 
 def _arguments(frame: FrameType) -> str:
-    """The arguments of a call that say something about the error: arrays, sizes and names."""
+    """The arguments of a call that help to explain the error: arrays, sizes and names."""
     code, values = frame.f_code, frame.f_locals
     count = code.co_argcount + code.co_kwonlyargcount
     shown = []
@@ -195,7 +195,7 @@ _MOST = 240  # characters of one call
 
 def describe(value: Any, depth: int = 0) -> str:
     """A value in an error: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
-    given = getattr(type(value), "in_errors", None)  # what stands for arrays says which
+    given = getattr(type(value), "in_errors", None)  # array-like objects describe themselves
     if given is not None:
         return given(value)
     try:
@@ -208,7 +208,7 @@ def describe(value: Any, depth: int = 0) -> str:
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, (str, bytes, bytearray)):
-        value = value[:61]  # a repr is four times as large as a file's bytes
+        value = value[:61]  # a repr can be four times as large as a file's bytes
     try:
         text = repr(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""Strides of arrays, in elements: row-major ones, and those of the same elements in another shape.
+"""Strides of arrays, in elements: row-major, and of the same elements under another shape.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 def strides_in(
     new: Sequence[int], shape: Sequence[int], strides: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Strides of the same elements in another shape; None where no strides give them."""
+    """Strides of the same elements under another shape; None if there are none."""
     if 0 in new:
         return row_major(new)
-    # Runs of old axes that lie one inside the other, as one long axis each: (extent, stride).
+    # Runs of old axes that are contiguous, each merged into one axis: (extent, stride).
     runs: list[list[int]] = []
     for n, s in zip(shape, strides, strict=True):
         if n == 1:

@@ -1,4 +1,4 @@
-"""ShapeDtypeStruct: a shape and a dtype that stand for an array at the API's edge.
+"""ShapeDtypeStruct: a shape and a dtype that stand for an array in the public API.
 
 May import engine.dtypes, engine.source.
 """
@@ -14,12 +14,12 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.source import here
 
-# What the classes of shardings, formats and partition specs have, the last made in a layer above.
+# Attributes by which shardings, formats and partition specs (made in a layer above) are known.
 _PLACING = ("device_set", "layout", "unreduced")
 
 
 class ShapeDtypeStruct:
-    """Shape, dtype and other static facts of an array, without one."""
+    """Shape, dtype and other static facts of an array, without its values."""
 
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "is_ref", "vma")
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """A copy with some fields replaced; other names are left aside."""
+        """A copy with some fields replaced; other names are ignored."""
         shape = changes.get("shape", self.shape)
         dtype = changes.get("dtype", self.dtype)
         kept = {"sharding": self.sharding, "weak_type": self.weak_type, "vma": self.vma}

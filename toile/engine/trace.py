@@ -1,9 +1,9 @@
 """The current-trace model: one thread-local slot, the Trace contract and Tracer.
 
 Every operation goes to the innermost trace, which the slot holds; None means eager. A trace sees
-its own tracers and takes everything else as constants; `process` runs with the slot set to the
-trace itself and sets it to `parent` while it uses the operation's rules. A trace that has ended is
-not alive, and its tracers are refused everywhere. May import engine.avals, engine.errors.
+its own tracers and treats everything else as constants; `process` runs with the slot set to the
+trace itself and sets it to `parent` while it runs the operation's rules. A trace that has ended is
+not alive, and its tracers are rejected everywhere. May import engine.avals, engine.errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class State(threading.local):
-    """What this thread is tracing."""
+    """The trace of this thread, and what goes with it."""
 
     trace: Trace | None = None
     # Named axes in scope, innermost last: (name, size).
@@ -33,7 +33,7 @@ class State(threading.local):
     scope: tuple[str, ...] = ()
     # Runs a leaf function of an array library with floating-point errors ignored.
     quiet: Callable[..., Any]
-    # Jitted functions are traced together with what is around them.
+    # Jitted functions are traced inline, as part of the function that calls them.
     inlines: bool = False
     # Replaces the user's frame while a backward pass creates equations for a forward one.
     source: Source | None = None
@@ -46,11 +46,11 @@ state = State()
 
 
 class Trace:
-    """An interpreter of operations; `parent` interprets what its rules do."""
+    """An interpreter of operations; `parent` interprets the operations that its rules use."""
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
     staging: bool
-    at_once: ClassVar[bool] = False  # operations run as they come, as if nothing traced
+    at_once: ClassVar[bool] = False  # operations run immediately, as without a trace
 
     def __init__(self, parent: Trace | None):
         self.parent = parent
@@ -84,7 +84,7 @@ class Array:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what is installed, and what arrays in memory and tracers have each
+    if TYPE_CHECKING:  # the installed methods, and attributes of both concrete arrays and tracers
         shape: Any
         dtype: Any
         ndim: Any
@@ -174,7 +174,7 @@ def current_source() -> Source | None:
 
 
 class Tracer(Array):
-    """An array that a trace stands in for; it has an aval and no value."""
+    """An array under a trace; it has an aval but no value."""
 
     __slots__ = ("_trace", "__weakref__")
     _trace: Trace
@@ -220,7 +220,7 @@ class Tracer(Array):
         return ""
 
     def traced_for(self) -> str:
-        """The function that made it and what traced that, for error messages."""
+        """The function that made it and the transformation that traced that, for error messages."""
         return ""
 
     def created(self) -> str:
@@ -295,7 +295,7 @@ class Tracer(Array):
             )
         return repr(self)
 
-    # What only an array in memory has.
+    # Attributes of concrete arrays only.
     @property
     def sharding(self) -> Any:
         value = self.concrete()
@@ -320,7 +320,7 @@ class Tracer(Array):
 
 
 def _check_form(aval: Aval, wanted: str) -> None:
-    """Refuse conversions that an array of this shape and dtype has in no case."""
+    """Refuse conversions that no array of this shape and dtype has."""
     if wanted == "index" and (aval.shape or aval.dtype.kind not in "iu"):
         raise TypeError(
             "Only integer scalar arrays can be converted to a scalar index. Needed an integer of "
@@ -341,13 +341,13 @@ def _check_form(aval: Aval, wanted: str) -> None:
 
 
 def check_leaks(trace: Trace) -> None:
-    """Raise if somebody holds a tracer of `trace`, which has ended (`checking_leaks`)."""
+    """Raise if a tracer of `trace`, which has ended, is still referenced (`checking_leaks`)."""
     for _ in range(2):
         held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
         if not held:
             return
         del held
-        gc.collect()  # tracers in cycles are nobody's
+        gc.collect()  # tracers that are only in cycles do not count
     held = [x for x in gc.get_referrers(trace) if isinstance(x, Tracer) and x._trace is trace]
     if held:
         raise errors.leaked_trace(type(trace).__name__, held)

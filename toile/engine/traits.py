@@ -1,8 +1,8 @@
-"""What others ask of an operation, with the answers of most operations.
+"""Questions about an operation, with the answers that hold for most operations.
 
-Passes, fusion, kernels and programs over a mesh ask these questions and not which class an
-operation is of, so that a new operation takes part in all of them by its own answers. A rule that
-is None is one that the operation does not have. May import nothing.
+Passes, fusion, kernels and programs over a mesh ask these questions instead of testing for classes,
+so that a new operation takes part in all of them through its own answers. A rule that is None is
+absent. May import nothing.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ Shape = Sequence[int]
 
 
 class Traits:
-    """The answers of an operation about which nothing special is known."""
+    """The answers of an operation with no special properties."""
 
-    # ---- what its results are
-    # The result is the operand; only transformations that come before the compiler look at it.
+    # ---- results
+    # The result is the operand; only transformations before the compiler treat it specially.
     forwards_operand: ClassVar[bool] = False
-    # The results are the operands, and nothing moves across.
+    # The results are the operands, and no equation moves across.
     is_barrier: ClassVar[bool] = False
-    # Equations with equal operands are different values all the same.
+    # Equations with equal operands are still different values.
     is_distinct: ClassVar[bool] = False
-    # The result costs nothing where it is read: moving it out of a loop gains nothing.
+    # The result costs nothing where it is read, so hoisting it out of a loop gains nothing.
     is_free: ClassVar[bool] = False
-    # The result has axes of any extent that no operand has.
+    # The result has axes of any extent that are not in any operand.
     makes_axes: ClassVar[bool] = False
-    # The axis along which the elements of the result are 0, 1, 2, ..., each of them repeated along
-    # the other axes.
+    # The axis along which the elements of the result are 0, 1, 2, ..., repeated along the other
+    # axes.
     counted_axis: int | None = None
-    # The result is a part of the operand, which can be read where it is.
+    # The result is a part of the operand and can be read in place.
     views_part: ClassVar[bool] = False
-    # What surrounds the first operand in the result: (before, after, between) for each axis.
+    # The padding around the first operand in the result: (before, after, between) for each axis.
     margins: Sequence[tuple[int, int, int]] | None = None
-    # The result is the first operand but for some elements, and may be where that is.
+    # The result is the first operand with some elements changed, and may share its memory.
     updates: ClassVar[bool] = False
-    # The name by which policies of `checkpoint` choose the result.
+    # The name by which `checkpoint` policies refer to the result.
     saved_name: str | None = None
-    # A user's function is called, which may keep the arrays that it is given.
+    # Calls a user's function, which may keep the arrays that it is given.
     keeps_operands: ClassVar[bool] = False
-    # Its Program (`op.programs()[0]`) stands for it once everything has been differentiated.
+    # Its Program (`op.programs()[0]`) replaces it once everything has been differentiated.
     is_inlined: ClassVar[bool] = False
-    # A backend chooses the Program that stands for it.
+    # A backend chooses the Program that replaces it.
     backend_chooses: ClassVar[bool] = False
 
     # ---- arithmetic
@@ -50,82 +50,84 @@ class Traits:
     is_product: ClassVar[bool] = False
     is_quotient: ClassVar[bool] = False
     multiplies: ClassVar[bool] = False  # arrays: a contraction or a convolution
-    # Elements along `op.axes` become one; the operation's name says how.
+    # Elements along `op.axes` are reduced to one; the operation's name says how.
     is_reduction: ClassVar[bool] = False
     # It compares numbers, and complex ones have no order.
     needs_order: ClassVar[bool] = False
-    # Of one operand: op(x) + op(y) = op(x + y), which is less work.
+    # For one operand: op(x) + op(y) = op(x + y), which is less work.
     commutes_with_sums: ClassVar[bool] = False
-    # The result has more rounding errors than the one of basic arithmetic (as all costly ones).
+    # The result has larger rounding errors than basic arithmetic (as all costly operations have).
     is_inexact: ClassVar[bool] = False
-    # Basic arithmetic: the result has the errors of its operands.
+    # Basic arithmetic: the result has the rounding errors of its operands.
     passes_errors: ClassVar[bool] = False
-    # A product of two arrays with a sum over every axis that both have.
+    # A product of two arrays, summed over every axis that both have.
     sums_shared_axes: bool = False
-    # Relative errors of the operands are those of the result: nothing can cancel.
+    # Relative errors of the operands carry over to the result: no cancellation.
     keeps_relative_errors: ClassVar[bool] = False
 
     # ---- loop nests
-    # `nest_node(b, member)`: the number of its node, made by the builder of a loop nest. None: it
-    # has none of its own, and `lower` writes it if it works by element.
+    # `nest_node(b, member)`: the index of its node, made by the builder of a loop nest. None: it
+    # has no node of its own, and `lower` writes it if it works by element.
     nest_node: ClassVar[Any] = None
-    # Operands that are part of the code where they are literals.
+    # Operands that are compiled into the code if they are literals.
     code_operands: ClassVar[tuple[int, ...]] = ()
-    # `domain_axes(group, m)`: the axes of a group's domain along those of the result, where `m`
-    # are those along the operand's axes, or None. None: a group cannot read through it.
+    # `domain_axes(group, m)`: the axes of a group's domain along those of the result, where `m` are
+    # those along the operand's axes, or None. None: a group cannot read through it.
     domain_axes: ClassVar[Any] = None
 
     # ---- kernels
-    # What `lower` gives are numbers of the result's dtype, without excess precision.
+    # The results of `lower` are numbers of the result's dtype, without excess precision.
     lower_is_exact: ClassVar[bool] = False
     # The results are the operands themselves.
     is_identity: ClassVar[bool] = False
-    # Each element of the result is one of the operands': `eager` on their numbers says which.
+    # Each element of the result is an element of the operands; `eager` on indices says which one.
     moves_elements: ClassVar[bool] = False
-    # All elements of the operand under other axes: a reshape, a transposition, a broadcast.
+    # All elements of the operand under other axes: a reshape, a transpose, a broadcast.
     moves_axes: ClassVar[bool] = False
-    # The operand's numbers, but for rounding.
+    # The operand's numbers, except for rounding.
     only_rounds: ClassVar[bool] = False
-    # A smooth function, one of those that activations are composed of.
+    # A smooth function of the kind that activations are composed of.
     is_smooth: ClassVar[bool] = False
     # How it combines elements of an array: "axes" (a reduction over them), "running" (partial
-    # results along one), "places" (of extrema), "products" (sums of them); "": in no such way.
+    # results along one), "places" (of extrema), "products" (sums of them); "": in none of these
+    # ways.
     combines: ClassVar[str] = ""
     # A device's library computes it: no kernel does.
     by_library: ClassVar[bool] = False
-    # Reads, or `updates`, blocks of its first operand at places that other operands say.
+    # Reads, or `updates`, blocks of its first operand at positions given by other operands.
     by_blocks: ClassVar[bool] = False
-    # `in_registers(f, e, ins)`: the results of an equation of tiny arrays, by the writer `f` of
-    # `kernels.tiny`. None: what else is said here decides.
+    # `in_registers(f, e, ins)`: the results of an equation on tiny arrays, made by the writer `f`
+    # of `kernels.tiny`. None: the other traits decide.
     in_registers: ClassVar[Any] = None
-    # How often a loop runs its Program, infinity where the values decide; None: it is no loop.
+    # How often a loop runs its Program, infinity if that depends on values; None: not a loop.
     turns: Any = None
 
     # ---- devices of a mesh
-    # `together()`: the operation that does several equal ones in one exchange between the devices;
-    # `begin(number)` and `end()` are its halves. None: each is an exchange of its own.
+    # `together()`: the operation that does several equal ones in one exchange between devices;
+    # `begin(number)` and `end()` are its two halves. None: each one is its own exchange.
     together: ClassVar[Any] = None
 
     # ---- passes
-    # `simplified(new, e)`: the atoms that stand for the results of an equation, or None; `new` has
-    # the equations before it (`compiler.passes.rewriter.Rewriter`).
+    # `simplified(new, e)`: the atoms that replace the results of an equation, or None; `new` has
+    # the preceding equations (`compiler.passes.rewriter.Rewriter`).
     simplified: ClassVar[Any] = None
 
     # ---- random keys
-    # The result has the operand's buffer: it is taken for keys, or for the words of keys.
+    # The result shares the operand's buffer, reinterpreted as keys or as the words of keys.
     retypes_keys: ClassVar[bool] = False
     # `hash_words(*operands)`: the result in integer arithmetic on the words of threefry keys.
     hash_words: ClassVar[Any] = None
-    # `on_words(*operands)`: what it is on the words of keys where it is not `physical`'s operation.
+    # `on_words(*operands)`: its form on the words of keys, if that is not `physical`'s operation.
     on_words: ClassVar[Any] = None
 
     @property
     def exchange_name(self) -> str:
-        """The name by which exchanges between devices are counted; "": it is none itself."""
+        """The name under which exchanges between devices are counted; "" if it is not an
+        exchange."""
         return ""
 
     def varies_over(self, names: frozenset[Any], bound: frozenset[Any]) -> frozenset[Any]:
-        """The axes of `bound` that a result differs along, if operands do along `names` of them."""
+        """The axes of `bound` that a result varies over if the operands vary over `names`."""
         return names
 
     def programs(self) -> Sequence[Any]:
@@ -133,37 +135,37 @@ class Traits:
         return ()
 
     def called_program(self) -> Any:
-        """The Program whose results for the operands are its own; None: there is none."""
+        """The Program that computes its results from its operands; None: there is none."""
         return None
 
     def by_rows(self, *avals: Any) -> bool:
-        """Whether it reads, or adds to, rows along the first axis of the first operand, whole ones,
-        which the second operand numbers."""
+        """Whether it reads, or adds to, whole rows along the first axis of the first operand,
+        selected by the second operand."""
         return False
 
     def within_rows(self, *avals: Any) -> bool:
-        """Whether it reads, or adds to, one element of each row of the first operand, which lies
-        along its last axis, at a place that the second operand says."""
+        """Whether it reads, or adds to, one element of each row (last axis) of the first operand,
+        at an index given by the second operand."""
         return False
 
     @property
     def joined_axis(self) -> int | None:
-        """The axis along which the operands follow each other in the result."""
+        """The axis along which the operands are concatenated in the result."""
         return None
 
     def repeated(self) -> Any:
-        """The operation whose result this one repeats along a new first axis; None: there is none.
-        """
+        """The operation whose result this one repeats along a new first axis, or None."""
         return None
 
     def moved_axis(self, shape: Shape, axis: int) -> int | None:
-        """The axis of the result that runs as an axis of an operand of this shape, alone, does."""
+        """The axis of the result that corresponds to `axis`, and to no other, of an operand of this
+        shape; None if there is none."""
         return None
 
     def grown_axis(self, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
-        """The axis of a result that is longer for more examples, which lie along `axis` of operand
-        i; `shape` and `result` are the shapes of the two, `n` is how many examples there are. None:
-        no axis is."""
+        """The axis of a result that grows with the number of examples, which are along `axis` of
+        operand i; `shape` and `result` are the shapes of the two, `n` is the number of examples.
+        None: no axis grows."""
         if self.moves_axes:
             return self.moved_axis(shape, axis)
         if axis < len(result) and result[axis] == shape[axis]:
@@ -171,9 +173,9 @@ class Traits:
         return result.index(shape[axis]) if shape[axis] in result else None
 
     def summed_over_steps(self) -> Any:
-        """The operation that sums up its results for operands with a new first axis each."""
+        """The operation that sums its results, for operands with a new first axis each."""
         return None
 
     def used_operands(self, *avals: Any) -> Sequence[int]:
-        """The operands that can change a result."""
+        """The operands that can affect a result."""
         return range(len(avals))

@@ -1,8 +1,8 @@
 """Tree structure: the registered node types and PyTreeDef, the shape of a tree without its leaves.
 
-A PyTreeDef is immutable. Those met again and again are interned (`node`), so that equal structures
-are mostly the same object and comparing them costs nothing; interning is only a shortcut, the
-meaning of == is structural. A structure that is rebuilt often compiles its own constructor.
+A PyTreeDef is immutable. Those that occur repeatedly are interned (`node`), so that equal
+structures are mostly the same object and comparing them costs nothing; interning is only a
+shortcut, == is structural. A structure that is rebuilt often compiles its own constructor.
 This module imports nothing of toile but key paths and compiled code.
 """
 
@@ -28,7 +28,7 @@ Flattener = Callable[[Any], tuple[Iterable[Any], Any]]
 
 
 class NodeType:
-    """How values of one type come apart into (children, aux) and are put together again."""
+    """How values of one type are split into (children, aux) and rebuilt."""
 
     __slots__ = ("cls", "kind", "flatten", "make", "keyed", "fields", "defs")
 
@@ -46,18 +46,19 @@ class NodeType:
         self.flatten = flatten
         self.make = make
         self.keyed = keyed
-        self.fields = fields  # the attributes that hold the children, where the type has such
+        self.fields = fields  # the attributes that hold the children, if the type has them
         self.defs: dict[Any, PyTreeDef] = {}  # interned structures with this root
 
     def split(self, tree: Any) -> tuple[tuple[Any, ...], Any]:
-        """The children of `tree` and the rest of it, a registered flattener's result checked."""
+        """The children and auxiliary data of `tree`; the result of a registered flattener is
+        checked."""
         result = self.flatten(tree)
         if self.kind != "custom":
             return result  # type: ignore[return-value]
         return checked(self.cls, result)
 
     def split_with_keys(self, tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-        """As split, each child in a pair with its path entry."""
+        """Like split, with each child paired with its path entry."""
         if self.keyed is not None:
             pairs, aux = checked(self.cls, self.keyed(tree))
             return [(key, child) for key, child in pairs], aux
@@ -65,7 +66,7 @@ class NodeType:
         return list(zip(self.keys(aux, len(children)), children)), aux
 
     def keys(self, aux: Any, arity: int) -> list[Any]:
-        """The path entries of the children, for the types that need no instance to name them."""
+        """The path entries of the children, for types that can name them without an instance."""
         if self.kind == "dict":
             return [DictKey(key) for key in aux]
         if self.fields is not None:
@@ -75,7 +76,7 @@ class NodeType:
 
 
 def checked(cls: type, result: Any) -> tuple[tuple[Any, ...], Any]:
-    """What a registered flattener returned, its children as a tuple."""
+    """The result of a registered flattener, its children as a tuple."""
     if type(result) is not tuple or len(result) != 2:
         raise ValueError(
             "The to_iterable function for a custom PyTree node should return a (children, aux_data)"
@@ -121,7 +122,7 @@ NODE_TYPES: dict[type, NodeType] = {dict: DICT, list: LIST, tuple: TUPLE, NoneTy
 
 
 def node_type(cls: type) -> NodeType | None:
-    """The way `cls` comes apart; None for a leaf. Named tuples are nodes without registration."""
+    """The node type of `cls`; None for a leaf. Named tuples are nodes without registration."""
     entry = NODE_TYPES.get(cls)
     if entry is None and issubclass(cls, tuple) and hasattr(cls, "_fields"):
         entry = NODE_TYPES[cls] = NodeType(
@@ -134,7 +135,7 @@ def node_type(cls: type) -> NodeType | None:
     return entry
 
 
-CACHE_LIMIT = 4096  # programs that make ever new structures must not fill memory with them
+CACHE_LIMIT = 4096  # so that programs with ever new structures do not fill memory
 
 # Auxiliary data of these exact types is interned. They are immutable and small, and with the types
 # in the key equal values are interchangeable (1 == True, and floats have two zeros).
@@ -142,7 +143,7 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: which nodes it has, with a place `*` for each leaf."""
+    """The structure of a tree: its nodes, with `*` in place of each leaf."""
 
     __slots__ = (
         "entry", "aux", "_children", "num_leaves", "num_nodes",
@@ -211,7 +212,7 @@ class PyTreeDef:
         return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """Flatten `tree` down to where this structure has leaves; it must match above them."""
+        """Flatten `tree` down to the leaves of this structure; it must match above them."""
         if self.entry is None:
             return [tree]
         if self._extract is None:
@@ -247,7 +248,7 @@ class PyTreeDef:
 
     @staticmethod
     def _path(links: tuple[Any, ...]) -> KeyPath:
-        """The path entries behind the (parent link, structure, child number) chain of _match."""
+        """The path for a chain of (parent link, structure, child index) from _match."""
         out: list[Any] = []
         while links:
             links, treedef, i = links
@@ -277,7 +278,7 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """This structure with `inner` at the place of each leaf."""
+        """This structure with `inner` in place of each leaf."""
         if self.entry is None:
             return inner
         return node(self.entry, self.aux, tuple([c.compose(inner) for c in self._children]))
@@ -337,7 +338,7 @@ class PyTreeDef:
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
-        """The structure that serialize_using_proto wrote."""
+        """The structure written by serialize_using_proto."""
         from toile.engine.treeproto import loads
 
         return loads(data)
@@ -355,7 +356,7 @@ class PyTreeDef:
             entry = self.entry
             try:
                 aux = hash(self.aux)
-            except Exception:  # unhashable auxiliary data still compares
+            except Exception:  # unhashable auxiliary data can still be compared
                 aux = 0
             value = self._hash = hash((entry and entry.cls, aux, self._children))
         return value
@@ -386,7 +387,7 @@ LEAF.interned = True
 
 
 def aux_key(aux: Any) -> Any:
-    """A key by which `aux` may be interned, or None when it may not be."""
+    """A key for interning `aux`, or None if it cannot be interned."""
     kind = type(aux)
     if kind in PLAIN:
         return kind, aux
@@ -398,8 +399,8 @@ def aux_key(aux: Any) -> Any:
 
 
 def node(entry: NodeType, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
-    """The structure with this root and these children: the interned one where there is one."""
-    ids = tuple(map(id, children))  # a structure in the table keeps its children: ids stay true
+    """The structure with this root and these children, interned if possible."""
+    ids = tuple(map(id, children))  # interned structures keep their children: ids stay valid
     key: Any = ids
     if aux is not None:
         plain = aux_key(aux)
@@ -410,14 +411,14 @@ def node(entry: NodeType, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDe
 
 
 def _interned(key: Any, entry: NodeType, aux: Any, children: tuple[PyTreeDef, ...]) -> PyTreeDef:
-    """A new structure, kept for later if all its children are kept too."""
+    """A new structure, interned if all its children are."""
     out = _new(entry, aux, children)
     out.interned = all(child.interned for child in children)
     return remember(entry.defs, key, out)
 
 
 def remember(table: dict[Any, PyTreeDef], key: Any, treedef: PyTreeDef) -> PyTreeDef:
-    """Enter an interned structure in a table of such; returns it."""
+    """Add an interned structure to a table; returns it."""
     if treedef.interned:
         if len(table) >= CACHE_LIMIT:
             table.clear()
@@ -465,7 +466,7 @@ def equal(a: PyTreeDef, b: PyTreeDef) -> bool:
 
 
 def text(treedef: PyTreeDef) -> str:
-    """The structure as written in a repr."""
+    """The structure as text, for its repr."""
     entry = treedef.entry
     if entry is None:
         return "*"
@@ -491,13 +492,13 @@ def at(path: KeyPath) -> str:
 
 
 def short(value: Any, limit: int = 200) -> str:
-    """The repr of a value, cut where it would drown the message."""
+    """The repr of a value, shortened to keep the message readable."""
     written = repr(value)
     return written if len(written) <= limit else written[: limit - 3] + "..."
 
 
 def type_mismatch(entry: NodeType, tree: Any, path: KeyPath) -> str:
-    """The message for a value of another type than the structure has at `path`."""
+    """The message for a value whose type differs from the structure's at `path`."""
     where = at(path)
     if entry.kind == "custom":
         return (

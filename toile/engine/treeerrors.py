@@ -1,7 +1,7 @@
 """Where two trees differ in structure, with the key path of each difference.
 
-Used only once something failed to match, so clarity comes before speed here. A difference is found
-at the topmost node where the trees part; what lies below it is not compared.
+Used only after a mismatch, so clarity comes before speed. A difference is reported at the topmost
+node where the trees differ; the subtrees below it are not compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from toile.engine.source import here
 from toile.engine.treedefs import node_type, short
 
 IsLeaf = Callable[[Any], bool]
-LISTED = 4  # differences named in one message
+LISTED = 4  # differences listed in one message
 
 
 def one_level(tree: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
@@ -31,7 +31,7 @@ def _is_leaf(tree: Any, is_leaf: IsLeaf | None) -> bool:
 
 
 def _lone_keys(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The entries found on one side only; none where they cannot be compared."""
+    """The entries on one side only; none if they cannot be compared."""
     try:
         missing = [key for key in keys1 if key not in keys2]
         return missing, [key for key in keys2 if key not in keys1]
@@ -40,7 +40,7 @@ def _lone_keys(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> tuple[list[Any
 
 
 def _key_difference(keys1: tuple[Any, ...], keys2: tuple[Any, ...]) -> str:
-    """The entries found on one side only, written out in brackets."""
+    """The entries on one side only, in brackets."""
     missing, extra = _lone_keys(keys1, keys2)
     parts = [f"only in the first: {' '.join(map(str, missing))}"] if missing else []
     parts += [f"only in the second: {' '.join(map(str, extra))}"] if extra else []
@@ -85,7 +85,7 @@ def _differences(
     if cls is not type(t2):
         yield path, str(cls), str(type(t2)), "their Python types differ", "different types"
         return
-    if leaf1:  # equal types of which is_leaf calls only the first a leaf
+    if leaf1:  # same type, but is_leaf calls only the first a leaf
         yield path, "a leaf", f"{cls}, a node", "only one of them is a leaf", "different types"
         return
     keys1, children1, aux1 = one_level(t1)
@@ -125,7 +125,8 @@ def equality_errors(
 def prefix_errors(
     prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
 ) -> list[Callable[[str], ValueError]]:
-    """Why `prefix_tree` is no prefix of `full_tree`: from the tree's name to an error, for each."""
+    """Why `prefix_tree` is not a prefix of `full_tree`: functions from the tree's name to an
+    error."""
 
     def maker(found: tuple[KeyPath, str, str, str, str]) -> Callable[[str], ValueError]:
         path, first, second, explanation, title = found
@@ -141,7 +142,7 @@ def prefix_errors(
 def mismatch(
     name: str, prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
 ) -> ValueError | None:
-    """One error that lists the differences by key path; None if there are none to be found."""
+    """One error that lists the differences by key path; None if there are none."""
     errors = prefix_errors(prefix_tree, full_tree, is_leaf)
     if not errors:
         return None

@@ -1,7 +1,7 @@
 """Tree structures as bytes, in the protocol buffer format that JAX uses for them.
 
-The nodes follow each other children first, each as field 1: its arity (1), its type (2) and, for a
-dictionary, the numbers of its keys (3) in the table of strings, field 2.
+Nodes are written in postorder, each as field 1: its arity (1), its type (2) and, for a dictionary,
+the indices of its keys (3) in the table of strings, field 2.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from toile.engine.treedefs import DICT, LEAF, LIST, NONE, TUPLE, PyTreeDef, node
 
 LEAF_TYPE = 1
 TYPES = {"list": 2, "none": 3, "tuple": 4, "dict": 5}
-MAX_TREE_DEPTH = 256  # functions of trees call themselves at each level
+MAX_TREE_DEPTH = 256  # functions of trees recurse at each level
 ENTRIES = {2: LIST, 3: NONE, 4: TUPLE, 5: DICT}
 
 
 def _keys(treedef: PyTreeDef, strings: dict[str, int]) -> bytes:
-    """The numbers of a dictionary's keys; new ones enter the table."""
+    """The indices of a dictionary's keys; new keys are added to the table."""
     for key in treedef.aux:
         if type(key) is not str:
             raise ValueError(
@@ -87,7 +87,7 @@ def _read(data: bytes) -> PyTreeDef:
 
 
 def _check_node(kind: int, arity: int, keys: tuple[str, ...], have: int) -> None:
-    """Raise unless a node has the children and keys that its kind has."""
+    """Raise unless a node has the children and keys that its type requires."""
     if kind != LEAF_TYPE and kind not in ENTRIES:
         raise ValueError(f"a node of type {kind}")
     if arity > (0 if kind in (LEAF_TYPE, TYPES["none"]) else have):
@@ -97,7 +97,7 @@ def _check_node(kind: int, arity: int, keys: tuple[str, ...], have: int) -> None
 
 
 def loads(data: bytes) -> PyTreeDef:
-    """The structure that `dumps` wrote."""
+    """The structure written by `dumps`."""
     data = bytes(data)
     try:
         with guarded("deserialize_using_proto", "a tree structure"):

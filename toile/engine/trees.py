@@ -1,10 +1,10 @@
-"""Pytrees: taking nested containers apart into leaves, and mapping over them.
+"""Pytrees: flattening nested containers into leaves, and mapping over them.
 
 None is a tree without leaves, dict keys are sorted, OrderedDict keeps its order; subclasses of the
 builtin containers are leaves unless registered, named tuples are nodes. Flattening is on the path
 of every grad and jit call: exact types choose a visitor from one table, the sorted order of a
-dictionary's keys is remembered by the keys, runs of leaves are recognised by set operations, and
-dictionaries whose structure stays the same are taken apart by code compiled for it.
+dictionary's keys is cached by the keys, runs of leaves are recognized by set operations, and
+dictionaries whose structure stays the same are flattened by code compiled for it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _VISITORS: dict[type, Visitor] = {}
 
 
 class _DictOrder:
-    """What is remembered of one sequence of string keys: their order, the structures below.
+    """Cached facts about one sequence of string keys: their order, the structures below.
 
-    When the same structure was found some times in a row, code is compiled that takes it
-    apart at one go. Where structures alternate, the code is given up after a few attempts.
+    When the same structure is found several times in a row, code is compiled that flattens it in
+    one pass. If structures alternate, the code is dropped after a few attempts.
     """
 
     __slots__ = ("keys", "values", "leaf_def", "defs", "code", "last", "repeats", "attempts")
@@ -69,7 +69,7 @@ class _DictOrder:
         self.attempts = 4
 
     def learn(self, found: PyTreeDef) -> None:
-        """Note the structure just found below these keys."""
+        """Record the structure just found below these keys."""
         if found is not self.last:
             self.last, self.repeats, self.code = found, 0, None
             return
@@ -84,9 +84,9 @@ _ORDERS: dict[tuple[str, ...], _DictOrder] = {}
 
 
 def _new_order(given: tuple[Any, ...]) -> _DictOrder | None:
-    """Remember the order of keys met for the first time, if they are plain strings."""
+    """Cache the order of keys seen for the first time, if they are plain strings."""
     if not all(type(key) is str for key in given):
-        return None  # 1 and True are equal keys, yet each must come back as itself
+        return None  # 1 and True are equal keys, but each must be returned unchanged
     if len(_ORDERS) >= CACHE_LIMIT:
         _ORDERS.clear()
     keys = tuple(sorted(given))
@@ -97,7 +97,7 @@ def _new_order(given: tuple[Any, ...]) -> _DictOrder | None:
 def _visit_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
     given = tuple(tree)
     order = _ORDERS.get(given)
-    # A key of a str subclass (an enum) can equal a plain string, hence the look at the first.
+    # A key of a str subclass (an enum) can equal a plain string, so the first key is checked.
     if order is None or (given and type(given[0]) is not str):
         order = _new_order(given)
         if order is None:
@@ -147,7 +147,7 @@ def _visit_tuple(tree: tuple[Any, ...], leaves: list[Any]) -> PyTreeDef:
 
 
 def _leaf_run(entry: NodeType, count: int) -> PyTreeDef:
-    """The structure of a list or tuple of `count` leaves (the tables' other keys are tuples)."""
+    """The structure of a list or tuple of `count` leaves (the table's other keys are tuples)."""
     defs = entry.defs
     return defs.get(count) or remember(defs, count, node(entry, None, (LEAF,) * count))
 
@@ -179,10 +179,10 @@ _VISITORS[type(None)] = _visit_none
 
 
 def _visitor(cls: type) -> Visitor:
-    """The visitor for a type met for the first time."""
+    """The visitor for a type seen for the first time."""
     entry = node_type(cls)
     if entry is None:
-        if len(LEAF_TYPES) < CACHE_LIMIT:  # classes made in a loop must not be kept alive here
+        if len(LEAF_TYPES) < CACHE_LIMIT:  # classes made in a loop must not be kept alive
             LEAF_TYPES.add(cls)
         return _visit_leaf
     visitor = _VISITORS[cls] = _node_visitor(entry)
@@ -204,7 +204,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
 def _stops(answer: Any) -> bool:
     if answer is True or answer is False:
         return answer
-    if answer is None:  # a predicate without a return on some path
+    if answer is None:  # a predicate without a return statement on some path
         return False
     raise ValueError(
         f"is_leaf predicate returned a non-boolean value {answer!r}; expected a boolean{here()}"
@@ -249,7 +249,7 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any) -> list[Any]:
 def _columns(
     name: str, treedef: PyTreeDef, tree: Any, rest: tuple[Any, ...], is_leaf: IsLeaf | None
 ) -> list[list[Any]]:
-    """The further trees of a map, each flattened to the structure of the first."""
+    """The other trees of a map, each flattened to the structure of the first."""
     out = []
     for other in rest:
         try:
@@ -260,7 +260,7 @@ def _columns(
 
 
 def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """The tree of f(leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
+    """The tree of f(leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
     first, treedef = flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(list(map(f, first)))
@@ -269,7 +269,7 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
 
 
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """For each leaf of `full_tree` the leaf of `prefix_tree` that stands above it."""
+    """For each leaf of `full_tree`, the leaf of `prefix_tree` above it."""
     first, treedef = flatten(prefix_tree, is_leaf)
     name = "broadcast_prefix prefix_tree"
     (subtrees,) = _columns(name, treedef, prefix_tree, (full_tree,), is_leaf)
@@ -293,7 +293,7 @@ def flatten_with_path(
 def _visit(
     tree: Any, path: KeyPath, stops: Callable[..., bool] | None, out: list[tuple[KeyPath, Any]]
 ) -> PyTreeDef:
-    """Add the leaves of a tree that is found at `path`; its structure."""
+    """Add the leaves of the subtree at `path`; returns its structure."""
     entry = node_type(type(tree))
     if stops is not None and _stops(stops(path, tree)):
         entry = None
@@ -312,7 +312,7 @@ def map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     takes_path: bool = False,
 ) -> Any:
-    """The tree of f(path, leaf, ...) over the leaves of `tree` and the parts of `rest` there."""
+    """The tree of f(path, leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
     pairs, treedef = flatten_with_path(tree, is_leaf, takes_path)
     shown = None if takes_path else is_leaf
     columns = _columns("tree_map_with_path tree", treedef, tree, rest, shown)
@@ -327,7 +327,7 @@ def register(
     flatten_with_keys: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
     fields: tuple[str, ...] | None = None,
 ) -> None:
-    """Make values of exactly the type `cls` nodes of trees."""
+    """Make values of exactly the type `cls` tree nodes."""
     known = NODE_TYPES.get(cls)
     if known is not None and known.kind != "namedtuple":
         raise ValueError(f"Duplicate custom PyTreeDef type registration for {cls}.{here()}")
@@ -335,7 +335,7 @@ def register(
         cls, "custom", flatten_func, unflatten_func, flatten_with_keys, fields
     )
     if known is not None:
-        _ORDERS.clear()  # code compiled below them takes cls for a plain named tuple
+        _ORDERS.clear()  # compiled code may treat cls as a plain named tuple
     _VISITORS.pop(cls, None)
     LEAF_TYPES.discard(cls)
 
@@ -370,7 +370,7 @@ register(
 
 
 class _Boxed:
-    """A callable that functools.partial does not see through; equal if what it calls is."""
+    """A callable that functools.partial does not unwrap; equal if the wrapped callables are."""
 
     func: Callable[..., Any]
     args: tuple[Any, ...]
@@ -393,11 +393,11 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A functools.partial that is a tree: its arguments are children, its function is structure."""
+    """A functools.partial that is a tree: arguments are children, the function is structure."""
 
     def __new__(klass, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
-        # functools.partial merges a partial of a partial, but which arguments are leaves of *this*
-        # tree must stay as written.
+        # functools.partial merges nested partials, but the arguments that are leaves of *this* tree
+        # must stay as written.
         if isinstance(func, functools.partial):
             inner, func = func, _Boxed(func)
             out = super().__new__(klass, func, *args, **kw)

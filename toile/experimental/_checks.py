@@ -1,4 +1,4 @@
-"""The check operation, the kinds of errors, and the sites that say what a failure means."""
+"""The check operation, the kinds of errors, and the sites that describe a failure."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from toile.primitives.rules import frame_rule
 
 
 class JaxException(Exception):
-    """The root of what checks report."""
+    """Base of the errors that checks report."""
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check that failed; a ValueError too, which is what code that handles checks expects."""
+    """A check that failed; also a ValueError, which code that handles checks expects."""
 
 
 class FailedCheckError(JaxException):
-    """A check of the user's failed."""
+    """A user's check failed."""
 
 
 class NaNError(JaxException):
@@ -39,12 +39,12 @@ class OOBError(JaxException):
 
 
 class Site:
-    """A place where a check may fail; compared by identity."""
+    """A location where a check may fail; compared by identity."""
 
     category: type[JaxException] = FailedCheckError
 
     def text(self, payload: Sequence[Any]) -> str:
-        """What the failure says, given what was recorded with it."""
+        """The message of the failure, from the recorded payload."""
         raise NotImplementedError
 
     def exception(self, payload: Sequence[Any]) -> JaxException:
@@ -98,7 +98,7 @@ class IndexSite(Site):
 
 
 class Resumed(Site):
-    """The sites of an earlier error; the payload starts with the number of the failed one."""
+    """The sites of an earlier error; the payload starts with the index of the failed one."""
 
     def __init__(self, sites: Sequence[Site]):
         self.sites = tuple(sites)
@@ -111,7 +111,7 @@ class Resumed(Site):
 
 
 class Check(Operation):
-    """Fails unless its first operand is true; the others are what to tell then."""
+    """Fails unless its first operand is true; the others are the payload of the message."""
 
     name = "check"
     multiple = True
@@ -143,10 +143,10 @@ class Check(Operation):
         return (None,) * len(xs)
 
     def split(self, linear: Sequence[bool], args: Sequence[Any]) -> tuple[Any, Any, Any]:
-        return [], None, None  # what depends on tangents only is not checked
+        return [], None, None  # values that depend on tangents only are not checked
 
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-        """One check for all examples, which tells of the first that fails."""
+        """One check for all examples, which reports the first that fails."""
         ok, *payload = [x if d is None else bdim_at(x, d, axis[1])
                         for x, d in zip(xs, dims, strict=True)]
         if dims[0] is None:

@@ -1,8 +1,8 @@
 """Evaluating a Program with a ledger of errors threaded through.
 
-The ledger keeps, for each kind of payload, the number of the first site that failed and what it
-recorded. A Program that an operation carries gets one that starts with an empty ledger and returns
-it; the ledger outside takes over what the inner one found.
+The ledger keeps, for each kind of payload, the index of the first site that failed and its recorded
+payload. A nested Program starts with an empty ledger and returns it; the outer ledger then merges
+what the inner one found.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ class Group:
         return [self.code, *self.payload]
 
     def shifted(self, offset: int) -> Group:
-        """The same failure where its sites are numbered from `offset` on."""
+        """The same failure with its sites numbered from `offset` on."""
         code = jnp.where(self.code >= 0, self.code + np.int32(offset), np.int32(-1))
         return Group(code, self.payload)
 
 
 class Ledger:
-    """Sites met so far, and for each kind of payload the first that failed."""
+    """Sites seen so far, and for each kind of payload the first one that failed."""
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
         self.groups: dict[Signature, Group] = {}
 
     def add(self, site: Site, failed: Any, payload: Sequence[Any] = ()) -> None:
-        """Note a check; `failed` is a bool scalar, perhaps traced."""
+        """Add a check; `failed` is a bool scalar, perhaps traced."""
         code = jnp.where(failed, np.int32(len(self.sites)), np.int32(-1))
         self.sites.append(site)
         strong = [p.astype(p.dtype) if p.weak_type else p for p in payload]
         self._take(tuple((p.shape, p.dtype) for p in strong), Group(code, strong))
 
     def merge(self, found: Found, flat: Sequence[Any]) -> None:
-        """Take over what an inner ledger found."""
+        """Merge the failures that an inner ledger found."""
         offset = len(self.sites)
         self.sites += found.sites
         for signature, group in found.groups(flat).items():
@@ -95,7 +95,7 @@ def earlier(old: Group, new: Group) -> Group:
 
 @dataclass(frozen=True)
 class Found:
-    """What of an inner ledger is known while tracing: its sites and kinds of payload."""
+    """The static part of an inner ledger: its sites and kinds of payload."""
 
     sites: tuple[Site, ...]
     signatures: tuple[Signature, ...]
@@ -154,17 +154,17 @@ def checked_program(program: Program, enabled: frozenset[Any]) -> tuple[Program,
 
 
 class Checks:
-    """The operations with checks of the kinds that are `enabled`: what `Operation.checked` asks."""
+    """Rules for operations with checks of the `enabled` kinds, called by `Operation.checked`."""
 
     def __init__(self, ledger: Ledger, enabled: frozenset[Any]):
         self.ledger, self.enabled = ledger, enabled
 
     def look_into(self, op: Operation) -> bool:
-        """Whether an operation may have something to check, besides what the user checks."""
+        """Whether an operation may need checks other than the user's."""
         return bool(self.enabled - {FailedCheckError}) or "check" in op.effects
 
     def run(self, op: Operation, ins: list[Any]) -> list[Any]:
-        """The results of an operation, perhaps searched for NaNs."""
+        """The results of an operation, checked for NaNs if enabled."""
         outs = op(*ins)
         outs = list(outs) if op.multiple else [outs]
         if NaNError in self.enabled and op.can_make_nan:
@@ -183,7 +183,7 @@ class Checks:
             self.ledger.add(DivisionSite(), (ins[1] == 0).any())
         return self.run(op, ins)
 
-    # ---- indices out of bounds, unless clipping them is what was asked for
+    # ---- indices out of bounds, unless they are clipped on request
     def dynamic_slice(self, op: Any, ins: list[Any]) -> list[Any]:
         self._starts(ins[0].shape, ins[1:], op.infer(*[x.aval for x in ins]).shape)
         return self.run(op, ins)
@@ -226,7 +226,7 @@ class Checks:
         return outs[:n]
 
     def spmd(self, op: Any, ins: list[Any]) -> list[Any]:
-        """Every device has a ledger; the failure at the first site counts, for each kind."""
+        """Every device has a ledger; for each kind, the failure at the first site counts."""
         n = len(op.program.outputs)
 
         def stacking(*xs: Any) -> list[Any]:
@@ -248,7 +248,7 @@ class Checks:
     def custom_call(self, op: Any, ins: list[Any]) -> list[Any]:
         """A call with a derivative rule: it runs a second time for its checks.
 
-        When these are the user's, the rule goes: the call itself would fail on them."""
+        If these are the user's checks, the rule is dropped: the call itself would raise them."""
         outs = evaluate_checked(op.program, ins, self.ledger, self.enabled)
         return outs if "check" in op.effects else op(*ins)
 
@@ -332,7 +332,7 @@ def _padded(
 
 
 def _merged(found: Found, old: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-    """Ledgers of one kind, the old one first."""
+    """Two ledgers of the same kinds merged; failures in the old one come first."""
     before, after = found.groups(old), found.groups(new)
     return [x for s in found.signatures for x in earlier(before[s], after[s]).flat()]
 
@@ -344,7 +344,7 @@ def _without_ledger(program: Program, n: int) -> Program:
 def _note(
     ledger: Ledger, shape: tuple[int, ...], index: Any, axes: Sequence[int], sizes: Sequence[int]
 ) -> None:
-    """Note the first index below 0 or too large for its window; `axes` lie along the last axis."""
+    """Check for an index below 0 or too large for its window; `axes` are along the last axis."""
     last = np.asarray([shape[a] - sizes[a] for a in axes], np.int32)
     bad = ((index < 0) | (index > last)).reshape(-1)
     at = bad.argmax().astype(np.int32)

@@ -1,9 +1,9 @@
 """checkify: run-time checks as values, so that they work in jitted and mapped functions.
 
 `checkify(f)` traces `f` and evaluates its Program with a ledger of errors threaded through: which
-check failed first and what it wanted to tell. Operations that carry Programs get Programs that
-return their own ledger. Checks are the user's (`check`), and on request NaNs, divisions by zero
-and indices out of bounds.
+check failed first, and its message. Operations that carry Programs get Programs that return their
+own ledger. Checks are the user's (`check`) and, on request, for NaNs, divisions by zero and indices
+out of bounds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ all_checks = automatic_checks | user_checks
 class Error:
     """The first failed check of a call, if any; a pytree of arrays.
 
-    `codes` has for each kind of payload the number of the first site that failed, or -1."""
+    `codes` has for each kind of payload the index of the first site that failed, or -1."""
 
     def __init__(self, sites: Sequence[Any] = (), codes: Sequence[Any] = (),
                  payloads: Sequence[Sequence[Any]] = ()):
@@ -84,7 +84,7 @@ class Error:
         return None
 
     def get(self) -> str | None:
-        """What failed, in words, or None; one line per failed example of a batch."""
+        """The failure in words, or None; one line per failed example of a batch."""
         shape = self.codes[0].shape if self.codes else ()
         if not shape:
             found = self._first(())
@@ -157,7 +157,7 @@ def checkify(
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
-    """Fail unless `pred`: at once outside of traced code, as an error value under checkify."""
+    """Fail unless `pred`: at once outside traced code, as an error value under checkify."""
     shape, dtype = np.shape(pred), getattr(pred, "dtype", np.asarray(pred).dtype
                                            if not isinstance(pred, Array) else None)
     if shape != () or dtype != np.bool_:
@@ -171,18 +171,18 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
                 f"{x!r} of type {type(x)}.{here()}"
             )
         x = x if isinstance(x, Array) else as_array(x)
-        payload.append(key_data(x) if dtypes.is_extended(x.dtype) else x)  # a key shows its bits
+        payload.append(key_data(x) if dtypes.is_extended(x.dtype) else x)  # keys by their bits
     ok = pred if isinstance(pred, Array) else as_array(pred)
     Check(UserSite(msg, tree), debug)(ok, *payload)
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """A check that counts under checkify only, and is nothing elsewhere."""
+    """A check that is active under checkify only."""
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def check_error(error: Error) -> None:
-    """Raise what an error holds, or pass it on to the checkify around."""
+    """Raise the failure in an error, or pass it on to the enclosing checkify."""
     if not isinstance(error, Error):
         raise TypeError(
             f"check_error takes an Error as argument, got type {type(error)} instead.{here()}"

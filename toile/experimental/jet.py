@@ -1,10 +1,10 @@
 """jet: Taylor polynomials pushed through a function, for derivatives of high order.
 
-A value travels as its polynomial in one variable t, cut off after some order. Products, quotients
-and the common functions have rules for the coefficients, which take work that grows with the square
+A value is represented by its polynomial in one variable t, truncated at some order. Products,
+quotients and the common functions have rules for the coefficients, whose cost grows with the square
 of the order; every other operation is integrated from its derivative: y' = jvp(x, x'), where x' is
 known to one order less. So are functions with a `custom_jvp`; one with a `custom_vjp`, whose rule
-goes backwards only, is taken as it is written.
+is reverse-mode only, is evaluated by its own definition.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def jet(
     """The Taylor polynomial of `fun` along polynomials for its arguments.
 
     For each argument, an array, `primals` has the value and `series` the derivatives of first,
-    second, ... order; with factorial_scaled=False they are coefficients, without the factorials.
-    The results come the same way: values, and lists of derivatives in the places of their leaves.
+    second, ... order; with factorial_scaled=False they are Taylor coefficients, without the
+    factorials. Results have the same form: values, and lists of derivatives in place of their
+    leaves.
 
     >>> value, (first, second) = jet(jnp.sin, (0.0,), ((1.0, 0.0),))
     >>> print(value, first, second)
@@ -103,7 +104,7 @@ def _check_leaf(x: Any, what: str) -> None:
 
 
 def _fitted(term: Any, x: Any) -> Any:
-    """A coefficient with the shape and dtype of its value; those of integers are floats."""
+    """A coefficient in the shape and dtype of its value; a float for integers."""
     term = jnp.broadcast_to(term, x.shape)
     if not dtypes.is_inexact(x.dtype):
         return term
@@ -195,7 +196,7 @@ class JetTrace(Trace):
         return [self.pair(o, s) for o, s in zip(outs, out_series, strict=True)]
 
     def process_custom_vjp(self, call: Any, args: Sequence[Any]) -> list[Any]:
-        return call.run(*args)  # its rule goes backwards only
+        return call.run(*args)  # its rule is reverse-mode only
 
 
 def _propagate(
@@ -266,7 +267,7 @@ def _series(terms: Sequence[Any]) -> Terms:
 
 
 class _Rules(Taylor):
-    """The rules that call functions: those of derivatives, of others, and of control flow."""
+    """The rules that call functions: derivatives, other functions, and control flow."""
 
     @of_floats
     def integrated(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
@@ -310,7 +311,7 @@ class _Rules(Taylor):
 
     @of_floats
     def while_loop(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """A loop that goes on for as long as its values say."""
+        """A loop whose condition depends on values only."""
         a, b = op.cond_consts, op.cond_consts + op.body_consts
         start = primals[b:], [_moving(x, s, self.order) for x, s in zip(primals[b:], series[b:])]
 
@@ -326,7 +327,7 @@ class _Rules(Taylor):
 
     @of_floats
     def cond(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """Branches that give coefficients too."""
+        """Branches that return coefficients too."""
         index, *xs = primals
         branches = [
             lambda xs, program=program: _ran(program, self.order, xs, series[1:])

@@ -1,7 +1,7 @@
 """Random keys that are used twice, found while the flag `jax_debug_key_reuse` is on.
 
 `toile.debug_key_reuse(True)` is the flag as a context manager. Under it a key that a sampler or
-`split` has used up is refused by the next one, at once and in whatever jit traces:
+`split` has consumed is refused by the next one, both eagerly and in traced code:
 
 >>> import toile
 >>> from toile import random
@@ -14,8 +14,8 @@
 ...         print(str(error)[:23])
 Previously-consumed key
 
-`random.clone` gives the same key to be used once more. Operations say
-what they do to keys by `key_use` (see `toile.engine.key_uses`).
+`random.clone` returns the same key for another use. The `key_use` rule of an operation says what it
+does to keys (see `toile.engine.key_uses`).
 """
 
 from toile.engine.errors import KeyReuseError

@@ -18,7 +18,7 @@ def create_device_mesh(
     mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
     contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """All devices (or those given) in an array of a shape, in their order."""
+    """All devices (or those given), in order, in an array of this shape."""
     found = list(all_devices() if devices is None else devices)
     shape = tuple(int(n) for n in mesh_shape)
     if math.prod(shape) != len(found):

@@ -1,7 +1,7 @@
-"""What programs of several processes call between steps: values of one, or of all, on all of them.
+"""Functions that programs of several processes call between steps, to share values.
 
-Trees have the same structure on all processes, and their arrays the same shapes and dtypes. With
-one process everything is local already. May import parallel and below.
+Trees must have the same structure on all processes, and their arrays the same shapes and dtypes.
+With one process everything is already local. May import parallel and below.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of the source process (the first, unless told), on all of them, in NumPy arrays.
+    """The values of the source process (by default the first) on all processes, as NumPy arrays.
 
     >>> broadcast_one_to_all({"seed": 3})
     {'seed': array(3)}
@@ -47,7 +47,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """Every process's values along a new leading axis (or joined along the first, if tiled)."""
+    """Every process's values along a new leading axis (or concatenated on the first, if tiled)."""
     leaves, tree = flatten(tree_map(np.asarray, in_tree))
     if process_count() == 1:
         found = [leaves]
@@ -62,7 +62,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait for all processes to get here; they have to give the same name."""
+    """Wait until all processes get here; they must pass the same name."""
     if process_count() > 1:
         assert_equal(np.uint32(zlib.crc32(name.encode())), f"sync_global_devices name mismatch "
                                                            f"({name!r})")
@@ -79,18 +79,18 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     if other:
         raise AssertionError(
             f"{fail_message or 'assert_equal'}: needed the same values on all processes, got "
-            f"others than process 0's on {other}{here()}"
+            f"different ones than process 0's on {other}{here()}"
         )
 
 
 def _packed(leaves: Sequence[Any]) -> bytes:
-    """The arrays one after the other, each after a line with its shape and dtype."""
+    """The arrays one after the other, each preceded by a line with its shape and dtype."""
     parts = [f"{x.shape}{x.dtype}".encode() + b"\n" + x.tobytes() for x in leaves]
     return b"".join(parts)
 
 
 def _unpacked(data: bytes, leaves: Sequence[Any], what: str, rank: int) -> list[Any]:
-    """The arrays that another process packed, which are like these."""
+    """The arrays packed by another process, which must have the types of `leaves`."""
     found, at = [], 0
     for x in leaves:
         line, wanted = data[at : data.index(b"\n", at)], f"{x.shape}{x.dtype}"
@@ -119,13 +119,13 @@ def _one_process(what: str) -> None:
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """Arrays of all processes from what each one has."""
+    """Arrays of all processes from each process's part."""
     _one_process("host_local_array_to_global_array")
     return tree_map(as_array, local_inputs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """What this process has of arrays of all processes."""
+    """This process's part of arrays of all processes."""
     _one_process("global_array_to_host_local_array")
     return tree_map(as_array, global_inputs)
 

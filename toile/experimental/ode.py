@@ -1,8 +1,8 @@
-"""odeint: systems of ordinary differential equations with steps of adaptive size.
+"""odeint: systems of ordinary differential equations with adaptive step size.
 
-The method is Dormand and Prince's of order 5(4), with a polynomial through each step for the times
-in between. Its gradient is another integration, of the adjoint system backwards in time, so that
-the steps themselves are never stored.
+The method is that of Dormand and Prince of order 5(4), with a polynomial through each step for the
+times in between. Its gradient integrates the adjoint system backwards in time, so the steps
+themselves are never stored.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from toile.staging.flat_functions import FlatFunction, name_of
 
 __all__ = ["odeint"]
 
-Dynamics = Callable[..., Any]  # the state as a vector, the time and more, to the state's slope
+Dynamics = Callable[..., Any]  # (state as a vector, time, more) -> the state's time derivative
 
-# The tableau: where in the step each stage is, what it adds of the slopes before it, and what the
-# solution, its error and the solution half way add of all seven.
+# The tableau: the position of each stage in the step, its weights of the preceding slopes, and the
+# weights of all seven for the solution, its error and the solution at half the step.
 _NODES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (
     (1 / 5,),
@@ -51,8 +51,8 @@ _MIDDLE = (
     -1776094331 / 19743644256 / 2,
     11237099 / 235043384 / 2,
 )
-# The polynomial of degree 4 with the values and slopes of both ends and the value half way:
-# what its first three coefficients add of dt*slope0, dt*slope1, y0, y1 and the middle.
+# The polynomial of degree 4 with the values and slopes at both ends and the value at the middle:
+# the weights of dt*slope0, dt*slope1, y0, y1 and the middle in its first three coefficients.
 _QUARTIC = (
     (-2.0, 2.0, -8.0, -8.0, 16.0),
     (5.0, -3.0, 18.0, 14.0, -32.0),
@@ -61,7 +61,7 @@ _QUARTIC = (
 
 
 class _Options(NamedTuple):
-    """What the integration is told beside the system."""
+    """Parameters of the integration."""
 
     rtol: Any
     atol: Any
@@ -95,14 +95,14 @@ def odeint(
     t = jnp.asarray(t)
     explicit, hidden = _explicit(func, y0, t[0], *args)
     if not hidden and func.__hash__ is not None:
-        explicit = func  # the compiled integration is found again by it
+        explicit = func  # the key of the compiled integration
     return _solve(explicit, _Options(rtol, atol, mxstep, hmax), y0, t, args, hidden)
 
 
 def _explicit(func: Callable[..., Any], *examples: Any) -> tuple[Callable[..., Any], list[Any]]:
     """`func` with all traced values it closes over as last arguments, and those values.
 
-    `closure_convert` leaves integers where they are, out of the gradient's reach."""
+    `closure_convert` leaves integers in place, where the gradient cannot reach them."""
     flat = FlatFunction(func, structure((examples, {})))
     program, consts = trace_program(flat, [aval_of(x) for x in flatten(examples)[0]], name_of(func))
     hidden = [c for c in consts if isinstance(c, Tracer)]
@@ -143,7 +143,7 @@ def _solve(
 def _integrate(
     func: Dynamics, options: _Options, y0: Any, ts: Any, moving: Any, fixed: Any
 ) -> Any:
-    """The states, as rows, at the times `ts`; `moving` are the arguments that have derivatives."""
+    """The states, as rows, at the times `ts`; `moving` are the differentiable arguments."""
     rtol, atol, mxstep, hmax = options
 
     def slope(y: Any, t: Any) -> Any:
@@ -195,7 +195,7 @@ def _step(slope: Dynamics, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, l
 
 
 def _quartic(y0: Any, y1: Any, slopes: list[Any], dt: Any) -> tuple[Any, ...]:
-    """Coefficients, highest first, of the state along a step, as a function of 0 to 1."""
+    """Coefficients, highest first, of the state along a step, as a polynomial on [0, 1]."""
     dt = dt.astype(y0.dtype)
     middle = y0 + dt * _weighted(_MIDDLE, slopes)
     first = dt * slopes[0]
@@ -204,7 +204,7 @@ def _quartic(y0: Any, y1: Any, slopes: list[Any], dt: Any) -> tuple[Any, ...]:
 
 
 def _horner(coefficients: tuple[Any, ...], x: Any) -> Any:
-    """A polynomial's value; nan at infinity, where a step has no size."""
+    """A polynomial's value; nan at infinity, for a step of size zero."""
     start = jnp.zeros_like(coefficients[0])
     return functools.reduce(lambda total, c: total * x + c, coefficients, start)
 
@@ -224,7 +224,7 @@ def _first_size(slope: Dynamics, t0: Any, y0: Any, f0: Any, rtol: Any, atol: Any
 
 
 def _error_ratio(error: Any, y0: Any, y1: Any, options: _Options) -> Any:
-    """The error of a step in units of what is allowed, as a root of the mean square."""
+    """The error of a step relative to the tolerance, as a root mean square."""
     allowed = options.atol + options.rtol * jnp.maximum(jnp.abs(y0), jnp.abs(y1))
     ratio = error / allowed.astype(error.dtype)
     squares = ratio.real**2 + ratio.imag**2 if jnp.iscomplexobj(ratio) else ratio**2
@@ -232,7 +232,7 @@ def _error_ratio(error: Any, y0: Any, y1: Any, options: _Options) -> Any:
 
 
 def _next_size(dt: Any, ratio: Any) -> Any:
-    """The size of the next step: a tenth below what the error asks for, within bounds."""
+    """The size of the next step: a tenth below what the error would allow, within bounds."""
     least = jnp.where(ratio < 1, 1.0, 0.2)
     factor = jnp.minimum(10.0, jnp.maximum(ratio ** (-1.0 / 5.0) * 0.9, least))
     return jnp.where(ratio == 0, dt * 10.0, dt * factor)
@@ -251,8 +251,8 @@ def _forward(
 def _backward(func: Dynamics, options: _Options, residuals: Any, ct: Any) -> tuple[Any, ...]:
     """The cotangents of y0, ts and `moving`, from the last time to the first.
 
-    Between two times a joint system runs backwards: the state, the state's cotangent, and
-    integrals that gather those of the time and of the arguments."""
+    Between two times a joint system runs backwards: the state, the state's cotangent, and integrals
+    that accumulate those of the time and of the arguments."""
     ys, ts, moving, fixed = residuals
 
     def joint(state: Any, minus_t: Any, moving: Any, fixed: Any) -> Any:
@@ -262,7 +262,7 @@ def _backward(func: Dynamics, options: _Options, residuals: Any, ct: Any) -> tup
 
     def to_previous(carry: Any, i: Any) -> Any:
         y_ct, t_ct, moving_ct = carry
-        # Moving an output time moves the state along its slope.
+        # Shifting an output time moves the state along its slope.
         moved = jnp.dot(func(ys[i], ts[i], moving, fixed), ct[i]).real.astype(ts.dtype)
         start = (ys[i], y_ct, t_ct - moved, moving_ct)
         span = -jnp.stack([ts[i], ts[i - 1]])

@@ -14,7 +14,7 @@ def shard_map(
     f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool = True,
     auto: frozenset[Any] = frozenset(),
 ) -> Callable[..., Any]:
-    """`toile.shard_map` as it was called before it left experimental."""
+    """`toile.shard_map` with its argument names from experimental."""
     manual = frozenset(mesh.axis_names) - frozenset(auto)
     return _shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=manual,
                       check_vma=check_rep)

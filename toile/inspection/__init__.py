@@ -1,4 +1,4 @@
-"""Looking inside compiled functions: `explain` says what a call runs, `profile` what it costs.
+"""Inspecting compiled functions: `explain` says what a call runs, `profile` what it costs.
 
 May import staging, the backends, the compiler, control, primitives and the engine.
 """

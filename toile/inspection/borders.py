@@ -1,7 +1,7 @@
-"""Why fusion stopped: for each result that a group stores, who reads it and why not in the group.
+"""Why fusion stopped: for each result that a group stores, who reads it and why it is not fused.
 
-The reasons are found again from the finished groups, with the same tests in the same order as
-fusion makes them.
+The reasons are derived again from the finished groups, with the same tests in the same order as in
+fusion.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _readers(fused: Fused, group: Group) -> dict[Var, list[Group]]:
 
 
 def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
-    """Why what reads `v` is not computed with it."""
+    """Why the reader of `v` is not fused with the group that computes it."""
     if not reader.fusible:
         return f"{_short(reader)} is a kernel of its own"
     most = fused.limits.members
@@ -77,7 +77,7 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
 
 
 def _between(fused: Fused, first: Group, last: Group) -> list[Group]:
-    """The groups that need the first one and that the last one needs."""
+    """The groups that depend on the first one and that the last one depends on."""
     others = (g for g in fused.groups if g is not first and g is not last)
     return [g for g in others if g.before >> first.id & 1 and last.before >> g.id & 1]
 
@@ -91,5 +91,5 @@ def _sums(g: Group) -> bool:
 
 
 def _extents(g: Group) -> tuple[int, ...]:
-    """The domain of a group; its order of axes does not matter for who can join."""
+    """The domain of a group, sorted: the order of axes does not matter for fusion."""
     return tuple(sorted(g.extents[a] for a in g.order))

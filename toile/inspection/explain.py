@@ -1,7 +1,7 @@
 """`explain`: what a call of a compiled function runs, kernel by kernel, and why.
 
-It prints the kernels in order with the user's lines and module paths they came from, what fused
-and where fusion stopped, operations and bytes, the memory plan, and what compiling took.
+It prints the kernels in order with the user's lines and module paths they came from, what was fused
+and where fusion stopped, operations and bytes, the memory plan, and the compile time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from toile.inspection.subjects import Subject, inspection_of, subject, texts_of
 from toile.inspection.tables import amount, counted, duration, html_table, plural
 from toile.targets.llvm import native
 
-SHOWN_LINES = 8  # of the user's source for one kernel
+SHOWN_LINES = 8  # lines of the user's source for one kernel
 SHOWN_BUFFERS = 5
-WIDTH = 90  # of a line of source
+WIDTH = 90  # columns of a line of source
 
 
 @dataclass
 class Compilation:
-    """Where the kernels' code came from, and what that took."""
+    """Where the kernels' code came from, and how long that took."""
 
     texts: int  # different kernels
-    compiled: int  # now
-    read: int  # now, from disk
-    kept: int  # were in memory
-    kernel_seconds: float  # of compiling those that are compiled now, all threads together
+    compiled: int  # compiled now
+    read: int  # read from disk now
+    kept: int  # already in memory
+    kernel_seconds: float  # compile time of the kernels compiled now, summed over threads
     trace_seconds: float
     compile_seconds: float  # passes, plan, kernels
 
@@ -56,8 +56,8 @@ class Explanation:
         self.views = len(plan.fused.views)
         self.memory: Memory = memory_of(plan.program, of.executable)
         self.compilation = _compilation(of)
-        self.partition = of.partition  # where the kernels are those of one device of many
-        self.graph = ""  # how calls are issued, where that may differ
+        self.partition = of.partition  # if the kernels are those of one device of many
+        self.graph = ""  # how calls are issued, if there is a choice
         if of.device is not None:
             self._of_platform(of)
 
@@ -79,7 +79,7 @@ class Explanation:
 
     @property
     def python_steps(self) -> list[Kernel]:
-        """The steps that run in Python, those of loops' bodies included."""
+        """The steps that run in Python, including those of loop bodies."""
         return [k for k in all_kernels(self.kernels) if k.python]
 
     # ---- text
@@ -99,7 +99,7 @@ class Explanation:
         yield self._compiled_line()
 
     def _head(self) -> str:
-        """The first line: how many kernels there are, how they run and what they cost."""
+        """The first line: the number of kernels, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
         more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
         launches = plural(self.launches, "launch").replace("hs", "hes")
@@ -183,7 +183,7 @@ def _compilation(of: Subject) -> Compilation:
 
 
 def _title(k: Kernel) -> str:
-    """The number of a kernel, its kind, and which steps and pieces it runs in."""
+    """The number of a kernel, its kind, and its steps and chunks."""
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
     pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
@@ -247,7 +247,7 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """A function that says what `f` runs for the arguments it is given; nothing runs.
+    """A function that says what `f` runs for its arguments, without running it.
 
     >>> import toile, toile.numpy as jnp
     >>> e = toile.explain(toile.nn.softmax)(jnp.ones((4, 8)))

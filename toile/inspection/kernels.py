@@ -24,27 +24,27 @@ LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "con
 
 @dataclass
 class Kernel:
-    """What one group of a plan became."""
+    """What one group of a plan was compiled to."""
 
     number: int
     kind: str  # map, row, column, partial; or the routine; or "Python"
     equations: list[Equation]
-    steps: list[int]  # where in the plan its launches are
+    steps: list[int]  # indices of its launches in the plan
     launches: list[Any]
     flops: int
     reads: list[str]  # operands, by type and shape
     writes: list[str]
     bytes_read: int
     bytes_written: int
-    borders: list[str]  # why fusion went no further
+    borders: list[str]  # why fusion stopped
     bodies: list[list[Kernel]] = field(default_factory=list)  # of a loop
-    trips: int | None = None  # of a loop, where known
+    trips: int | None = None  # of a loop, if known
     python: bool = False
-    calls: list[Any] = field(default_factory=list)  # of libraries, on a GPU
+    calls: list[Any] = field(default_factory=list)  # calls of libraries, on a GPU
     precision: str = ""  # of products and convolutions, on a GPU
     scope: tuple[str, ...] = ()  # the module path of the loop that it is in
-    chain: str = ""  # with which kernels it runs block by block
-    linked: set[int] = field(default_factory=set)  # its launches in there, by id
+    chain: str = ""  # the kernels that it runs with, block by block
+    linked: set[int] = field(default_factory=set)  # its launches in the chain, by id
     blocks: int = 0  # chunks of the chain that it leads
 
     @property
@@ -66,7 +66,7 @@ class Kernel:
 
     @property
     def sources(self) -> dict[tuple[str, int], list[Equation]]:
-        """The operations by the user's file and line."""
+        """The operations, grouped by the user's file and line."""
         found: dict[tuple[str, int], list[Equation]] = {}
         for e in self.equations:
             if e.source is not None:
@@ -75,34 +75,35 @@ class Kernel:
 
     @property
     def chunks(self) -> int:
-        """The pieces that its work comes in: chunks for threads, or blocks of a GPU's threads."""
+        """The number of pieces of its work: chunks for threads, or thread blocks on a GPU."""
         alone = [x for x in self.launches if id(x) not in self.linked]
         return sum(-(-x.extent // getattr(x, "grain", 1)) for x in alone) + self.blocks
 
     @property
     def label(self) -> str:
-        """Its kind, and the operation where that says more."""
+        """Its kind, or the operation if that is more specific."""
         names = set(self.operations)
         if len(names) == 1 and self.kind not in names:
             return f"{self.kind} ({names.pop()})"
         return self.kind
 
     def shares(self) -> list[tuple[Equation, float]]:
-        """Its equations with the part of its work that each is, by a rough weight."""
+        """Its equations, each with its share of the work, by a rough weight."""
         weights = [weight(e) for e in self.equations]
         total = sum(weights) or 1.0
         return [(e, w / total) for e, w in zip(self.equations, weights, strict=True)]
 
 
 def weight(e: Equation) -> float:
-    """The work of an equation within a kernel: elements, with costly functions counted more."""
+    """The work of an equation within a kernel: elements, with a larger weight for costly
+    functions."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
     n = e.ins[0].aval.size if e.op.is_reduction else max(sizes, default=1)
     return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
 
 
 class _Numbers:
-    """Counts kernels through a plan and the bodies of its loops."""
+    """Numbers the kernels of a plan and of the bodies of its loops."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -115,13 +116,13 @@ class _Numbers:
 def kernels_of(
     plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = ()
 ) -> list[Kernel]:
-    """The kernels of a plan in the order in which they begin; `scope` is where the plan is."""
+    """The kernels of a plan in starting order; `scope` is the module path of the plan."""
     numbers = numbers or _Numbers()
     found: dict[Any, Kernel] = {}
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
 
     def kernel(of: Any, group: Group | None, step: int) -> Kernel:
-        """The kernel of a group, or of a launch without one; it may have begun before."""
+        """The kernel of a group, or of a launch without one; made at its first launch."""
         key = id(of if group is None else group)
         if key not in found:
             found[key] = _new_kernel(plan.fused, group, numbers.next())
@@ -144,7 +145,7 @@ def kernels_of(
 
 
 def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> None:
-    """Name the kernels, and say what they run with and why they end."""
+    """Name the kernels, and say which chain they run in and why fusion stopped."""
     _show_chains(plan, found)
     for k in found.values():
         k.scope = scope
@@ -154,11 +155,11 @@ def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> N
     _number_borders(plan.fused, found)
     for origin, reason in getattr(plan, "unchained", {}).items():
         if origin in found:
-            found[origin].borders.append(f"what reads its rows, or makes them, is apart: {reason}")
+            found[origin].borders.append(f"not chained with its neighbors: {reason}")
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
-    """Note which kernels run block by block, one after the other."""
+    """Note which kernels run together, block by block."""
     for step in plan.steps:
         for chain in getattr(step, "launches", ()):
             links = getattr(chain, "links", ())
@@ -175,7 +176,7 @@ def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
 
 
 def all_kernels(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
-    """The kernels and those in their bodies."""
+    """The kernels, including those in their bodies."""
     for k in kernels:
         yield k
         for body in k.bodies:
@@ -197,7 +198,7 @@ def _new_kernel(fused: Fused, group: Group | None, number: int) -> Kernel:
 
 
 def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
-    """What comes from outside, with how many bytes of it are read."""
+    """The variables read from outside, each with the number of bytes read."""
     inside = {o for e in equations for o in e.outs}
     seen: dict[Var, dict[Any, int]] = {}
     for e in equations:
@@ -210,7 +211,7 @@ def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
             for extent, stride in zip(view.shape, view.strides, strict=True):
                 n *= extent if stride else 1
             if i == 0 and e.op.by_blocks and not e.op.updates:
-                n = min(n, e.outs[0].aval.nbytes)  # only what is picked
+                n = min(n, e.outs[0].aval.nbytes)  # only the selected part
             seen.setdefault(base, {})[view.offset, view.shape, view.strides] = n
     return {base: min(sum(parts.values()), base.aval.nbytes) for base, parts in seen.items()}
 
@@ -227,7 +228,7 @@ def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -
 
 
 def _show_loop(k: Kernel) -> None:
-    """Of a kernel that is a whole loop, the operations of its bodies."""
+    """For a kernel that is a whole loop, add the operations of its bodies."""
     (e,) = k.equations
     if e.op.carries_programs:
         k.trips = getattr(e.op, "length", None)
@@ -235,7 +236,7 @@ def _show_loop(k: Kernel) -> None:
 
 
 def _inside(e: Equation) -> Iterator[Equation]:
-    """The equations of a loop's bodies, those of inner ones included, under its module path."""
+    """The equations of a loop's bodies, including inner loops, under its module path."""
     for program in e.op.programs():
         for x in prepared(program).equations:
             inner = Equation(x.op, x.ins, x.outs, x.source or e.source, (*e.scope, *x.scope))
@@ -246,7 +247,7 @@ def _inside(e: Equation) -> Iterator[Equation]:
 
 
 def _name(k: Kernel) -> None:
-    """Its kind, from its launches unless it is a loop."""
+    """Set its kind, from its launches unless it is a loop."""
     if k.python:
         k.kind = "Python"
     elif not k.bodies:

@@ -1,9 +1,9 @@
-"""Measuring a plan: its steps run one by one on the native runner, each timed separately.
+"""Measuring a plan: its steps run one by one in the native runner, each timed separately.
 
-Steps run in their order on the buffers of one call, so that caches are as they are in a real call.
-A region of several kernels is run as a whole, and in other rounds kernel by kernel, which says how
-its time is shared (of a chain: its first link, its first two ...); so is one turn of a loop, step
-by step. Times are in seconds.
+Steps run in order on the buffers of one call, so that caches are in the same state as in a real
+call. A region of several kernels is timed as a whole, and in other rounds kernel by kernel, to find
+how its time is divided (for a chain: its first link, its first two ...); one iteration of a loop is
+timed step by step in the same way. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from toile.platforms.cpu.new_plans import PlannedExecutable
 from toile.platforms.cpu.planner import Plan, Region
 from toile.targets.llvm import thread_count as threads
 
-BEST = 3  # of this many rounds the fastest counts: other work only slows them down
-INNER_ROUNDS, LONG = 3, 0.2  # fewer for calls that take longer than this
+BEST = 3  # the fastest round of this many counts: other work only slows rounds down
+INNER_ROUNDS, LONG = 3, 0.2  # fewer rounds for calls that take longer than this
 
 
 class Part(NamedTuple):
-    """Some of a region's launches: those of one origin, or the first links of a chain."""
+    """Some launches of a region: those of one origin, or the first links of a chain."""
 
-    key: Any  # what its time, without that of the part it begins with, is charged to
+    key: Any  # charged with its time, minus that of the part it starts with
     table: runner.Table
-    begins: int | None = None  # with which part
+    begins: int | None = None  # the part that it starts with
 
 
 @dataclass
 class Timed:
-    """A step of a plan with its times, and those of what is inside it."""
+    """A step of a plan with its times, and the parts inside it."""
 
     step: Any
     table: runner.Table
@@ -56,7 +56,7 @@ class Timed:
         return statistics.fmean(self.times) if self.times else 0.0
 
     def shares(self) -> list[float]:
-        """How a region's time is shared by its kernels."""
+        """The shares of a region's kernels in its time."""
         took = [min(t) if t else 0.0 for t in self.part_times]
         own = [max(t - (took[part.begins] if part.begins is not None else 0.0), 0.0)
                for t, part in zip(took, self.parts, strict=True)]
@@ -65,7 +65,7 @@ class Timed:
 
 
 class Bench:
-    """One call's buffers, and tables of single steps to run on them."""
+    """The buffers of one call, and command tables of single steps that run on them."""
 
     def __init__(self, executable: PlannedExecutable, raws: Sequence[np.ndarray]):
         self.executable = executable
@@ -78,14 +78,14 @@ class Bench:
         self.outs: list[Block] = []
         self.threads = threads.current()
         self.empty = runner.Table()
-        self.floor = 0.0  # what a table without commands takes
+        self.floor = 0.0  # time of an empty table
 
     # ---- tables
     def _table(self, steps: Sequence[Any]) -> runner.Table:
         return self.executable.table_of(steps)
 
     def _results(self) -> runner.Table:
-        """Commands that point at the results that share a block with others."""
+        """Commands that set the pointers of results that share a block with others."""
         table, exe = runner.Table(), self.executable
         for out, (block, offset) in zip(exe.plan.outputs, exe.places, strict=True):
             slot = exe.slots[out.buffer]
@@ -122,7 +122,7 @@ class Bench:
 
     # ---- running
     def run(self, table: runner.Table) -> float:
-        """Run a table; its time without that of getting into the runner."""
+        """Run a table; returns its time without the cost of entering the runner."""
         started = time.perf_counter()
         code = runner.run(table.address, self.context.address, self.threads)
         took = time.perf_counter() - started
@@ -131,25 +131,25 @@ class Bench:
         return max(took - self.floor, 0.0)
 
     def begin(self) -> None:
-        """Put the arguments and new outputs in their places."""
+        """Set the arguments and allocate new outputs."""
         self.outs = [allocate(n) for n in self.executable.blocks]
         where = [*(runner.address(x) for x in self.raws), *(start for _, start in self.outs)]
         self.context.pointers[: len(where)] = where
         self.run(self.results)
 
     def warm(self, rounds: int = 20) -> None:
-        """Learn what an empty table takes."""
+        """Measure the time of an empty table."""
         self.floor = 0.0
         self.floor = min(self.run(self.empty) for _ in range(rounds))
 
     def whole_round(self) -> None:
-        """All steps, each as it is."""
+        """Time all steps, each as a whole."""
         self.begin()
         for t in self.steps:
             t.times.append(self.run(t.table))
 
     def inner_round(self) -> None:
-        """All steps; regions kernel by kernel, and one turn of each loop step by step."""
+        """Time regions kernel by kernel, and one iteration of each loop step by step."""
         self.begin()
         for t in self.steps:
             self._inside(t)
@@ -160,13 +160,13 @@ class Bench:
                 times.append(self.run(part.table))
         else:
             if t.bodies:
-                self._turn(t)
+                self._iteration(t)
             self.run(t.table)
 
     def keep_best(self) -> None:
-        """Forget the rounds that were slow as a whole.
+        """Drop the rounds that were slow as a whole.
 
-        Rows are means over the same rounds: those of steps then add up to that of all of them."""
+        All rows are means over the same rounds, so the rows of the steps add up to the total."""
         rounds = range(min((len(t.times) for t in self.steps), default=0))
         totals = [sum(t.times[r] for t in self.steps) for r in rounds]
         kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]
@@ -174,8 +174,8 @@ class Bench:
             t.times = [t.times[r] for r in kept]
 
     # ---- loops
-    def _turn(self, t: Timed) -> None:
-        """One turn of a loop; what it changes is put back, since the loop is still to run."""
+    def _iteration(self, t: Timed) -> None:
+        """Time one iteration of a loop and undo its changes, since the loop is still to run."""
         changed = [self.arena[0], self.context.pointers, *(x for x, _ in self.outs)]
         saved = [x.copy() for x in changed]
         starts = list(t.step.starts)
@@ -185,7 +185,7 @@ class Bench:
         for body in self._bodies_to_run(t):
             for inner in body():
                 if inner.bodies:
-                    self._turn(inner)
+                    self._iteration(inner)
                 inner.times.append(self.run(inner.table))
                 if inner.parts:
                     self._inside(inner)
@@ -193,7 +193,7 @@ class Bench:
             x[...] = kept
 
     def _bodies_to_run(self, t: Timed) -> list[Callable[[], list[Timed]]]:
-        """The bodies of one turn; a while's second only if its condition holds."""
+        """The bodies of one iteration; a while loop's body only if its condition holds."""
         if isinstance(t.step, SwitchStep):
             i = self._read(t.step.index, 0, ctypes.c_int32)
             chosen = min(max(i, 0), len(t.bodies) - 1)
@@ -215,13 +215,13 @@ def measure(
     executable: PlannedExecutable, raws: Sequence[np.ndarray], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int,
 ) -> tuple[Bench, float, float]:
-    """Time the steps, a whole call and one that runs nothing, in turns, `rounds` times each."""
+    """Time the steps, a whole call and an empty call, alternating, `rounds` times each."""
     bench = Bench(executable, raws)
     calls: list[float] = []
     idle_calls: list[float] = []
     token = ignore_errors()
     enter, leave = executable.guard or (_do_nothing, _do_nothing)
-    enter()  # BLAS runs on the thread that calls it
+    enter()  # BLAS runs on the calling thread
     try:
         bench.warm()
         bench.whole_round()  # touches the memory for the first time
@@ -252,7 +252,7 @@ def best(times: list[float]) -> float:
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """What a call takes; letting go of its result is not counted."""
+    """The time of a call, without that of freeing its result."""
     started = time.perf_counter()
     result = call()
     took = time.perf_counter() - started
@@ -261,7 +261,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def without_steps(executable: PlannedExecutable) -> PlannedExecutable:
-    """The same executable with nothing to do: calls of it take what calling takes."""
+    """The same executable without steps: measures the overhead of a call."""
     hollow = copy.copy(executable)
     hollow.table = runner.Table()
     hollow.address = hollow.table.address

@@ -1,4 +1,4 @@
-"""A description of the memory plan: the arena, what it holds at each step, and its peak."""
+"""A description of the memory plan: the arena, its contents at each step, and its peak."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toile.engine.program import Program
 
 @dataclass
 class Buffer:
-    """A temporary and the steps from which to which it is in use."""
+    """A temporary, and the first and last step that use it."""
 
     name: str
     nbytes: int
@@ -24,20 +24,20 @@ class Buffer:
 
 @dataclass
 class Memory:
-    """Bytes by kind. A call needs the arena, its outputs and what it is given."""
+    """Bytes by kind. A call needs the arena, its outputs and its arguments."""
 
     inputs: int
     outputs: int
     constants: int
     arena: int
-    temporaries: int  # what the arena would be if no buffer were used again
-    peak: int  # of the temporaries that are in use at the same time
+    temporaries: int  # size of the arena if no memory were reused
+    peak: int  # largest total size of temporaries in use at the same time
     peak_step: int
-    buffers: list[Buffer]  # the largest first
+    buffers: list[Buffer]  # largest first
 
     @property
     def total(self) -> int:
-        """What a call needs of a GPU: all of it together."""
+        """The total memory that a call needs on a GPU."""
         return self.inputs + self.outputs + self.constants + self.arena
 
 
@@ -47,7 +47,7 @@ def memory_of(program: Program, executable: Any) -> Memory:
     steps = len(executable.plan.steps)
     live = [sum(b.nbytes for b in buffers if b.first <= i <= b.last) for i in range(steps)]
     peak = max(live, default=0)
-    slots = getattr(executable, "slots", None) or executable.constants  # of the CPU, of a GPU
+    slots = getattr(executable, "slots", None) or executable.constants  # on the CPU, on a GPU
     return Memory(
         sum(v.aval.nbytes for v in program.inputs),
         sum(o.aval.nbytes for o in program.outputs),
@@ -61,7 +61,7 @@ def memory_of(program: Program, executable: Any) -> Memory:
 
 
 def _buffers(plan: Plan) -> list[Buffer]:
-    """The temporaries of a plan; those of a loop's bodies are one block."""
+    """The temporaries of a plan; those of a loop's bodies count as one block."""
     spans: dict[Any, Buffer] = {}
     for i, step in enumerate(plan.steps):
         for b in plan.temporaries_of(step):

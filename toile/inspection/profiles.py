@@ -1,9 +1,9 @@
 """`profile`: where the time of a call goes, by kernel, by module path and by operation.
 
-The steps of the compiled plan run one by one on the native runner (see measurements.py), or on a
-GPU with events between them (platforms/gpu/step_times.py); entering and leaving the call is a row
-of its own. The time of a kernel that holds operations of several modules is divided among them in
-proportion to a rough weight of each.
+The steps of the compiled plan run one by one in the native runner (see measurements.py), or on a
+GPU with events between them (platforms/gpu/step_times.py); the overhead of the call is a row of its
+own. The time of a kernel with operations of several modules is divided among them in proportion to
+a rough weight of each.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from toile.inspection.tables import aligned, counted, duration, html_table
 
 BUDGET = 1.5  # seconds to spend on rounds
 FEWEST, MOST = 3, 60
-WARM = 6  # calls before a GPU is measured: graphs are captured, and their addresses settle
-WIDTH = 70  # of the names of operations
-CALLING = "(calling)"  # the row of what is not in any kernel
+WARM = 6  # calls before measuring a GPU, so that graphs are captured and addresses settle
+WIDTH = 70  # columns for the names of operations
+CALLING = "(calling)"  # the row of time spent outside kernels
 COPIES = "(copies of results)"
 NO_MODULE = "(no module)"
 
@@ -81,17 +81,17 @@ class Table:
 
 
 class Profile:
-    """What a call costs. Times are in seconds, means over the fastest third of the rounds."""
+    """The cost of a call. Times are in seconds, means over the fastest third of the rounds."""
 
     def __init__(self, name: str, call: float, calling: float, rounds: int,
                  times: list[tuple[Kernel, float, Any]], threads: int, device: Any = None):
         self.name, self.call, self.calling, self.rounds = name, call, calling, rounds
         self.threads, self.device = threads, device  # a GPU, or None
-        self.times = times  # kernel, seconds, and the same of the bodies of a loop
+        self.times = times  # kernel, seconds, and the same for the bodies of a loop
 
     @property
     def covered(self) -> float:
-        """What part of the call the rows add up to."""
+        """The fraction of the call's time that the rows add up to."""
         return (self.calling + sum(s for _, s, _ in self.times)) / self.call
 
     def table(self, by: str = "kernel") -> Table:
@@ -109,15 +109,15 @@ class Profile:
         return Table([*rows, Row(CALLING, self.calling)], self.call)
 
     def _summed(self, key: Callable[[Kernel, Equation], str]) -> list[Row]:
-        """The kernels' times divided among their equations, and added up by a key."""
+        """The kernels' times divided among their equations, and summed by a key."""
         rows: dict[str, Row] = {}
 
         def add(times: list[tuple[Kernel, float, Any]], turns: int) -> None:
             for k, seconds, inner in times:
-                if inner:  # a loop: time outside of its kernels is its own
+                if inner:  # a loop: the time outside its kernels is its own
                     add(inner, turns * (k.trips or 1))
                     seconds -= sum(s for _, s, _ in inner)
-                if not k.equations:  # a result that is an argument, or twice a result
+                if not k.equations:  # a result that is an argument, or is returned twice
                     rows.setdefault(COPIES, Row(COPIES, 0.0)).seconds += seconds
                 for e, share in k.shares():
                     name = key(k, e)
@@ -165,12 +165,12 @@ def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> 
                counted(k.operations), rows)
 
 
-# ------------------------------------------------------------------------- times to kernels
+# ------------------------------------------------------------------------- times by kernel-
 
 
 def assigned(kernels: list[Kernel], steps: list[Any], scale: float
              ) -> list[tuple[Kernel, float, Any]]:
-    """The steps' times, added up for the kernels that they are part of."""
+    """The steps' times, summed for the kernels that they belong to."""
     by_launch = {id(x): i for i, k in enumerate(kernels) for x in k.launches}
     by_step = {s: i for i, k in enumerate(kernels) for s in k.steps
                if not k.launches or k.bodies or k.calls}
@@ -197,7 +197,7 @@ def _owners(launches: list[Any], by_launch: dict[int, int]) -> list[tuple[int, A
 
 
 def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
-    """A loop's time, shared by the kernels of its bodies as in one turn."""
+    """A loop's time, divided among the kernels of its bodies as in one iteration."""
     turn = sum(inner.seconds for body in t.bodies for inner in body)
     if not turn:
         return []
@@ -207,7 +207,7 @@ def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
 
 def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[str, Any],
               rounds: int | None) -> Profile:
-    """Measure one subject; the other, of the same function, is for calls that run nothing."""
+    """Measure one subject; `again`, of the same function, is used for calls that run nothing."""
     if of.consts is None:
         raise ValueError(f"profile: needed a function of arrays only, got one over tracers{here()}")
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
@@ -234,7 +234,7 @@ def _profiled_elsewhere(
     of: Subject, again: Subject, device: Any, raws: list[Any], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int | None,
 ) -> Profile:
-    """The same on a device that works by itself: a call ends when its results are there."""
+    """The same on an asynchronous device: a call ends when its results are ready."""
     timing = inspection_of(device).step_times
     with device.lock, device.current():
         again.program.memo[device] = timing.without_steps(again.executable)
@@ -261,9 +261,9 @@ def _profiled_elsewhere(
 
 
 def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:
-    """A function that measures what a compiled call of `f` costs with the given arguments.
+    """A function that measures the cost of a compiled call of `f` with the given arguments.
 
-    Each step is timed `rounds` times (as many as fit into about a second, by default).
+    Each step is timed `rounds` times (by default as often as fits into about a second).
 
     >>> import toile, toile.numpy as jnp
     >>> p = toile.profile(lambda x: jnp.exp(x).sum(), rounds=5)(jnp.ones((64, 64)))

@@ -1,7 +1,7 @@
 """The subject of an inspection: a function traced and compiled for certain arguments.
 
-The function gets a `jit` of its own, so that other callers do not see what is done to it here.
-Arguments are never donated: they are used for many calls.
+The function gets a `jit` of its own, so that other callers are not affected. Arguments are never
+donated: they are used for many calls.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from toile.targets.llvm import native
 
 @dataclass
 class Subject:
-    """A compiled function and what making it took."""
+    """A compiled function, and the time it took to compile."""
 
     name: str
     jitted: PjitFunction
     program: Program
-    executable: Any  # of the backend that it runs on
-    consts: list[Any] | None  # raw values it closes over; None where some are traced
+    executable: Any  # of its backend
+    consts: list[Any] | None  # raw values it closes over; None if some are traced
     trace_seconds: float
     compile_seconds: float
-    fresh: set[Any]  # kernels that were not in memory before
-    partition: Partition | None = None  # where `program` is that of one device of many
+    fresh: set[Any]  # kernels that were not yet in memory
+    partition: Partition | None = None  # if `program` is that of one device of many
     device: Device | None = None  # None: the CPU
 
     @property
@@ -51,7 +51,7 @@ class Subject:
 
 
 def private_jit(f: Callable[..., Any], what: str) -> PjitFunction:
-    """`jit(f)` with a cache of its own, under the static arguments that f has."""
+    """`jit(f)` with its own cache and the static arguments of f."""
     if not callable(f):
         raise TypeError(f"{what}: needed a callable, got {f!r} of type {type(f).__name__}{here()}")
     options: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def subject(
 ) -> Subject:
     """Trace and compile a function for these arguments; nothing runs.
 
-    With `divides`, a function that runs on many devices is what one of them runs."""
+    With `divides`, a function that runs on many devices is replaced by the Program of one."""
     if state.trace is not None:
         raise errors.UnexpectedTracerError(
             f"{what}: needed a call outside of transformations, got one that is being traced"
@@ -111,14 +111,14 @@ def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Devic
 
 
 def inspection_of(device: Device) -> Any:
-    """What tells about Programs on a device of another platform (`Platform.inspection`)."""
+    """The inspection module of another platform's device (`Platform.inspection`)."""
     return platform_at(device).inspection()
 
 
 def _divided(
     f: Any, traced: Any, jitted: PjitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Partition | None:
-    """How a call of `f` is divided over devices, if it is."""
+    """How a call of `f` is divided over devices; None if it is not."""
     wanted: Sequence[Any] = ()
     if isinstance(f, ShardedJit):
         args, wanted = f._laid_out(args), f._wanted(traced)

@@ -9,7 +9,7 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def amount(n: float, unit: str) -> str:
-    """A number with a prefix: `amount(1536, "B")` is 1.54 kB."""
+    """A number with a metric prefix: `amount(1536, "B")` is 1.54 kB."""
     for size, prefix in _PREFIXES:
         if abs(n) >= size:
             return f"{n / size:.3g} {prefix}{unit}"
@@ -17,7 +17,7 @@ def amount(n: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """A time in a suitable unit."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -25,7 +25,7 @@ def duration(seconds: float) -> str:
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[int] = ()) -> str:
-    """Columns as wide as they need to be; numbers to the right, the columns of `left` not."""
+    """Aligned columns: numbers to the right, the columns in `left` to the left."""
     lines = [list(head), *(list(r) for r in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     kept = set(left)
@@ -40,7 +40,7 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[i
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in which a newline within a cell starts a new line."""
+    """A table; a newline within a cell starts a new line."""
     def line(tag: str, cells: Sequence[str]) -> str:
         shown = (html.escape(c).replace("\n", "<br>") for c in cells)
         style = "text-align: left; vertical-align: top"
@@ -51,7 +51,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def counted(names: Iterable[str]) -> str:
-    """Names in the order in which they come, with how often: `add ×3, exp`."""
+    """Names in order of first occurrence, with counts: `add ×3, exp`."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1

@@ -1,7 +1,8 @@
 """Many devices: pmap and shard_map, meshes and shardings over them.
 
-A mapped function is one Program that every device runs, each CPU device a thread; collectives are
-operations of it, which meet the other devices through an exchange. May import staging and below.
+A mapped function is one Program that every device runs; each CPU device is a thread. Collectives
+are operations of that Program, which communicate with the other devices through an exchange. May
+import staging and below.
 """
 
 import typing as _typing

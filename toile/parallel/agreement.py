@@ -1,8 +1,8 @@
-"""Programs that several processes run together: numbered each time, compared the first time.
+"""Agreement on Programs that several processes run together.
 
-Before the first run each process sends all others a number that stands for the Program; where they
-differ, they send what it is made of, and all of them raise an error that names both sides. Later
-runs of a Program send nothing. May import the engine and parallel.
+Each run of such a Program gets a number. Before the first run each process sends all others a
+digest of the Program; if digests differ, they send its details too, and all of them raise an error
+that names both sides. Later runs send nothing. May import the engine and parallel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from toile.parallel.fingerprints import Fingerprint, disagreement
 from toile.parallel.processes import DETAILS, HANDSHAKE, Processes, ProcessFailure, joined
 from toile.parallel.runs import Run
 
-FAILED = 0  # stands for a program that the processes did not agree on
-ANSWER = 20.0  # seconds for the details of processes that have sent another number
+FAILED = 0  # the digest of a program that the processes did not agree on
+ANSWER = 20.0  # seconds to wait for the details of processes whose digest differs
 
 
 def begin(program: Program, owners: Sequence[int]) -> Run:
-    """The run of a Program that is about to begin here, on devices of such processes."""
+    """Begin a run of a Program here, on devices that belong to the processes `owners`."""
     processes = joined()
     found: Fingerprint = program.memoized(
         ("fingerprint", owners), lambda: Fingerprint(program, owners))

@@ -1,8 +1,8 @@
-"""How arrays lie over the devices of a mesh, as far as that is known while a function is traced.
+"""How arrays are laid out over the devices of a mesh, as far as tracing can know.
 
-An `Own` says it, None that an array is not divided, and UNKNOWN that nobody knows. Derivatives and
-vmap are looked through; in a Program it is followed from equation to equation where there is no
-doubt. May import control and below.
+A layout is an `Own`; None means that an array is not divided, UNKNOWN that its layout is not known.
+Values of derivatives and vmap are unwrapped to find it; in a Program it is propagated from equation
+to equation where the result is certain. May import control and below.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from toile.transforms.vmap import BatchTracer
 
 @dataclass(frozen=True)
 class Own:
-    """The mesh axes that divide each axis of an array, and those of axes that vmap maps over."""
+    """The mesh axes that divide each axis of an array, and those that divide axes mapped by
+    vmap."""
 
     mesh: Any
     layout: Layout
     mapped: frozenset[Any] = frozenset()
 
 
-UNKNOWN = object()  # in place of an Own; None there says that an array is not divided
+UNKNOWN = object()  # in place of an Own; None instead means that an array is not divided
 
 
 def lie_of(x: Any) -> Any:
-    """How an argument lies over devices, as far as it can be known now."""
+    """The layout of an argument over devices, as far as it is known now."""
     if isinstance(x, JVPTracer):
         return lie_of(x.primal)
     if isinstance(x, BatchTracer):
@@ -53,7 +54,7 @@ def lie_of(x: Any) -> Any:
 
 
 def laid(sharding: Any, rank: int) -> Any:
-    """How an array under a sharding lies."""
+    """The layout of an array under a sharding."""
     if not isinstance(sharding, NamedSharding):
         return None if sharding.is_fully_replicated else UNKNOWN
     if UNCONSTRAINED in sharding.spec:
@@ -67,7 +68,7 @@ def _divided(mesh: Any, layout: Layout, mapped: frozenset[Any] = frozenset()) ->
 
 
 def along(own: Any, mesh: Any, names: set[Any]) -> Any:
-    """How an array lies along some axes of a mesh."""
+    """The part of a layout that concerns the axes `names` of a mesh."""
     if not isinstance(own, Own):
         return own
     if not alike(own.mesh, mesh):
@@ -77,7 +78,7 @@ def along(own: Any, mesh: Any, names: set[Any]) -> Any:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether a spec says the same on two meshes."""
+    """Whether a spec has the same meaning on two meshes."""
     if a is b or a.shape_tuple != b.shape_tuple:
         return a is b
     abstract = isinstance(a, AbstractMesh) or isinstance(b, AbstractMesh)
@@ -85,7 +86,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 class _Known:
-    """How the values of a trace lie, as far as it has come."""
+    """The layouts of the values of a trace, for the equations traced so far."""
 
     __slots__ = ("env", "done")
 
@@ -108,7 +109,7 @@ _known: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
 
 
 def remember(inputs: Sequence[Any], owns: Sequence[Any]) -> None:
-    """Say how the inputs of a trace that has begun lie."""
+    """Record the layouts of the inputs of a trace that has begun."""
     for x, own in zip(inputs, owns, strict=True):
         _known.setdefault(x._trace, _Known()).env[x._var] = own
 
@@ -119,7 +120,7 @@ def _propagate(e: Equation, env: dict[Var, Any]) -> None:
 
 
 def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
-    """How the results of an equation lie: only where there is no doubt."""
+    """The layouts of the results of an equation, only where they are certain."""
     op, ranks = e.op, [len(o.aval.shape) for o in e.outs]
     own = getattr(op, "result_shardings", None)
     if own is not None:
@@ -128,9 +129,9 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
         return [lie_of(op.value)]
     called = op.called_program()
     if called is not None:
-        return _through(called, ins)
+        return _program_results(called, ins)
     found: Any = None
-    if any(x is not None for x in ins):  # elementwise: as all the operands that are divided
+    if any(x is not None for x in ins):  # elementwise: laid out like the operands that are divided
         divided = {x for x in ins if x is not None}
         same = len(divided) == 1 and (op.keeps_layout or isinstance(op, Identity))
         found = divided.pop() if same else UNKNOWN
@@ -139,8 +140,8 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
     return [found] * len(e.outs)
 
 
-def _through(program: Program, ins: Sequence[Any]) -> list[Any]:
-    """How the results of a Program lie."""
+def _program_results(program: Program, ins: Sequence[Any]) -> list[Any]:
+    """The layouts of the results of a Program."""
     env: dict[Var, Any] = dict(zip(program.inputs, ins, strict=True))
     for e in program.equations:
         _propagate(e, env)

@@ -1,7 +1,7 @@
-"""All-reduces that follow each other become one: a meeting of the devices costs more than a sum.
+"""Join all-reduces that follow each other: synchronizing devices costs more than adding.
 
 Gradients are averaged leaf by leaf; their sums are independent, so they can be done together. An
-equation may wait for a later one of its kind as long as nothing in between needs its result. May
+equation may be delayed until a later one of its kind if nothing in between needs its result. May
 import primitives and below.
 """
 
@@ -15,7 +15,7 @@ from toile.engine.program import Equation, Program
 
 
 def in_buckets(program: Program) -> Program:
-    """The Program with neighbouring all-reduces joined; for running, not for transforming."""
+    """The Program with neighboring all-reduces joined; for running, not for transforming."""
     program = inline_calls(program)
     equations: list[Equation] = []
     waiting: list[Equation] = []
@@ -37,7 +37,7 @@ def in_buckets(program: Program) -> Program:
                 flush()
             waiting.append(e)
             results.update(e.outs)
-        elif e.op.axis_names:  # another meeting: the order of meetings is the same everywhere
+        elif e.op.axis_names:  # another collective: all devices need the same order
             flush()
             equations.append(e)
         else:

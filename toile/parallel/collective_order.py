@@ -1,8 +1,8 @@
-"""Equations in an order in which sums that do not wait for each other follow each other.
+"""Reorder equations so that independent all-reduces follow each other.
 
-The devices meet for each collective, and `buckets` joins equal all-reduces that are neighbours.
-Here everything that waits for none of them goes first; then all that are ready and alike go
-together, beginning with the one that came first. May import primitives and below.
+Devices synchronize for each collective, and `buckets` joins equal all-reduces that are neighbors.
+Here every equation that needs no all-reduce goes first; then all ready all-reduces of one kind go
+together, starting with the kind that came first. May import primitives and below.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from toile.engine.program import Equation, Literal, Program
 
 
 def together(program: Program) -> Program:
-    """The Program with its all-reduces as late and as close to each other as they can be."""
+    """The Program with its all-reduces as late and as close to each other as possible."""
     if sum(e.op.together is not None for e in program.equations) < 2 or program.effects:
         return program
     known = set(program.inputs)

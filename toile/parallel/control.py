@@ -1,10 +1,10 @@
-"""What processes tell each other beside their data: signs of life, where they wait, and failures.
+"""What processes tell each other besides their data: heartbeats, where they wait, and failures.
 
-A thread of each process sends a sign of life to the next one in a ring, also while the main thread
-compiles or reads data: so one that is late is told from one that has stopped. Whoever waits for
-long says where; the one it waits for compares that with its own place, and a conflict, as any
-failure, is told to all processes, which then raise the same error. MPI carries everything. May
-import the engine.
+A thread of each process sends a heartbeat to the next process in a ring, also while the main thread
+compiles or reads data; this tells a slow process from one that has stopped. A process that waits
+long reports where; the process it waits for compares that with its own position. A conflict, like
+any failure, is sent to all processes, which then raise the same error. All messages go through MPI.
+May import the engine.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 from toile.parallel.runs import History, Ranks, Report, conflict, whereabouts
 
 TICK = 0.1
-PATIENCE = 3.0  # seconds for the main thread to raise what has been decided, before all is ended
-ECHO = 1.0  # seconds for other processes to say what they raise, before all is ended
+PATIENCE = 3.0  # seconds for the main thread to raise the error before all processes are ended
+ECHO = 1.0  # seconds for other processes to report their errors before all are ended
 EXPIRY = 15.0  # seconds after which a report that was not repeated is forgotten
 
 ALIVE, GOODBYE, WAITING, STATUS, PING, PONG, VERDICT, FAILING = range(1, 9)
 
 
 class Member:
-    """What is known of a process: its number, its id on which machine."""
+    """What is known of a process: its rank, its pid and its machine."""
 
     __slots__ = ("rank", "pid", "host")
 
@@ -40,7 +40,7 @@ class Member:
 
 
 def state_of(pid: int) -> str:
-    """The state of a process of this machine as /proc has it ("T": stopped); X if it is gone."""
+    """The state of a local process as in /proc ("T": stopped); X if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0].decode()
@@ -51,7 +51,7 @@ def state_of(pid: int) -> str:
 
 
 class Control:
-    """The side of this process."""
+    """The control channel of this process."""
 
     def __init__(self, mpi: Any, communicator: Any, lock: threading.Lock,
                  members: Sequence[Member], rank: int, heartbeat: float,
@@ -63,17 +63,17 @@ class Control:
         now = time.monotonic()
         self.heard = dict.fromkeys(self.others, now)
         self.looked = now
-        self.suspected: float | None = None  # when all were asked who is there
-        self.gone: dict[int, float] = {}  # when who said goodbye
-        self.failing: set[int] = set()  # who has said that it fails
+        self.suspected: float | None = None  # when all were asked for a sign of life
+        self.gone: dict[int, float] = {}  # when each process said goodbye
+        self.failing: set[int] = set()  # ranks that have reported a failure
         self.histories: dict[Ranks, History] = {}
         self.waits: dict[int, Report] = {}  # this process's own
-        self.reports: dict[tuple[int, int], Report] = {}  # of others: by rank and number
+        self.reports: dict[tuple[int, int], Report] = {}  # of others, by rank and number
         self.statuses: dict[int, str] = {}
-        self.broken: str | None = None  # why nothing goes on, once that is known
+        self.broken: str | None = None  # why no run can go on, once that is known
         self.since = 0.0
-        self.raised = False  # whether the program was told
-        self.outbox: list[Any] = []  # what MPI may still read
+        self.raised = False  # whether the main thread has raised the error
+        self.outbox: list[Any] = []  # buffers that MPI may still read
         self.leaving = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True, name="toile processes")
 
@@ -90,7 +90,7 @@ class Control:
                 self.outbox.append((request, buffer))
 
     def receive(self) -> None:
-        """Take in what has arrived."""
+        """Handle the messages that have arrived."""
         status = self.mpi.Status()
         while True:
             with self.lock:
@@ -129,7 +129,7 @@ class Control:
                            lambda r: str(self.members[r]))
 
     def report(self, wait: Report) -> None:
-        """Tell those that this process waits for where it waits."""
+        """Send the processes that this one waits for the place where it waits."""
         self.waits[wait.id] = wait
         self.send(WAITING, wait.late, wait.packed())
 
@@ -139,13 +139,13 @@ class Control:
             self.broken, self.since = why, time.monotonic()
 
     def verdict(self, why: str) -> None:
-        """Have all processes raise an error that says so."""
+        """Make all processes raise an error with this text."""
         if self.broken is None:
             self._break(why)
             self.send(VERDICT, self.others, why.encode())
 
     def told_to_all(self) -> None:
-        """Give the others a moment to say what they raise."""
+        """Give the others a moment to report the errors they raise."""
         self.send(FAILING, self.others)
         end = time.monotonic() + ECHO
         while time.monotonic() < end:
@@ -174,7 +174,7 @@ class Control:
                 self.fail(f"{self.members[self.rank]} cannot send or receive: {error}")
 
     def _latest(self, now: float) -> bytes:
-        """The latest program of all processes, for the next one to compare with its own."""
+        """The latest program over all processes, for the next process to compare with its own."""
         history = self.histories.get(tuple(range(self.size)))
         run = history.latest() if history is not None else None
         return b"\0" if run is None else Report(0, run, "", 0, (), None, now).packed()
@@ -194,16 +194,16 @@ class Control:
                 return
 
     def _look(self, now: float) -> None:
-        """Look for processes that give no sign of life."""
+        """Look for processes that send no heartbeat."""
         pause, self.looked = now - self.looked, now
-        if pause > 2:  # this process was itself stopped, or had no time: it has missed signs
+        if pause > 2:  # this process was stopped or starved itself, and has missed heartbeats
             self.heard = {r: t + pause for r, t in self.heard.items()}
         before = (self.rank - 1) % self.size
         silent = now - self.heard[before]
         if self.broken or before in self.gone or silent <= self.heartbeat:
             self.suspected = None
             return
-        if self.suspected is None:  # there may be more than one
+        if self.suspected is None:  # more than one may be lost
             self.suspected = now
             self.send(PING, self.others)
         elif now - self.suspected > min(3.0, self.heartbeat / 4):
@@ -217,10 +217,10 @@ class Control:
                 self.verdict(f"{told} (heartbeat_timeout_seconds={self.heartbeat:g})")
 
     def _state(self, rank: int) -> str:
-        """How a silent process was lost; empty if it is at work, and only does not answer.
+        """How a silent process was lost; empty if it is running and only does not answer.
 
-        On this machine the system knows: a library that keeps the interpreter's lock for minutes
-        keeps the thread from answering, too."""
+        For local processes, /proc decides: a library that holds the interpreter lock for minutes
+        also keeps the heartbeat thread from answering."""
         if self.members[rank].host != self.members[self.rank].host:
             return "it is stopped, or its machine or network is gone"
         state = state_of(self.members[rank].pid)
@@ -230,7 +230,7 @@ class Control:
 
     # ---- the end
     def leave(self, limit: float) -> list[int]:
-        """Say goodbye and wait for all others to do so: those that did not."""
+        """Say goodbye and wait for all others to do so; returns those that did not."""
         self.send(GOODBYE, self.others)
         began = time.monotonic()
         while len(self.gone) < self.size - 1:
@@ -244,6 +244,6 @@ class Control:
 
 
 def say(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     sys.stdout.flush()
     print(f"toile.distributed: {text}", file=sys.stderr, flush=True)

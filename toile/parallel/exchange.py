@@ -1,8 +1,8 @@
-"""Devices that are threads of this process, and how they meet.
+"""Devices that are threads of this process, and their collectives.
 
-Each device of a run has an `Exchange`; all of them share a `World`, in which the devices of a group
-meet: the last to arrive combines what the others brought. Sums are taken in the order of devices,
-so all get the same bits. When one fails, `stop` wakes the others; a device that has finished while
+Each device of a run has an `Exchange`; all of them share a `World`, where the devices of a group
+synchronize: the last to arrive combines the values of all. Sums are taken in device order, so all
+devices get the same bits. When one fails, `stop` wakes the others; a device that has finished while
 others wait for it is an error, not a hang. May import the engine.
 """
 
@@ -28,7 +28,7 @@ TOGETHER = 1 << 16
 
 
 def flat_index(at: Sequence[int], sizes: Sequence[int]) -> int:
-    """The number of a place in a grid of such sizes, the last axis fastest."""
+    """The row-major index of a position in a grid of these sizes."""
     k = 0
     for i, size in zip(at, sizes, strict=True):
         k = k * size + i
@@ -39,7 +39,7 @@ class Stopped(BaseException):
     """Raised in the devices that wait for one that has failed."""
 
 
-class _Meeting:
+class _Pending:
     """One collective of a group, while its devices arrive."""
 
     __slots__ = ("values", "what", "done", "result")
@@ -61,11 +61,11 @@ class Group:
 
 
 class World:
-    """Where the devices of one run meet."""
+    """Where the devices of one run synchronize."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition(threading.Lock())
-        self.meetings: dict[tuple[Path, ...], _Meeting] = {}
+        self.pending: dict[tuple[Path, ...], _Pending] = {}
         self.finished: set[Path] = set()
         self.error: BaseException | None = None
 
@@ -80,48 +80,48 @@ class World:
         """Note that a device has left; collectives that wait for it must fail."""
         with self.condition:
             self.finished.add(path)
-            if self.meetings:
+            if self.pending:
                 self.condition.notify_all()
 
     def meet(
         self, group: Group, what: Any, value: Any, combine: Callable[[list[Any]], Any]
     ) -> Any:
-        """`combine` of the values of a group, in order, computed once; waits for all of them."""
+        """Wait for all devices of a group; `combine` of their values, in order, computed once."""
         with self.condition:
             if self.error is not None:
                 raise Stopped
-            meeting = self.meetings.get(group.members)
-            if meeting is None:
-                meeting = self.meetings[group.members] = _Meeting(what)
-            elif meeting.what != what:
+            found = self.pending.get(group.members)
+            if found is None:
+                found = self.pending[group.members] = _Pending(what)
+            elif found.what != what:
                 raise RuntimeError(
-                    f"collectives: needed the same one on all devices, got {meeting.what} on one "
+                    f"collectives: needed the same one on all devices, got {found.what} on one "
                     f"and {what} on another (a condition that differs between devices?)"
                 )
-            meeting.values[group.place] = value
-            if len(meeting.values) == group.size:
-                del self.meetings[group.members]
-                meeting.result = combine([meeting.values[i] for i in range(group.size)])
-                meeting.values.clear()
-                meeting.done = True
+            found.values[group.place] = value
+            if len(found.values) == group.size:
+                del self.pending[group.members]
+                found.result = combine([found.values[i] for i in range(group.size)])
+                found.values.clear()
+                found.done = True
                 self.condition.notify_all()
-                return meeting.result
-            while not meeting.done:
-                self._check(group, meeting)
+                return found.result
+            while not found.done:
+                self._check(group, found)
                 self.condition.wait()
-            return meeting.result
+            return found.result
 
-    def _check(self, group: Group, meeting: _Meeting) -> None:
-        """Raise where a device that is missing can no longer arrive."""
+    def _check(self, group: Group, found: _Pending) -> None:
+        """Raise if a missing device can no longer arrive."""
         if self.error is not None:
             raise Stopped
         if not self.finished:
             return
         for i, path in enumerate(group.members):
             gone = any(path[:n] in self.finished for n in range(1, len(path) + 1))
-            if gone and i not in meeting.values:
+            if gone and i not in found.values:
                 raise RuntimeError(
-                    f"collectives: a device waits in {meeting.what} for device {i} of its group, "
+                    f"collectives: a device waits in {found.what} for device {i} of its group, "
                     "which has finished without it (a collective under a condition that differs "
                     "between devices?)"
                 )
@@ -130,8 +130,8 @@ class World:
 class ThreadExchange(interface.Exchange):
     """The exchange of one device of a run.
 
-    `path` tells the device from all others of the World: for each mapping around it, the number of
-    that mapping among those its device has run, and the indices along its axes."""
+    `path` identifies the device in its World: for each mapping around it, the number of that
+    mapping among those its device has run, and the indices along its axes."""
 
     def __init__(self, world: World, levels: tuple[tuple[int, Place], ...]):
         self.world, self.levels = world, levels
@@ -160,7 +160,7 @@ class ThreadExchange(interface.Exchange):
     def _group(self, axes: tuple[Any, ...], groups: Groups) -> Group:
         free = set(axes)
         choices: list[list[Any]] = []
-        for number, place in reversed(self.levels):  # a name is that of the innermost axis
+        for number, place in reversed(self.levels):  # inner axes shadow outer ones of the same name
             ranges = []
             for name, size, i in reversed(place):
                 ranges.append(range(size) if name in free else (i,))
@@ -183,7 +183,7 @@ class ThreadExchange(interface.Exchange):
         return self.reduced_over(self.group(axes, groups), kind, xs, (f"p{kind}", axes))
 
     def reduced_over(self, group: Group, kind: str, xs: Sequence[Any], what: Any) -> list[Any]:
-        """The arrays of the threads of a group taken together, the same on all of them."""
+        """The arrays of the threads of a group, reduced; the same on all of them."""
         if group.size == 1:
             return [np.array(x) for x in xs]
         if sum(x.nbytes for x in xs) <= TOGETHER:
@@ -203,7 +203,7 @@ class ThreadExchange(interface.Exchange):
         return [o.reshape(x.shape) for o, x in zip(outs, xs, strict=True)]
 
     def _shared(self, what: Any, group: Group, x: Any, read: Callable[[list[Any]], Any]) -> Any:
-        """What `read` makes of the arrays of a group, while all of them stay as they are."""
+        """`read` applied to the arrays of a group while all of them are kept unchanged."""
         if group.size == 1:
             return read([x])
         result = read(self.world.meet(group, what, x, list))
@@ -242,7 +242,7 @@ _FUNCTIONS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimu
 
 
 def reduced(kind: str, xs: Sequence[Any], out: Any = None) -> Any:
-    """The arrays taken together, first to last; narrow floats are summed as float32."""
+    """The arrays reduced from first to last; narrow floats are summed as float32."""
     function, first = _FUNCTIONS[kind], xs[0]
     if kind == "sum" and dtypes.is_inexact(first.dtype) and first.dtype.itemsize < 4:
         total = first.astype(np.float32)

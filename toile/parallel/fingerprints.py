@@ -1,8 +1,8 @@
 """What processes compare before they run a Program together for the first time.
 
-A fingerprint has the collectives of a Program in their order, each with its operation, axes, groups
-and the shapes and dtypes of its operands; its inputs and outputs; and how often it has which other
-operation. The user's lines are shown where two differ, and are no part of what is compared. May
+A fingerprint holds the collectives of a Program in order, each with its operation, axes, groups and
+the shapes and dtypes of its operands; its inputs and outputs; and the count of every other
+operation. The user's source lines are shown when two fingerprints differ, but are not compared. May
 import primitives and below.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 from toile.engine.program import Equation, Program
 from toile.engine.source import user_source
 
-SHOWN = 6  # collectives of each side in an error, from the one before the first that differs
+SHOWN = 6  # collectives of each side in an error, starting one before the first that differs
 
 
 class Fingerprint:
-    """A Program as others see it: `digest` is compared, `details` is shown if it differs."""
+    """A Program as other processes see it: `digest` is compared, `details` shown if it differs."""
 
     __slots__ = ("name", "ranks", "digest", "details", "line", "summary")
 
@@ -47,15 +47,15 @@ class Fingerprint:
 
 
 def digest_of(text: str) -> int:
-    """63 bits that stand for a text."""
+    """A 63-bit hash of a text."""
     found = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(found, "little") >> 1
 
 
 def _collectives(program: Program) -> Iterator[Equation]:
-    """The collectives of a Program in order, and of those inside its operations."""
+    """The collectives of a Program in order, including those of nested Programs."""
     for e in program.equations:
-        if e.op.axis_names and not e.op.carries_programs:  # whose axes are those of its Programs
+        if e.op.axis_names and not e.op.carries_programs:  # axes of a carrier are its Programs'
             yield e
         for value in e.params.values():
             for inner in value if isinstance(value, (tuple, list)) else (value,):
@@ -64,7 +64,7 @@ def _collectives(program: Program) -> Iterator[Equation]:
 
 
 def _described(e: Equation) -> str:
-    """`psum over i of float32[4]`, with what else the operation was told."""
+    """`psum over i of float32[4]`, with the other parameters of the operation."""
     told = e.params
     name = f"p{told.pop('kind')}" if "kind" in told else e.op.name
     axes = ", ".join(map(_plain, e.op.axis_names))
@@ -77,18 +77,18 @@ def _described(e: Equation) -> str:
 
 
 def _plain(name: Any) -> str:
-    """The name of an axis; of one that is an object of some class, its class."""
+    """The name of an axis; the class name if the axis is named by an object."""
     return str(name) if isinstance(name, (str, int)) else type(name).__name__
 
 
-# ---- what is said where they differ
+# ---- the error text
 
 
 def disagreement(number: int, given: Mapping[str, str]) -> str:
-    """What to say of fingerprints that differ: `given` has the details by who has them."""
+    """The error text for fingerprints that differ; `given` has the details by process."""
     sides = {who: json.loads(text) for who, text in given.items()}
     first = _first_difference(list(sides.values()))
-    lines = [f"needed the same program on all processes, got others as number {number}"]
+    lines = [f"needed the same program on all processes, got different ones as number {number}"]
     for who, side in sides.items():
         lines.append(f"  {who}: {side['name']}, inputs {', '.join(side['inputs'])}, called at "
                      f"{side['line']}")

@@ -1,10 +1,10 @@
-"""How GPU devices meet: through NCCL, in the memory of one GPU, or on the host.
+"""Collectives of GPU devices: through NCCL, in the memory of one GPU, or on the host.
 
-The devices of a run first meet as threads, so that one that fails or is missing is noticed before
-anything is put on a stream: work there waits for ever. Then each puts its part of the collective on
-its own stream (NCCL: one device per GPU), or the last to arrive does all of it (logical devices of
-one GPU, whose streams wait for each other). Devices that share GPUs in any other way exchange
-NumPy arrays. May import backends and the engine.
+The devices of a run first synchronize as threads, so that a failed or missing one is noticed before
+anything is enqueued on a stream, where the work would wait forever. Then each enqueues its part of
+the collective on its own stream (NCCL: one device per GPU), or the last to arrive enqueues all of
+it (logical devices of one GPU, whose streams wait for each other). Devices that share GPUs in any
+other way exchange NumPy arrays. May import backends and the engine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _communicators: dict[tuple[tuple[GpuDevice, ...], int], nccl.Communicator] = {}
 
 
 class OnGpus(ThreadExchange):
-    """What exchanges of GPU devices share; `devices` has those of the run, of all processes."""
+    """Common base of exchanges of GPU devices; `devices` has those of the run in all processes."""
 
     devices: tuple[GpuDevice, ...]
 
@@ -48,7 +48,7 @@ class OnGpus(ThreadExchange):
         return self.devices[flat_index(path[0][1], [size for _, size, _ in self.levels[0][1]])]
 
     def here(self, axes: tuple[Any, ...], groups: Groups) -> Group:
-        """The devices of a group that are this process's own."""
+        """The devices of a group that belong to this process."""
         return self.group(axes, groups)
 
     def beside(self, axes: tuple[Any, ...], groups: Groups) -> int | None:
@@ -95,7 +95,7 @@ class OnGpus(ThreadExchange):
     def _joined(
         self, members: tuple[GpuDevice, ...], group: Group, axes: tuple[Any, ...], groups: Groups
     ) -> nccl.Communicator:
-        """A communicator of the group; all of it is here, and gets the id of its first device."""
+        """A communicator of the group, all of it in this process; its first device makes the id."""
         calls = nccl.functions()
         id = np.zeros(nccl.ID_BYTES, np.uint8)
         if group.place == 0:
@@ -168,7 +168,7 @@ class GpuProcessExchange(OnGpus, ProcessExchange):
 
 
 def abort(members: tuple[GpuDevice, ...]) -> None:
-    """End the communicators of a group in this process: its devices wait for one that failed."""
+    """Abort a group's communicators in this process: its devices wait for one that failed."""
     for key in [k for k in _communicators if k[0] == members]:
         found = _communicators.pop(key, None)
         if found is not None:
@@ -201,7 +201,7 @@ def _move(
     kind: str, sources: Sequence[Spans], targets: Sequence[Spans], perm: Perm, device: GpuDevice,
     stream: int,
 ) -> None:
-    """A collective of devices of one GPU, by copies and additions on one stream."""
+    """A collective among devices of one GPU, by copies and additions on one stream."""
     if kind in ("sum", "max", "min"):
         _reduce_all(kind, sources, targets, device, stream)
         return
@@ -211,7 +211,7 @@ def _move(
         for i, y in enumerate(ys):
             _copy(xs[back[i]], y, stream) if i in back else _clear(y, stream)
         return
-    # A gathered array goes to all as it is, the others give each device its part.
+    # A gathered array goes to all devices whole; otherwise each device gets its own part.
     size = _nbytes(xs[0])
     part, step = (size, 0) if kind == "gather" else (size // len(xs), size // len(xs))
     for j, y in enumerate(ys):
@@ -226,7 +226,7 @@ def _move(
 def _reduce_all(
     kind: str, sources: Sequence[Spans], targets: Sequence[Spans], device: GpuDevice, stream: int
 ) -> None:
-    """Take each array of all devices together, and give all of them the result."""
+    """Reduce each array over all devices, and give all of them the result."""
     for same, outs in zip(zip(*sources, strict=True), zip(*targets, strict=True), strict=True):
         _reduce(kind, [x.address for x in same], outs[0].address, same[0], device, stream)
         for y in outs[1:]:
@@ -236,11 +236,11 @@ def _reduce_all(
 def _reduce(
     kind: str, addresses: Sequence[int], out: int, like: Span, device: GpuDevice, stream: int
 ) -> None:
-    """The spans at some addresses taken together, in order, on the device's stream.
+    """Reduce the spans at some addresses, in order, on the device's stream.
 
-    Kernels read aligned memory: what is not (a row of an array) is copied."""
+    Kernels read aligned memory, so an unaligned span (a row of an array) is copied first."""
     program = _reduction(kind, len(addresses), prod(like.shape), np.dtype(like.dtype))
-    nbytes, held = _nbytes(like), []  # memory that is given back is used after this on the stream
+    nbytes, held = _nbytes(like), []  # freed memory is reused only later on the same stream
     places = []
     for p in (*addresses, out):
         if p % ALIGNMENT:
@@ -257,7 +257,7 @@ def _reduce(
 
 @functools.lru_cache(4096)
 def _reduction(kind: str, count: int, size: int, dtype: np.dtype) -> Program:
-    """Elementwise, so that it needs no temporaries; narrow floats are added as float32."""
+    """An elementwise reduction, which needs no temporaries; narrow floats are added as float32."""
     if dtype == np.bool_:
         kind, dtype = "max" if kind == "sum" else kind, np.dtype(np.uint8)
     narrow = kind == "sum" and dtypes.is_inexact(dtype) and dtype.itemsize < 4

@@ -1,7 +1,7 @@
-"""Running one function for each device at the same time.
+"""Run one function on every device at the same time.
 
-The first device runs in the thread that asks, the others in threads that are kept for the next run.
-Inside, kernels use one thread each. If a device raises, the others stop, at their next meeting or
+The first device runs in the calling thread, the others in threads that are kept for the next run.
+Kernels inside use one thread each. If a device raises, the others stop, at their next collective or
 in the middle of a run, and its error is raised here; so is KeyboardInterrupt. May import the engine
 and backends.
 """
@@ -24,7 +24,7 @@ from toile.targets.llvm.thread_count import threads
 
 
 class _Worker:
-    """A thread that runs devices, one after the other."""
+    """A thread that runs one device after another."""
 
     def __init__(self) -> None:
         self.tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -35,11 +35,11 @@ class _Worker:
         while True:
             task = self.tasks.get()
             task()
-            del task  # what it holds must not live until the next one
+            del task  # so that its objects do not live until the next task
 
 
 class _Idle:
-    """Workers that have nothing to do; a forked child begins with none."""
+    """Idle workers; a forked child begins with none."""
 
     def __init__(self) -> None:
         self.workers: list[_Worker] = []
@@ -58,7 +58,7 @@ _idle = _Idle()
 
 
 class _Run:
-    """One launch: a function of the device's number, on all devices."""
+    """One launch: a function of the device's index, on all devices."""
 
     def __init__(
         self, function: Callable[[int], Any], places: Sequence[Place], make: Callable[..., Any]
@@ -80,7 +80,7 @@ class _Run:
         self.lock = threading.Lock()
 
     def device(self, k: int) -> None:
-        """Run one device here."""
+        """Run one device in this thread."""
         exchange = self.exchanges[k]
         before, axes = slot.exchange, state.axes
         slot.exchange, state.axes = exchange, self.axes
@@ -98,7 +98,7 @@ class _Run:
             self.world.finish(exchange.path)
 
     def in_worker(self, k: int, worker: _Worker) -> None:
-        """Run one device in a thread of its own, under the configuration of who asked."""
+        """Run one device in a thread of its own, under the caller's configuration."""
         flags.__dict__.clear()
         flags.__dict__.update(self.flags)
         try:
@@ -120,7 +120,7 @@ class _Run:
             self.device(0)
             if len(self.exchanges) > 1:
                 self.ended.wait()
-        except BaseException as error:  # of this thread: an interruption
+        except BaseException as error:  # in this thread: an interruption
             self.world.stop(error)
             self.stopper.stop()
             raise
@@ -133,7 +133,7 @@ def launch(
     function: Callable[[int], Any], places: Sequence[Place],
     make: Callable[..., Any] = ThreadExchange,
 ) -> list[Any]:
-    """`function(k)` for each device k, at the same time; `places[k]` says where it is.
+    """Call `function(k)` for each device k, at the same time; `places[k]` says where it is.
 
-    `make` gives a device its exchange, unless the one that asks is itself one of many devices."""
+    `make` gives a device its exchange, unless the caller is itself one of many devices."""
     return _Run(function, places, make)()

@@ -1,7 +1,7 @@
 """Meshes: devices arranged along named axes, with or without the devices themselves.
 
-`Mesh` holds devices, `AbstractMesh` sizes only. The mesh in force (`set_mesh`) is a context, so
-jitted functions are traced again when it changes. Equal meshes are one object.
+`Mesh` holds devices, `AbstractMesh` sizes only. The current mesh (`set_mesh`) is part of the
+context, so jitted functions are traced again when it changes. Equal meshes are one object.
 May import the engine.
 """
 
@@ -37,7 +37,7 @@ class AxisType(enum.Enum):
 
 @dataclass(frozen=True)
 class AbstractDevice:
-    """What is known of a device that need not exist."""
+    """The properties of a device that need not exist."""
 
     device_kind: str
     num_cores: int | None
@@ -77,7 +77,7 @@ def _types_of(axis_types: Any, names: Sequence[Any], default: AxisType) -> tuple
 
 
 class _Named:
-    """What meshes with and without devices share: sizes by axis name."""
+    """Common base of meshes with and without devices: sizes by axis name."""
 
     axis_names: tuple[Any, ...]
     axis_sizes: tuple[int, ...]
@@ -225,7 +225,7 @@ class Mesh(_Named):
 
 
 class AbstractMesh(_Named):
-    """Names and sizes of axes, without devices: enough to trace for a machine one lacks."""
+    """Names and sizes of axes, without devices: enough to trace for a machine you do not have."""
 
     def __init__(
         self, axis_sizes: Sequence[int], axis_names: Sequence[Any], axis_types: Any = None, *,
@@ -294,7 +294,7 @@ EMPTY = Mesh(np.empty((), dtype=object), ())
 EMPTY_ABSTRACT = AbstractMesh((), ())
 
 
-# -------------------------------------------------------------------------- the mesh in force
+# -------------------------------------------------------------------------- the current mesh
 
 
 _entered = Context(())  # meshes of `with mesh:`, innermost last
@@ -303,7 +303,7 @@ _abstract = Context(EMPTY_ABSTRACT)
 
 
 def get_mesh() -> Mesh:
-    """The mesh that `set_mesh` put in force; an empty one if none."""
+    """The mesh set by `set_mesh`; an empty one if none."""
     if state.trace is not None and state.trace.staging:
         raise ValueError(
             "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
@@ -313,12 +313,12 @@ def get_mesh() -> Mesh:
 
 
 def mesh_set() -> Mesh:
-    """The same inside of traced functions too, which a mesh is part of the key of."""
+    """Like `get_mesh`, but also inside traced functions, whose cache keys include the mesh."""
     return _concrete.value
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Axis names and sizes of the mesh in force."""
+    """Axis names and sizes of the current mesh."""
     return _abstract.value
 
 
@@ -332,7 +332,7 @@ def mesh_in_force() -> Any:
 
 
 class set_mesh:
-    """Put a mesh in force: at once, and as a context manager until the end of its block."""
+    """Set the current mesh: at once, or as a context manager until the end of its block."""
 
     def __init__(self, mesh: Mesh | None):
         if mesh is not None and not isinstance(mesh, Mesh):
@@ -354,7 +354,7 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Put the names and sizes of a mesh in force for a block."""
+    """Make an abstract mesh the current one for a block."""
 
     def __init__(self, mesh: AbstractMesh):
         if not isinstance(mesh, AbstractMesh):

@@ -1,7 +1,8 @@
-"""One Program on GPU devices: compiled once, issued by a thread for each of them.
+"""One Program on several GPUs: compiled once, issued by one thread per device.
 
-Threads put the work on the devices' streams and return; results are buffers that it will fill. One
-run at a time is issued, because its devices wait for each other. May import backends and below.
+Threads enqueue the work on the devices' streams and return; results are buffers that the work will
+fill. Only one run is issued at a time, because its devices wait for each other. May import backends
+and below.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def run_on_devices(
 ) -> list[Sequence[Any]]:
     """The results of each device, from the operands' buffers for each device.
 
-    `owners` and `everyone`: the process and the device of each index, where there are others;
-    `run` is what they are running together."""
+    `owners` and `everyone` give the process and the device of each index if other processes take
+    part; `run` is their common run."""
     make: Any = partial(GpuExchange, devices=tuple(devices))
     if owners is not None:
         assert run is not None
         make = partial(GpuProcessExchange, owners=owners, devices=everyone, run=run)
-    apart = other_arenas(devices) if host.only else nullcontext()  # in a step of another Program
+    apart = other_arenas(devices) if host.only else nullcontext()  # as a step of another Program
     with _one, apart:
         return launch(lambda k: executables[k]([p[k] for p in parts]), places, make)

@@ -1,8 +1,9 @@
-"""Sums over GPUs that run while the GPUs compute: each begins when its operands are there.
+"""All-reduces over GPUs that overlap with computation: each begins when its operands are ready.
 
-The gradients of a step are averaged after the backward pass; here their sums begin in it, several
-at a time, as soon as enough bytes are ready, and end where the first result is needed. All devices
-run the same equations, so they begin them in the same order. May import primitives and below.
+The gradients of a step are averaged after the backward pass; here their sums begin during it,
+several at a time, as soon as enough bytes are ready, and end where the first result is needed. All
+devices run the same equations, so they begin them in the same order. May import primitives and
+below.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Any
 from toile.compiler.passes.calls import inline_calls
 from toile.engine.program import Equation, Program, Var
 
-BUCKET = 4 << 20  # bytes that begin together, at least
+BUCKET = 4 << 20  # least number of bytes that begin together
 
 
 class _Bucket:
-    """Equal all-reduces of several operands."""
+    """All-reduces of the same kind, with all their operands."""
 
     __slots__ = ("equations", "nbytes", "begun")
 
     def __init__(self) -> None:
         self.equations: list[Equation] = []
         self.nbytes = 0
-        self.begun: Any = None  # the variable that stands for it, once it has begun
+        self.begun: Any = None  # the variable that stands for the bucket, once it has begun
 
 
 class _Overlap:
@@ -32,11 +33,11 @@ class _Overlap:
         self.program = program
         self.done: list[Equation] = []
         self.count = 0
-        self.open: dict[Any, _Bucket] = defaultdict(_Bucket)  # by operation, still filling
-        self.of: dict[Var, _Bucket] = {}  # by result, of what has not ended
-        self.makers: dict[Var, Equation] = {}  # by result, of what is in no bucket yet
+        self.open: dict[Any, _Bucket] = defaultdict(_Bucket)  # buckets still filling, by operation
+        self.of: dict[Var, _Bucket] = {}  # buckets that have not ended, by result
+        self.makers: dict[Var, Equation] = {}  # equations in no bucket yet, by result
         self.readers: dict[Var, list[Equation]] = defaultdict(list)
-        self.missing: dict[int, int] = {}  # operands, by equation
+        self.missing: dict[int, int] = {}  # number of missing operands, by equation
         for e in program.equations:
             if e.op.together is not None:
                 self.makers[e.outs[0]] = e
@@ -66,7 +67,7 @@ class _Overlap:
                     self.take(reader)
 
     def take(self, e: Equation) -> None:
-        """Put an all-reduce whose operands are there into a bucket."""
+        """Put an all-reduce whose operands are ready into a bucket."""
         del self.makers[e.outs[0]]
         bucket = self.of[e.outs[0]] = self.open[e.op]
         bucket.equations.append(e)
@@ -84,11 +85,11 @@ class _Overlap:
         self._add(first, ins, [bucket.begun], bucket)
 
     def need(self, atoms: Any) -> None:
-        """End what gives some values, and begin it before if it has not been."""
+        """End the buckets that produce these values; begin those that have not begun."""
         for v in atoms:
             maker = self.makers.get(v) if v.__class__ is Var else None
             if maker is not None:
-                self.need(maker.ins)  # its operand is a sum itself: ended, it takes this one
+                self.need(maker.ins)  # its operand is itself a sum, which must end first
             bucket = self.of.get(v) if v.__class__ is Var else None
             if bucket is None:
                 continue

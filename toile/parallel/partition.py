@@ -1,7 +1,7 @@
-"""The partition pass: jitted functions of sharded arguments run on every device of the mesh.
+"""The partition pass: jitted functions with sharded arguments run on every device of the mesh.
 
-From the layouts of a Program's inputs and the constraints inside it follows a Program for one
-device, with collectives where devices need each other; it runs as those of shard_map do. Programs
+The layouts of a Program's inputs and its sharding constraints determine the Program of one device,
+with collectives where devices need each other's data; it runs as those of shard_map do. Programs
 with effects, with meshes of several kinds, or in which nothing is divided stay on one device. May
 import staging and below.
 """
@@ -34,11 +34,11 @@ class Partition:
 
     op: Spmd
     notes: tuple[str, ...]  # which equations gather their operands
-    named: tuple[Any, ...]  # the shardings of results that somebody has named
+    named: tuple[Any, ...]  # the results' shardings that the user asked for
 
     @property
     def program(self) -> Program:
-        """What one device runs."""
+        """The Program of one device."""
         return self.op.program
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
@@ -47,7 +47,7 @@ class Partition:
                 for o, s in zip(outs, self.named, strict=True)]
 
     def describe(self) -> list[str]:
-        """The devices, the collectives of a call, and what is gathered."""
+        """Text on the devices, the collectives of a call, and the operands that are gathered."""
         mesh = self.op.grid.mesh
         sizes = ", ".join(f"{n!r}: {s}" for n, s in mesh.shape_tuple)
         found = collectives(in_buckets(self.program))
@@ -69,7 +69,7 @@ def collectives(program: Program) -> Counter[str]:
 
 
 def _named_in(program: Program) -> Iterator[Any]:
-    """The shardings, and the meshes of mapped functions, that a Program names anywhere."""
+    """The shardings, and the meshes of mapped functions, that occur anywhere in a Program."""
     for e in program.equations:
         if isinstance(e.op, Constraint):
             yield e.op.sharding
@@ -81,13 +81,13 @@ def _named_in(program: Program) -> Iterator[Any]:
 
 
 def layout_of(sharding: NamedSharding, rank: int) -> Layout:
-    """The names that divide each axis of an array of some rank."""
+    """The mesh axes that divide each axis of an array of this rank."""
     entries = [axes_of(e) for e in sharding.spec][:rank]
     return tuple(entries + [()] * (rank - len(entries)))
 
 
 def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> Mesh | None:
-    """The one mesh that a Program, its wanted results and its operands are about."""
+    """The one mesh that a Program, its wanted results and its operands refer to."""
     given = [s for s in wanted if isinstance(s, NamedSharding)]
     meshes = {id(x.mesh): x.mesh for x in (*named, *given)}
     if not meshes:
@@ -99,19 +99,19 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
     return mesh if fits and all(getattr(x, "owners", None) is None for x in named) else None
 
 
-def _far(mesh: Mesh) -> bool:
-    """Whether a mapped function inside of a Program must run with all of it: as a step of a Program
-    on one device, its results would have to come through the host, or from other processes."""
+def _needs_mesh(mesh: Mesh) -> bool:
+    """Whether a mapped function inside a Program forces all of it onto the mesh: as a step of a
+    Program on one device, its results would have to pass through the host or other processes."""
     return bool(mesh.devices.flat[0].platform != "cpu" or mesh.is_multi_process)
 
 
 def _is_divided_inside(named: Sequence[Any], mesh: Mesh) -> bool:
-    """Whether what a Program names divides something, or must run with all of it."""
-    return any(any(x.spec) if isinstance(x, NamedSharding) else _far(mesh) for x in named)
+    """Whether the shardings in a Program divide something, or force all of it onto the mesh."""
+    return any(any(x.spec) if isinstance(x, NamedSharding) else _needs_mesh(mesh) for x in named)
 
 
 def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> Partition | None:
-    """How a Program is divided for these operands and wanted shardings; None: it is not."""
+    """How to divide a Program for these operands and wanted shardings; None: run it undivided."""
     named = program.memoized("named shardings", lambda: tuple(_named_in(program)))
     if not named and not any(isinstance(a, Sharded) for a in args) or slot.exchange is not None:
         return None
@@ -131,7 +131,7 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
 
 
 def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
-    """Refuse an operand that was put on other devices than those the Program names."""
+    """Refuse an operand on other devices than those the Program names."""
     if first is None or not first._is_committed:
         return
     if first._sharding.device_set != set(mesh.devices.flat):
@@ -144,7 +144,7 @@ def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
 
 
 def _operand_layout(x: Any, rank: int, mesh: Mesh) -> Layout:
-    """How an operand is divided over a mesh; one that is elsewhere is whole."""
+    """How an operand is divided over a mesh; one that is elsewhere counts as whole."""
     sharding = x._sharding if isinstance(x, Sharded) else None
     if isinstance(sharding, NamedSharding) and sharding.mesh is mesh:
         return layout_of(sharding, rank)
@@ -154,7 +154,7 @@ def _operand_layout(x: Any, rank: int, mesh: Mesh) -> Layout:
 def partition(
     program: Program, mesh: Mesh, ins: Sequence[Layout], wanted: Sequence[Any] = ()
 ) -> Partition:
-    """Divide a Program for inputs in these layouts; `wanted` are the results' NamedShardings."""
+    """Divide a Program for inputs in these layouts; `wanted` has the results' NamedShardings."""
     wanted = list(wanted) or [None] * len(program.outputs)
     asked = [s if isinstance(s, NamedSharding) else None for s in wanted]
     states = [SETTLED if s is None else State(layout_of(s, o.aval.ndim))
@@ -177,7 +177,7 @@ def partition(
 
 
 def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
-    """The results of a Program on all devices of a mesh; None where one device does it."""
+    """The results of a Program on all devices of a mesh; None if it runs on one device."""
     found = find(program, args, wanted)
     return None if found is None else found(args)
 

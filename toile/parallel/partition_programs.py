@@ -1,6 +1,7 @@
 """The Program of one device: a Program divided equation by equation.
 
-Operations say how they are divided (`Operation.divide`); loops and branches divide their bodies.
+Each operation has a rule for its division (`Operation.divide`); loops and branches divide their
+bodies.
 May import control and below.
 """
 
@@ -25,7 +26,7 @@ from toile.primitives.division import Layout
 
 @dataclass(frozen=True)
 class Part:
-    """The Program of one device, and how its outputs lie."""
+    """The Program of one device, and the layouts of its outputs."""
 
     program: Program
     outs: tuple[State, ...]
@@ -33,14 +34,14 @@ class Part:
 
 
 class Dividing(Frame):
-    """A Frame that remembers the Programs inside which it has divided."""
+    """A Frame that caches the nested Programs it has divided."""
 
     def __init__(self, mesh: Mesh, memo: dict[Any, Part]):
         super().__init__(mesh)
         self.memo = memo
 
     def inside(self, program: Program, ins: Sequence[State], wanted: Sequence[Any]) -> Part:
-        """A Program that an operation carries, divided."""
+        """Divide a Program that an operation carries."""
         key = (program, tuple(ins), tuple(wanted))
         found = self.memo.get(key)
         if found is None:
@@ -49,7 +50,7 @@ class Dividing(Frame):
 
 
 def inlined(program: Program) -> Program:
-    """The Program without calls, made once."""
+    """The Program without calls; cached."""
     return program.memoized("inlined", lambda: inline_calls(program))
 
 
@@ -57,7 +58,7 @@ def divided(
     mesh: Mesh, program: Program, ins: Sequence[State], wanted: Sequence[Any],
     memo: dict[Any, Part],
 ) -> Part:
-    """The Program of one device for inputs that lie so and outputs that are wanted so.
+    """The Program of one device, for given layouts of inputs and wanted layouts of outputs.
 
     The axes of the mesh are in scope."""
     plain = inlined(program)
@@ -118,7 +119,7 @@ def interpret(f: Frame, program: Program, values: Sequence[Value]) -> list[Value
 def result_layout(
     op: Operation, mesh: Mesh, layouts: tuple[Layout, ...], avals: tuple[Aval, ...]
 ) -> Layout:
-    """How the result of an operation lies over a mesh for operands that lie so."""
+    """The layout of an operation's result over a mesh, for operands in these layouts."""
     found: list[Layout] = []
 
     def run(*xs: Any) -> list[Any]:

@@ -1,10 +1,10 @@
-"""What a value of a divided Program is on one device, and how it gets from one layout to another.
+"""A value of a divided Program on one device, and its conversion between layouts.
 
-A `Placed` value has a part on each device; its sum over the mesh axes in `partial` is still to be
-taken. A `Spread` one (a broadcast, an iota) is made in whatever layout is asked for. A `Frame`
-stages the collectives: sums are scattered where the wanted layout divides along their axis, an axis
-that moves from one place to another is exchanged, what a device lacks is gathered, what it has too
-much of is cut. May import control and below.
+A `Placed` value has a part on each device; its sum over the mesh axes in `partial` is still
+pending. A `Spread` one (a broadcast, an iota) is made in whatever layout is asked for. A `Frame`
+stages the collectives: pending sums are scattered where the wanted layout divides along their axis,
+an axis that moves is exchanged, missing parts are gathered, and surplus is sliced off. May import
+control and below.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Names = tuple[Any, ...]
 
 
 def whole(rank: int) -> Layout:
-    """The layout of what every device has all of."""
+    """The layout of a value that every device holds whole."""
     return ((),) * rank
 
 
 class Placed:
-    """A value in parts: the part of this device, and how all parts lie."""
+    """A value in parts: the part of this device, and the layout of all parts."""
 
     __slots__ = ("aval", "layout", "value", "partial", "zero", "forms")
 
     def __init__(self, aval: Aval, layout: Layout, value: Any, partial: Names = (),
                  zero: bool = False):
         self.aval, self.layout, self.value, self.partial = aval, tuple(layout), value, partial
-        self.zero = zero  # nothing yet: it may count as a sum that is still to be taken
+        self.zero = zero  # zeros so far: may count as a pending sum
         self.forms: dict[Layout, Any] = {}
 
     uniform = False
 
 
 class Spread:
-    """A value that is made when it is known how it has to lie."""
+    """A value that is made once its layout is known."""
 
     __slots__ = ("aval", "layout", "make", "zero", "uniform", "forms")
     partial: Names = ()
@@ -65,14 +65,14 @@ Value = Placed | Spread
 
 
 class Frame:
-    """One Program that is being divided: the mesh, and the equation at hand."""
+    """A Program that is being divided: its mesh, and the current equation."""
 
     def __init__(self, mesh: Mesh):
         self.mesh = mesh
         self.sizes: dict[Any, int] = dict(mesh.shape)
         self.notes: list[str] = []
         self.equation: Equation | None = None
-        self.single: Sequence[bool] = ()  # operands of it that nothing else reads
+        self.single: Sequence[bool] = ()  # its operands that nothing else reads
         self.indices: dict[Any, Any] = {}
 
     # ---- sizes
@@ -84,11 +84,11 @@ class Frame:
         return tuple(n // self.parts(names) for n, names in zip(shape, layout, strict=True))
 
     def ordered(self, names: Sequence[Any]) -> Names:
-        """Names in the order of the mesh, without those that divide nothing."""
+        """Names in mesh order, without axes of size 1."""
         return tuple(n for n in self.mesh.axis_names if n in names and self.sizes[n] > 1)
 
     def index(self, names: Names) -> Any:
-        """Which part along some axes, the first slowest, this device has."""
+        """The index of this device's part along some axes, the first slowest."""
         found = self.indices.get(names)
         if found is None:
             found = AxisIndex(names[-1])()
@@ -111,7 +111,7 @@ class Frame:
         return list(map(Placed, avals, layouts, results))
 
     def spread(self, *args: Any) -> Spread:
-        """A value that is made when it is known how it has to lie."""
+        """A value that is made once its layout is known."""
         return Spread(*args)
 
     def is_zero(self, v: Value) -> bool:
@@ -129,9 +129,9 @@ class Frame:
     ) -> tuple[Layout, Layout]:
         """The part of a layout that a reshape keeps, before and after it.
 
-        Axes are taken in groups of equal products. A group counts its elements in row-major order,
-        so what divides it has to divide its first axis, or the next one where all before have size
-        1 on each device."""
+        Axes are grouped by equal products. A group counts its elements in row-major order, so mesh
+        axes can only divide its first axis, or the next one if all before it have size 1 on each
+        device."""
         before: list[Names] = [()] * len(shape)
         after: list[Names] = [()] * len(new)
         for ins, outs in _groups(shape, new):
@@ -152,7 +152,7 @@ class Frame:
         return size % self.parts(names) == 0
 
     def common(self, values: Sequence[Value]) -> Layout:
-        """A layout for values of one shape: that of the most divided, and what others add."""
+        """A layout for values of one shape: the most divided one, plus what the others add."""
         ranked = sorted(values, key=lambda v: -self.parts([n for e in v.layout for n in e]))
         layout = list(ranked[0].layout)
         used = {n for e in layout for n in e}
@@ -164,7 +164,7 @@ class Frame:
         return tuple(layout)
 
     def to(self, v: Value, layout: Layout) -> Any:
-        """This device's part of a value in some layout, all sums taken."""
+        """This device's part of a value in a given layout, with no pending sums."""
         layout = tuple(layout)
         if isinstance(v, Placed) and v.partial:
             self._settle(v, layout)
@@ -178,13 +178,13 @@ class Frame:
         return found
 
     def natural(self, v: Value) -> Any:
-        """The part in the value's own layout, all sums taken."""
+        """The part in the value's own layout, with no pending sums."""
         if isinstance(v, Placed) and v.partial:
-            self._settle(v, v.layout)  # which leaves the layout as it is
+            self._settle(v, v.layout)  # keeps the layout
         return self.to(v, v.layout)
 
     def _settle(self, v: Placed, wanted: Layout) -> None:
-        """Take the sums of a value, scattered where the wanted layout goes on along their axis."""
+        """Take pending sums, scattered where the wanted layout divides further along their axis."""
         left, x, have = list(v.partial), v.value, list(v.layout)
         i = 0
         while i < len(have):
@@ -201,7 +201,7 @@ class Frame:
         v.forms.clear()
 
     def _moved(self, v: Placed, wanted: Layout) -> Any:
-        """A value in another layout: exchanged, gathered, cut."""
+        """Convert a value to another layout: exchange, gather, slice."""
         x, have = v.value, list(v.layout)
         keyed = dtypes.is_extended(v.aval.dtype)
         if keyed and any(a != b[:len(a)] for a, b in zip(have, wanted, strict=True)):
@@ -226,7 +226,7 @@ class Frame:
         return self._cut(x, tuple(have), wanted)
 
     def _cut(self, x: Any, have: Layout, wanted: Layout) -> Any:
-        """The part of a part that a finer layout leaves."""
+        """The slice of a part that a finer layout keeps."""
         more = [b[len(a):] for a, b in zip(have, wanted, strict=True)]
         sizes = tuple(n // self.parts(names) for n, names in zip(x.shape, more, strict=True))
         if sizes == x.shape:
@@ -238,10 +238,10 @@ class Frame:
         ]
         return DynamicSlice(sizes)(x, *starts)
 
-    # ---- what `explain` says
+    # ---- notes for `explain`
     @contextlib.contextmanager
     def without_notes(self) -> Iterator[None]:
-        """Write nothing down of what the equation at hand gathers."""
+        """Record no notes for gathers of the current equation."""
         before, count = self.equation, len(self.notes)
         self.equation = None
         yield
@@ -249,7 +249,7 @@ class Frame:
         self.equation = before
 
     def note(self, aval: Aval, names: Sequence[Any]) -> None:
-        """Write down that the equation at hand gathers an operand."""
+        """Note that the current equation gathers an operand."""
         e = self.equation
         what = "the result" if e is None else str(e.op)
         where = f" at {e.source}" if e is not None and e.source else ""

@@ -1,9 +1,9 @@
-"""Arrays put on devices, and where the results of compiled functions are.
+"""Arrays put on devices, and the shardings of compiled functions' results.
 
-`put` lays an array out over the devices of a sharding. `place` finds out how the results of a
-Program lie over the devices of its operands, equation by equation; what it has no rule for lies
-whole on every device. `Constraint` is the identity that says where a value lies. May import
-control and below.
+`put` lays an array out over the devices of a sharding. `place` finds the shardings of the results
+of a Program from those of its operands, equation by equation; a result without a rule is whole on
+every device. `Constraint` is the identity with a sharding for its result. May import control and
+below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from toile.primitives.families import Identity
 
 
 def concrete(sharding: Any, what: str) -> Any:
-    """A PartitionSpec on the mesh in force, any other sharding as it is."""
+    """A PartitionSpec on the current mesh; any other sharding unchanged."""
     if isinstance(sharding, PartitionSpec):
         mesh = mesh_in_force()
         if mesh.empty:
@@ -66,7 +66,7 @@ def check_fit(shape: tuple[int, ...], sharding: Any, what: str) -> None:
 
 
 def put(x: Any, target: Any) -> Any:
-    """An array on a device or under a sharding; where it is by default if `target` is None."""
+    """An array on a device or under a sharding; at its default place if `target` is None."""
     made = as_array(x)
     if target is None:
         return _put_by_default(made)
@@ -83,7 +83,7 @@ def put(x: Any, target: Any) -> Any:
                                   sharding)
     alone = engine_devices.cpu_count() == 1 and not isinstance(made, Sharded)
     if alone and not isinstance(sharding, NamedSharding):
-        return placed(made, None)  # there is nowhere else to be
+        return placed(made, None)  # there is no other device
     return from_data(sharded.fetched(made._data), made.aval, sharding)
 
 
@@ -98,7 +98,7 @@ def _put_by_default(x: Any) -> Any:
 
 
 def _put_elsewhere(x: Any, sharding: Sharding, platform: Any) -> Any:
-    """An array under a sharding over another platform's devices, brought there now."""
+    """An array under a sharding over another platform's devices, copied there now."""
     if len(platform.all_devices()) == 1 and not isinstance(x, Sharded):
         return placed(x, platform.devices()[0])
     return sharded.from_parts(sharded.split(x._data, x.shape, sharding), x.aval, sharding)
@@ -106,14 +106,14 @@ def _put_elsewhere(x: Any, sharding: Sharding, platform: Any) -> Any:
 
 @dataclass(frozen=True)
 class Constraint(Identity):
-    """The operand itself, laid out over devices as a sharding says."""
+    """The operand itself, laid out over devices by a sharding."""
 
     sharding: NamedSharding
 
     name = "sharding_constraint"
 
     def result_shardings(self) -> list[NamedSharding]:
-        """Where the result is, for whoever wraps it."""
+        """The sharding of the result, used when it is wrapped."""
         return [self.sharding]
 
     def __call__(self, *args: Any) -> Any:
@@ -142,12 +142,12 @@ class Constraint(Identity):
             tuple(n for n in own if n not in named) if e is UNCONSTRAINED else axes_of(e)
             for e, own in zip(entries, x.layout, strict=True)
         )
-        with f.without_notes():  # it is asked for
+        with f.without_notes():  # the user asked for it
             return [f.placed(outs[0], layout, f.to(x, layout))]
 
 
 def constrained(x: Any, sharding: Any, what: str = "with_sharding_constraint") -> Any:
-    """`x` laid out as a sharding (or a PartitionSpec on the mesh in force) says."""
+    """`x` laid out by a sharding, or by a PartitionSpec on the current mesh."""
     found = concrete(sharding, what)
     x = as_array(x)
     if not isinstance(found, NamedSharding):
@@ -161,7 +161,7 @@ def constrained(x: Any, sharding: Any, what: str = "with_sharding_constraint") -
 
 
 def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """What a sharding says about the axes that it can divide: inside jit it is a hint."""
+    """A sharding restricted to the axes that it can divide: inside jit it is a hint."""
     if len(sharding.spec) > len(shape):
         return sharding
     counts = [p for _, p in sharding._tiling(len(shape))]
@@ -174,13 +174,13 @@ def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
     return sharding.update(spec=entries)
 
 
-# --------------------------------------------------------------- where the results of a Program are
+# ----------------------------------------------------------------------------- shardings of results
 
 Env = dict[Any, Any]
 
 
 def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]] | None:
-    """How to wrap the raw results of a Program for these operands; None: as usual."""
+    """How to wrap the raw results of a Program for these operands; None: the default way."""
     fixed = program.memoized("placing", lambda: _placing(program))
     first = common_sharding(program.name, args)
     if first is None and fixed is False:
@@ -201,7 +201,7 @@ def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], li
 
 
 def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:
-    """The sharding of each result for those of the inputs; None where there is no rule."""
+    """The sharding of each result, from those of the inputs; None where there is no rule."""
     inlined = inline_calls(program)
     env: Env = {v: s for v, s in zip(inlined.inputs, given, strict=True) if s is not None}
     for e in inlined.equations:
@@ -212,7 +212,7 @@ def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:
 
 
 def _placing(program: Program) -> Any:
-    """A sharding that the Program itself names; False if it names none."""
+    """A sharding that occurs in the Program; False if there is none."""
     for e in program.equations:
         found = getattr(e.op, "result_shardings", None)
         if found is not None:
@@ -244,7 +244,7 @@ def _results(e: Equation, env: Env) -> Sequence[Any]:
 
 
 def result(op: Any, args: Sequence[Any], aval: Aval) -> NamedSharding | None:
-    """The sharding of the result of an operation outside of `jit`; None: there is no rule."""
+    """The sharding of the result of an operation outside `jit`; None: there is no rule."""
     ins = [a._sharding if isinstance(a, Sharded) else None for a in args]
     if op.multiple or not any(isinstance(s, NamedSharding) for s in ins):
         return None
@@ -266,15 +266,15 @@ def _of_result(op: Any, ins: Sequence[Any], avals: Sequence[Aval]) -> NamedShard
 
 
 def _layout(sharding: Any, aval: Aval) -> tuple[Any, ...]:
-    """The names that divide each axis of an array."""
+    """The mesh axes that divide each axis of an array."""
     spec = [axes_of(e) for e in sharding.spec] if isinstance(sharding, NamedSharding) else []
     return tuple(spec + [()] * (aval.ndim - len(spec)))
 
 
 def divide(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> list[Any] | None:
-    """The results of a Program on all devices of a mesh; None where one device does it.
+    """The results of a Program on all devices of a mesh; None if it runs on one device.
 
-    `partition`, which does it, is loaded when it may be needed."""
+    The `partition` module, which does the work, is imported only when it may be needed."""
     plain = program.memoized("placing", lambda: _placing(program)) is False
     if plain and not wanted and not any(isinstance(a, Sharded) for a in args):
         return None

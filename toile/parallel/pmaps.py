@@ -1,8 +1,9 @@
 """pmap: one program per device, mapped over a leading axis.
 
 The mapped function is traced once, for one device's slice, and its Program runs on every device at
-the same time (`parallel.spmd`); results are sharded arrays, which go back in without a copy. The
-mapped axis has at most as many entries as there are devices. May import staging and below.
+the same time (`parallel.spmd`); results are sharded arrays, which can be passed again without a
+copy. The mapped axis has at most as many entries as there are devices. May import staging and
+below.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from toile.staging.donation import delete_donated, donated_leaves, given_up
 from toile.staging.flat_functions import check_axes, name_of
 from toile.staging.jit import PjitFunction, Static
 
-ANONYMOUS = "_internal_pmap_axis_name"  # of an axis that was given none
+ANONYMOUS = "_internal_pmap_axis_name"  # the name of an axis that was given none
 
 
 def pmap(
@@ -45,7 +46,7 @@ def pmap(
     axis_size: int | None = None,
     donate_argnums: int | Iterable[int] = (),
 ) -> Any:
-    """`fun` on every device at once, each with its own slice of the arguments."""
+    """Run `fun` on every device at once, each with its own slice of the arguments."""
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}{here()}")
     if devices is not None and not len(devices):
@@ -60,7 +61,7 @@ def pmap(
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     check_axes("pmap", "in_axes", axes)
     check_axes("pmap", "out_axes", out_axes)
-    # Unlike jit's: only what is passed by position, counted from the first, is given up.
+    # Unlike in jit, only positional arguments, counted from the first, are donated.
     donated = tuple(n for n in donated if n >= 0)
     return PmapFunction(_Mapping(
         fun, axis_name, axes, out_axes, static, devices, backend, axis_size, donated))
@@ -91,7 +92,7 @@ class PmapFunction(PjitFunction):
 
 
 class _Mapping:
-    """What pmap was told, and the forms that were traced."""
+    """The options of a pmap, and its traced forms."""
 
     def __init__(
         self, fun: Callable[..., Any], name: Any, in_axes: Any, out_axes: Any,
@@ -128,14 +129,14 @@ class _Mapping:
         else:
             form = self.forms.find((kind, tuple(avals)), lambda: self._traced(
                 args, static, kwargs, leaves, in_tree, devices))
-        # In a loop most of the next avals are the same objects.
+        # In a loop, most of the next call's avals are the same objects.
         self.last = None if config.flags.disable_jit else (avals, kind, form)
         out = form(leaves)
         delete_donated(leaves, form.given_up)
         return out
 
     def _static_numbers(self, count: int) -> set[int]:
-        """The numbers of the static ones among so many positional arguments."""
+        """The indices of the static arguments among `count` positional ones."""
         if self.static and max(self.static) >= count:
             raise ValueError(
                 f"pmapped function has static_broadcasted_argnums={self.static} but was called "
@@ -174,7 +175,7 @@ class _Mapping:
 
     def _grid(self, leaves: Sequence[Any], dims: Sequence[int | None],
               devices: Sequence[Any]) -> Grid:
-        """The devices of this process that take part, and the processes of all others."""
+        """The devices of this process that take part, and the processes of all devices."""
         owners = _owners(devices)
         own = devices if owners is None else [d for d in devices if _is_own(d)]
         size = self._size(leaves, dims, len(own), owners, own[0].platform if own else "cpu")
@@ -184,7 +185,7 @@ class _Mapping:
     def _results(
         self, outs: Sequence[Any], wanted: Sequence[int | None]
     ) -> tuple[list[Any], list[Layout]]:
-        """A device's results with their mapped axes, and how all devices' make up arrays."""
+        """A device's results with their mapped axes, and how those of all devices form arrays."""
         arrays = [as_array(o) for o in outs]
         placed = [_placed(o, w) for o, w in zip(arrays, wanted, strict=True)]
         return placed, [_layout(o.ndim, None if w is None else w % o.ndim, self.name)
@@ -193,7 +194,7 @@ class _Mapping:
     def _input_axes(
         self, args: tuple[Any, ...], static: set[int], kwargs: dict[str, Any]
     ) -> list[Any]:
-        """The mapped axis of each leaf; those of keyword arguments are mapped over their first."""
+        """The mapped axis of each leaf; keyword arguments are mapped over their first axis."""
         axes = self.in_axes
         moving = [i for i in range(len(args)) if i not in static]
         if isinstance(axes, tuple):
@@ -210,9 +211,9 @@ class _Mapping:
         return found + [0] * len(flatten(kwargs)[0])
 
     def _check_length(self, axes: tuple[Any, ...], moving: Sequence[int]) -> None:
-        """Refuse in_axes without an entry for an argument that is mapped; static ones need none.
+        """Refuse in_axes without an entry for a mapped argument; static ones need none.
 
-        Where there are static arguments, entries that belong to no argument are left alone."""
+        If there are static arguments, surplus entries are ignored."""
         if self.static and moving and len(axes) <= moving[-1]:
             raise IndexError(
                 "tuple index out of range: pmap in_axes needed an entry for argument "
@@ -271,7 +272,7 @@ class _Mapping:
         return sizes[0]
 
     def available(self) -> tuple[Any, ...]:
-        """The devices that the function may use; inside of another mapping, one entry's share."""
+        """The devices that the function may use; inside another mapping, one entry's share."""
         if self.devices is not None:
             found = tuple(self.devices)
         elif tracing.devices is not None and state.trace is not None:
@@ -306,7 +307,7 @@ def _is_own(device: Any) -> bool:
 
 
 def _owners(devices: Sequence[Any]) -> tuple[int, ...] | None:
-    """The process of each device, if some are of other ones; None inside of another mapping."""
+    """The process of each device, if other processes take part; None inside another mapping."""
     if engine_devices.process_count() == 1 or all(map(_is_own, devices)) or (
         tracing.devices is not None and state.trace is not None
     ):
@@ -315,7 +316,7 @@ def _owners(devices: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 def _argument(x: Any) -> Any:
-    """An array for any argument; NumPy's memory is read during the call only."""
+    """An array for any argument; NumPy memory is read during the call only."""
     if x.__class__ is np.ndarray and state.trace is None and x.dtype.isnative:
         if dtypes.canonicalize_dtype(x.dtype) == x.dtype:
             return DeviceArray(x)

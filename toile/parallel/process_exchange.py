@@ -1,9 +1,10 @@
-"""Devices of several processes, and how they meet: threads first, then processes.
+"""Collectives of devices in several processes: among threads first, then among processes.
 
-The devices of a process that belong to a group meet as threads do; the first of them then exchanges
-messages with the other processes and hands out what comes of it. Sums are taken in the order of
-devices within a process and of processes after that; what all devices get is computed in one place
-and sent, or computed everywhere from the same numbers in the same order: all have the same bits.
+The devices of a process that belong to a group synchronize as threads do; the first of them then
+exchanges messages with the other processes and distributes the result. Sums are taken in the order
+of devices within a process, then in the order of processes. A common result is computed in one
+place and sent, or computed everywhere from the same numbers in the same order, so all devices have
+the same bits.
 May import the engine and parallel.exchange.
 """
 
@@ -29,16 +30,16 @@ from toile.parallel.exchange import (
 from toile.parallel.processes import Processes, joined
 from toile.parallel.runs import Run
 
-# Up to so many bytes every process sends all it has to all others; larger arrays are cut in parts,
-# each of which one process reduces.
+# Up to this many bytes, every process sends all it has to all others; larger arrays are cut into
+# parts, each reduced by one process.
 AT_ONCE = 1 << 14
-# Messages of one kind of collective are never taken for those of another one.
+# Keeps messages of one kind of collective from being taken for those of another.
 _KINDS = {name: i for i, name in enumerate(
     ("psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"))}
 
 
 class Team:
-    """A group of devices, by process: where in the group the devices of each one are."""
+    """A group of devices by process: the positions in the group of each process's devices."""
 
     __slots__ = ("group", "positions", "ranks", "mine", "local", "tag")
 
@@ -64,7 +65,7 @@ class Team:
 
 
 class ProcessExchange(ThreadExchange):
-    """The exchange of one device; `owners` has the process of each place of the outermost axes."""
+    """The exchange of one device; `owners` has the process of each index of the outermost axes."""
 
     def __init__(
         self, world: World, levels: tuple[tuple[int, Place], ...], owners: tuple[int, ...],
@@ -96,9 +97,10 @@ class ProcessExchange(ThreadExchange):
             raise Stopped from None
 
     def _by_first(self, what: Any, team: Team, x: Any, work: Callable[[list[Any]], Any]) -> Any:
-        """What `work` makes of the local devices' values; the first of them does it for all.
+        """The result of `work` on the local devices' values; the first of them computes it for all.
 
-        It waits for other processes outside of the meeting: another group must be able to meet."""
+        It waits for other processes outside the thread barrier, so that other groups can
+        synchronize."""
         if team.local.size == 1:
             return work([x])
         values = self.world.meet(team.local, what, x, list)
@@ -123,7 +125,7 @@ class ProcessExchange(ThreadExchange):
         return self._by_first((*what, "processes"), team, None, work)
 
     def _all_reduce(self, what: Any, team: Team, kind: str, parts: Sequence[Any]) -> list[Any]:
-        """The arrays of this process reduced over processes; those of one dtype travel together."""
+        """This process's arrays reduced over processes; arrays of one dtype are sent together."""
         results: list[Any] = [None] * len(parts)
         for dtype in dict.fromkeys(p.dtype for p in parts):
             chosen = [i for i, p in enumerate(parts) if p.dtype == dtype]
@@ -242,12 +244,12 @@ class ProcessExchange(ThreadExchange):
 
 
 def _room(stacked: Any, count: int) -> Any:
-    """An array for so many of what `stacked` has along its first axis."""
+    """An empty array like `stacked`, with `count` entries along its first axis."""
     return np.empty((count, *stacked.shape[1:]), stacked.dtype)
 
 
 def _widened(kind: str, x: Any) -> Any:
-    """What is summed: narrow floats as float32."""
+    """An array to be summed: narrow floats as float32."""
     if kind == "sum" and dtypes.is_inexact(x.dtype) and x.dtype.itemsize < 4:
         return x.astype(np.float32)
     return x

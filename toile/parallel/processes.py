@@ -1,9 +1,9 @@
-"""The processes of one program, joined by MPI: messages, and waiting for them with a limit.
+"""The processes of one program, joined by MPI: messages, and waiting for them with a time limit.
 
-Messages go from process to process through nonblocking MPI calls, and whoever waits looks at them
-again and again: so the ones that keep it waiting are known by number, a failure elsewhere ends the
-waiting, and MPI is never entered by two threads at once. What processes tell each other beside is
-in `parallel.control`. MPI carries everything. May import the engine.
+Messages are sent through nonblocking MPI calls, and a waiting process polls them. So it knows the
+ranks of the processes it waits for, a failure elsewhere ends the wait, and MPI is never entered by
+two threads at once. Other communication (heartbeats, failures) is in `parallel.control`. May import
+the engine.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from toile.parallel.fingerprints import digest_of
 from toile.parallel.runs import History, Ranks, Report, Run
 
 LIMIT_VARIABLE = "TOILE_COLLECTIVE_TIMEOUT"
-LIMIT = 1800.0  # seconds that a process waits for a live one in a collective, if not told
-# Who waits looks without a pause at first, for as long as the bytes may take; then pauses are a
-# twentieth of the time waited so far, within bounds: that much is lost at most.
+LIMIT = 1800.0  # seconds that a process waits for a live one in a collective, by default
+# A waiting process polls without a pause at first, for as long as the bytes may take; then each
+# pause is a twentieth of the time waited so far, within bounds, so at most that much is lost.
 SPIN, PER_BYTE = 2e-4, 1e-9  # seconds
 PAUSES = 2e-5, 1e-3
-GRACE = 2.0  # seconds for messages of a process that has said goodbye
-SLOW = 1.0  # seconds after which a process that waits says so
-NOTED = 60.0  # seconds after which it says so to the user, once
+GRACE = 2.0  # seconds to wait for messages of a process that has said goodbye
+SLOW = 1.0  # seconds after which a waiting process sends a report
+NOTED = 60.0  # seconds after which it tells the user, once
 
-# Tags of messages with which programs are compared.
-HANDSHAKE, DETAILS = 1, 2  # and the one after
-FIRST_TAG, TAGS_EACH = 16, 16  # the collectives of a group have tags of their own, by kind
+# Tags of the messages that compare programs.
+HANDSHAKE, DETAILS = 1, 2  # and the next tag
+FIRST_TAG, TAGS_EACH = 16, 16  # the collectives of a group have their own tags, one per kind
 
 
 class ProcessFailure(RuntimeError):
-    """A process that others wait for has ended, is silent, or runs something else."""
+    """A process that others wait for has ended, is silent, or runs another program."""
 
 
 class Processes:
@@ -54,11 +54,11 @@ class Processes:
         self.members = [Member(r, *m) for r, m in enumerate(world.allgather(own))]
         self.lock = threading.Lock()
         self.limit = float(os.environ.get(LIMIT_VARIABLE, LIMIT))
-        self.tags: dict[int, tuple[int, Any]] = {}  # the program and the group that have it
+        self.tags: dict[int, tuple[int, Any]] = {}  # the program and group that own each tag
         self.known_tags: dict[tuple[int, Any], int] = {}
         self.largest_tag = world.Get_attr(mpi.TAG_UB)
         self.abandoned: list[Any] = []  # buffers that MPI may still write to
-        self.agreed: set[tuple[Ranks, int]] = set()  # programs that were compared
+        self.agreed: set[tuple[Ranks, int]] = set()  # programs that have been compared
         self.main = threading.get_ident()
         self.numbers = itertools.count(1)
         self.ending = threading.Lock()
@@ -69,11 +69,11 @@ class Processes:
     def named(self, ranks: Sequence[int]) -> str:
         return self.control.named(ranks)
 
-    # ---- what is run
+    # ---- runs
     def enter(self, ranks: Ranks, digest: int, name: str, line: Any = None) -> Run:
-        """Number a program that some processes run together; whoever calls this calls its `end`.
+        """Number a program that some processes run together; the caller must call the run's `end`.
 
-        Only those of the main thread have an order that is the same on all processes."""
+        Only programs started by the main thread have the same order on all processes."""
         self.check_whole()
         if threading.get_ident() != self.main:
             return Run(ranks, 0, digest, name, line, None)
@@ -83,7 +83,7 @@ class Processes:
         return history.enter(digest, name, line)
 
     def check_whole(self) -> None:
-        """Raise if it is known that nothing goes on."""
+        """Raise if a failure is known that stops all processes."""
         if self.control.broken is not None:
             self.control.raised = True
             raise ProcessFailure(self.control.broken + here())
@@ -105,19 +105,19 @@ class Processes:
         if before != known:
             if before[0] == digest:
                 raise RuntimeError(
-                    "collectives: needed tags of their own for groups of devices, got one for "
-                    f"{before[1]} and {group} (give the mapped axis another name){here()}"
+                    "collectives: needed distinct message tags for groups of devices, got one "
+                    f"for {before[1]} and {group} (give the mapped axis another name){here()}"
                 )
-            self.tags[found] = known  # messages of another program are through, or it is at fault
+            self.tags[found] = known  # the older program's messages have arrived, or it is at fault
         return found
 
     def transfer(
         self, what: Any, outgoing: Mapping[int, Any], incoming: Mapping[int, Any], tag: int,
         run: Run, stopped: Callable[[], bool] = bool, limit: float | None = None,
     ) -> None:
-        """Send arrays to processes and fill arrays from processes; waits for all of it.
+        """Send arrays to processes and fill arrays from processes; waits until all are done.
 
-        Raises ProcessFailure for a process that does not take part, and ends where `stopped`."""
+        Raises ProcessFailure for a process that does not take part; ends early when `stopped`."""
         mpi = self.mpi
         with self.lock:
             receiving = {r: self.data.Irecv([_bytes(x), mpi.BYTE], r, tag)
@@ -154,14 +154,14 @@ class Processes:
             return self.mpi.Request.Testall(requests, statuses)
 
     def _late(self, receiving: Mapping[int, Any], sending: Mapping[int, Any]) -> list[int]:
-        """The processes whose messages are missing; those that took none, if all others came."""
+        """The processes whose messages are missing; if none, those that took no message yet."""
         with self.lock:
             late = [r for r, request in receiving.items() if not request.Get_status()]
             return late or [r for r, request in sending.items() if not request.Get_status()]
 
     # ---- values
     def all_gather(self, data: bytes, what: str, kind: str = "") -> list[bytes]:
-        """The bytes of all processes, by rank; `kind` is what has to be the same on all."""
+        """The bytes of all processes, by rank; `kind` must be the same on all."""
         run = self._value(kind or what, what)
         try:
             tag = self.tag(run.digest, "values")
@@ -173,7 +173,7 @@ class Processes:
         self, data: bytes, what: Any, ranks: Sequence[int], tag: int, run: Run,
         limit: float | None = None,
     ) -> list[bytes]:
-        """The bytes of some processes, in their order; for this and the next tag."""
+        """The bytes of some processes, in their order; uses this tag and the next."""
         others = [r for r in ranks if r != self.rank]
         own = np.array([len(data)], np.int64)
         sizes = {r: np.zeros(1, np.int64) for r in others}
@@ -206,7 +206,7 @@ class Processes:
         return self.enter(self.everyone, digest_of(kind), what, user_source())
 
     def barrier(self, what: str) -> None:
-        """Wait for all processes to get here."""
+        """Wait until all processes get here."""
         self.all_gather(b"", what)
 
     # ---- the end
@@ -220,32 +220,33 @@ class Processes:
     on_failure: Callable[[], None] = staticmethod(lambda: None)
 
     def fail(self, why: str, code: int = 1, known: bool = False) -> None:
-        """Say why, unless that is `known`, and end all processes, which say so themselves first."""
+        """Print why, unless that is `known`, and end all processes; they print their errors
+        first."""
         if not self.ending.acquire(blocking=False):
-            return  # another thread is at it
+            return  # another thread is already ending them
         self.on_failure()
         if not known:
             say(f"{why}; rank {self.rank} ends all {self.size} processes")
         self.control.verdict(why)
         self.control.told_to_all()
-        time.sleep(0.2)  # what is said needs a moment to reach the launcher
+        time.sleep(0.2)  # the output needs a moment to reach the launcher
         self.lock.acquire(timeout=2)  # no other thread enters MPI from here on
         self.world.Abort(code)
 
 
 class _Wait:
-    """The wait of one transfer; where it takes long, those that are late are told."""
+    """The wait of one transfer; if it takes long, the late processes are notified."""
 
     def __init__(
         self, processes: Processes, what: Any, tag: int, run: Run, limit: float, spin: float
     ):
         self.processes, self.what, self.tag, self.run = processes, what, tag, run
         self.limit, self.spin, self.began = limit, spin, time.monotonic()
-        self.report: Report | None = None  # made when the wait is slow
+        self.report: Report | None = None  # made when the wait becomes slow
         self.next, self.noted = 0.0, False
 
     def pause(self, stopped: Callable[[], bool], late: Callable[[], list[int]]) -> None:
-        """Wait a little; raises where the run was stopped or waiting is in vain."""
+        """Wait a little; raises if the run was stopped or the wait cannot succeed."""
         waited = time.monotonic() - self.began
         if waited < self.spin:
             time.sleep(0)
@@ -267,7 +268,7 @@ class _Wait:
             self.processes.control.waits.pop(self.report.id, None)
 
     def _check(self, waited: float, late: Callable[[], list[int]]) -> None:
-        """Raise where waiting is in vain or has taken too long; report where it takes long."""
+        """Raise if the wait cannot succeed or took too long; send a report if it is slow."""
         processes = self.processes
         processes.check_whole()
         now = time.monotonic()
@@ -282,7 +283,7 @@ class _Wait:
             self._tell(self.report, waited, late())
 
     def _tell(self, report: Report, waited: float, late: Sequence[int]) -> None:
-        """Tell those that are late; give up after the limit."""
+        """Notify the late processes; give up after the limit."""
         processes = self.processes
         if waited > self.limit:
             raise ProcessFailure(
@@ -314,7 +315,7 @@ def _sizes(arrays: Mapping[int, Any]) -> str:
 
 
 def _name(what: Any) -> str:
-    """A collective as messages say it."""
+    """The name of a collective in messages."""
     if isinstance(what, tuple):
         name, axes = what[0], what[1:]
         inside = ", ".join(str(a) for group in axes

@@ -1,9 +1,9 @@
 """Where each process is: the programs that it runs together with others, by number.
 
-Programs over the same processes are numbered in the order in which the main thread starts them, on
-every process alike: two processes that wait for each other can tell whether they are at the same
-one. A process that waits sends a `Report`, and `conflict` says whether the one that it waits for
-can never come. May import the engine.
+Programs over the same processes are numbered in the order in which the main thread starts them, the
+same on every process. So two processes that wait for each other can tell whether they are at the
+same one. A waiting process sends a `Report`; `conflict` says whether the process it waits for can
+never arrive. May import the engine.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from toile.engine.source import Source, is_internal
 
-KEPT = 256  # of the latest runs of a group of processes
-CONFIRM = 3.0  # seconds that a conflict has to last where a message could be on its way
+KEPT = 256  # number of latest runs kept for a group of processes
+CONFIRM = 3.0  # seconds that a conflict must last if a message could be on its way
 Ranks = tuple[int, ...]
 
 
 class Run:
-    """One program that several processes run together; number 0 is that of no order."""
+    """One program that several processes run together; number 0 marks a run without an order."""
 
     __slots__ = ("ranks", "number", "digest", "name", "line", "history", "comparing")
 
@@ -30,16 +30,16 @@ class Run:
                  history: History | None):
         self.ranks, self.number, self.digest = ranks, number, digest
         self.name, self.history = name, history
-        self.line = line  # of the user's first call, or of this one
-        self.comparing = False  # whether the processes compare it now, and will see by themselves
+        self.line = line  # the user's line of the first call, or of this one
+        self.comparing = False  # whether processes are comparing it now
 
     def end(self) -> None:
-        """Note that this process has left it."""
+        """Note that this process has left the run."""
         if self.history is not None and self.history.finished < self.number:
             self.history.finished = self.number
 
     def where(self) -> str:
-        """The user's line that it was called at: while it runs, the one that the thread is in."""
+        """The user's line of the call; while it runs, the line that the thread is at."""
         history = self.history
         if history is not None and history.finished < self.number == history.count:
             frame = sys._current_frames().get(history.thread)
@@ -80,7 +80,7 @@ class History:
         return f"{'at' if self.count > self.finished else 'behind'} {self.find(self.count)}"
 
     def find(self, number: int) -> Run | None:
-        """The run of a number, if it was one of the latest."""
+        """The run with this number, if it is one of the latest."""
         found = self.recent[number % KEPT]
         return found if found is not None and found.number == number else None
 
@@ -88,8 +88,8 @@ class History:
 class Report:
     """A process that waits in a collective: where, since when, and for whom.
 
-    `group` tells apart the groups of devices of one run. `waited` is None where a process only says
-    what it runs."""
+    `group` distinguishes the groups of devices of one run. `waited` is None in a report that only
+    says what a process runs."""
 
     __slots__ = ("id", "run", "what", "group", "late", "waited", "first", "last")
 
@@ -97,7 +97,7 @@ class Report:
                  waited: float | None, now: float):
         self.id, self.run, self.what, self.group = id, run, what, group
         self.late, self.waited = tuple(late), waited
-        self.first = self.last = now  # when this process knew of it
+        self.first = self.last = now  # when this process received it
 
     def packed(self) -> bytes:
         run = self.run
@@ -118,12 +118,12 @@ def conflict(
     theirs: Report, source: int, rank: int, histories: Mapping[Ranks, History],
     waits: Iterable[Report], now: float, named: Callable[[int], str],
 ) -> str | None:
-    """Why `source` will wait for this process in vain; None if it may still come."""
+    """Why this process can never arrive where `source` waits for it; None if it still may."""
     at = theirs.run
     history = histories.get(at.ranks) or History(at.ranks)
     mine = history.find(at.number)
     if mine is not None and mine.comparing and at.comparing:
-        return None  # they will see by themselves
+        return None  # the comparison finds a difference by itself
     if mine is not None and mine.digest != at.digest:
         waiting = f", where it waits in {theirs.what}" if theirs.waited is not None else ""
         return (f"processes run different programs: {named(source)} is at {at}{waiting}; "
@@ -146,7 +146,7 @@ def conflict(
 def _is_deadlock(theirs: Report, source: int, mine: Run | None, own: Report) -> bool:
     """Whether two processes wait for each other in different collectives.
 
-    `mine` is this process's run of the number of theirs."""
+    `mine` is this process's run with the number of theirs."""
     if source not in own.late or not own.run.number:
         return False
     if own.run is mine:

@@ -1,10 +1,10 @@
-"""shard_map: a function of the devices' parts of arrays, over the named axes of a mesh.
+"""shard_map: a function of the devices' parts of arrays, mapped over named axes of a mesh.
 
-Arguments are cut along mesh axes as `in_specs` says, results joined as `out_specs` says; inside,
+Arguments are divided along mesh axes by `in_specs`, and results are joined by `out_specs`; inside,
 collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
-(`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so that the meaning does
-not depend on how many devices there are. Without `in_specs` arguments are cut as they lie, which
-must be known (`lie_of`). May import staging and below.
+(`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so the meaning does not
+depend on the number of devices. Without `in_specs` arguments are divided as they are laid out,
+which must be known (`lie_of`). May import staging and below.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from toile.staging.flat_functions import name_of
 
 
 class _Infer:
-    """In place of in_specs or in_axes: take the arguments' own shardings."""
+    """In place of in_specs or in_axes: use the arguments' own shardings."""
 
     def __repr__(self) -> str:
         return "toile.sharding.Infer"
@@ -53,9 +53,9 @@ def shard_map(
     f: Any = None, /, *, out_specs: Any, in_specs: Any = Infer, mesh: Any = None,
     axis_names: Any = frozenset(), check_vma: bool = True,
 ) -> Any:
-    """`f` on each device's parts of the arguments; decorates when `f` is not given.
+    """Run `f` on each device's parts of the arguments; a decorator when `f` is not given.
 
-    Arguments whose spec is None are static: `f` gets them as they are."""
+    Arguments whose spec is None are static: `f` gets them unchanged."""
     if f is None:
         return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
                                    axis_names=axis_names, check_vma=check_vma)
@@ -86,9 +86,9 @@ def shard_map(
 
 
 def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:
-    """The mesh of a call: the one given, the one in force, or that of the map it is inside of.
+    """The mesh of a call: the one given, the current one, or that of the enclosing map.
 
-    For an abstract one, the mesh of the arguments, which is to be of the same axes."""
+    An abstract mesh is replaced by that of the arguments, which must have the same axes."""
     context = get_abstract_mesh()
     if mesh is None:
         mesh = mesh_in_force()
@@ -118,7 +118,7 @@ def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:
 
 
 def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Any:
-    """`f` on each device's parts along one mesh axis; the mesh is the one in force."""
+    """Run `f` on each device's parts along one axis of the current mesh."""
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if isinstance(axis_name, (tuple, list, set, frozenset)):
@@ -137,7 +137,7 @@ def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: An
 
 
 class _Sharded:
-    """One call: arguments are cut, the function is mapped, results are joined."""
+    """One call: divide the arguments, map the function, join the results."""
 
     def __init__(self, f: Callable[..., Any], mesh: Any, names: Any, in_specs: Any, out_specs: Any,
                  check: bool):
@@ -154,9 +154,10 @@ class _Sharded:
 
     # ---- on devices
     def on_devices(self, args: tuple[Any, ...], forms: Forms) -> Any:
-        """The results of the function on each device of the mesh, traced once for a kind."""
+        """The results of the function on each device of the mesh, traced once per kind of
+        arguments."""
         given = self._given(args)
-        rests = self._rests(given.arrays)
+        rests = self._other_layouts(given.arrays)
         fixed = given.static_key()
         if fixed is None:
             return self._traced(given, rests)(given.arrays)
@@ -171,13 +172,13 @@ class _Sharded:
         return _Given(leaves, tree, self._specs(self.in_specs, args, "in_specs"))
 
     def _inferred(self, x: Any, number: int) -> P:
-        """The spec of an argument as it lies, without the axes that `f` is not mapped over."""
+        """The spec of an argument from its layout, without axes that `f` is not mapped over."""
         own: Any = UNKNOWN if self._is_inside() else lie_of(x)
         if own is None:
             return P()
         if own is UNKNOWN:
             if math.prod(self.sizes.values()) == 1:
-                return P()  # all specs cut it into one part
+                return P()  # every spec gives one part
             raise self._not_known(x, number)
         if not alike(own.mesh, self.mesh):
             raise ValueError(
@@ -194,7 +195,8 @@ class _Sharded:
         return P(*[self._manual(names, own.layout) for names in own.layout])
 
     def _manual(self, names: tuple[Any, ...], layout: Layout) -> tuple[Any, ...]:
-        """The names that `f` is mapped over, which must be the slowest of those of an axis."""
+        """The mesh axes that `f` is mapped over; they must be the slowest of an array axis's
+        names."""
         kept = tuple(n for n in names if n in self.sizes)
         if kept != names[: len(kept)]:
             raise ValueError(
@@ -204,7 +206,7 @@ class _Sharded:
         return kept
 
     def _is_inside(self) -> bool:
-        """Whether an abstract mesh is mapped already, by axes of arrays, which do not lie on it."""
+        """Whether an abstract mesh is already mapped, by array axes that are on no device."""
         return isinstance(self.mesh, AbstractMesh) and any(
             n in self.mesh.axis_names for n, _ in state.axes)
 
@@ -212,13 +214,13 @@ class _Sharded:
         traced = x.traced_for() if isinstance(x, Tracer) else ""
         return TypeError(
             f"shard_map applied to {name_of(self.f)}: needed the sharding of argument leaf "
-            f"{number} to infer in_specs, got {aval_of(x).str_short()}, a traced value{traced} of "
-            "which it is not known (pass in_specs, or in_axes to smap; or say how it lies with "
-            f"toile.reshard(x, P(...)) in the function that is traced){here()}"
+            f"{number} to infer in_specs, got {aval_of(x).str_short()}, a traced value{traced} "
+            "whose sharding is not known (pass in_specs, or in_axes to smap; or set it with "
+            f"toile.reshard(x, P(...)) in the traced function){here()}"
         )
 
-    def _rests(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """How arguments lie along the other axes of the mesh, for maps over those inside."""
+    def _other_layouts(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments' layouts along the other mesh axes, for nested maps over those."""
         others = set(self.mesh.axis_names) - set(self.sizes)
         return tuple([along(lie_of(x), self.mesh, others) if others else None for x in arrays])
 
@@ -257,7 +259,7 @@ class _Sharded:
         return tuple([axes_of(e) for e in spec] + [()] * (rank - len(spec)))
 
     def _layout(self, aval: Any, spec: P, number: int) -> Layout:
-        """The names that divide each axis of an argument, which must be divisible."""
+        """The mesh axes that divide each axis of an argument; sizes must be divisible."""
         self._check_rank("in_specs", spec, aval.ndim, f"argument leaf {number}")
         layout = self._entries(spec, aval.ndim)
         seen: set[Any] = set()
@@ -308,7 +310,7 @@ class _Sharded:
         )
 
     def _check_rank(self, what: str, spec: P, rank: int, whose: str) -> None:
-        """Refuse a spec that is too long for what it belongs to."""
+        """Refuse a spec that is longer than the rank of its value."""
         if len(spec) > rank:
             hint = "" if rank else f" (consider using an {what} entry of `P()`, the empty spec)"
             raise ValueError(
@@ -329,7 +331,7 @@ class _Sharded:
             )
         return parts
 
-    # ---- on no devices: the mesh axes as axes of the arrays
+    # ---- without devices: mesh axes as array axes
     def run(self, args: tuple[Any, ...]) -> Any:
         given = self._given(args)
         cut = [self._cut(x, s, i) for i, x, s in given.cut()]
@@ -377,7 +379,7 @@ class _Sharded:
         return specs
 
     def _cut(self, x: Any, spec: P, number: int) -> tuple[Any, list[Any]]:
-        """The array with one leading axis for each mesh axis it is cut along, in mesh order."""
+        """The array with one leading axis for each mesh axis that divides it, in mesh order."""
         self._check_rank("in_specs", spec, x.ndim, f"argument leaf {number}")
         shape: list[int] = []
         found: dict[Any, int] = {}
@@ -396,7 +398,7 @@ class _Sharded:
         return x, order
 
     def _join(self, out: Any, varying: Sequence[Any], spec: P) -> Any:
-        """A result's parts put together along the axes of its spec."""
+        """Join a result's parts along the axes of its spec."""
         wanted = [n for e in spec for n in axes_of(e)]
         rank = out.ndim - len(varying)
         self._check_rank("out_specs", spec, rank, "the result")
@@ -421,7 +423,7 @@ class _Sharded:
 
 
 class _Given:
-    """The arguments of a call: leaves that are cut, as arrays, and static ones, of spec None."""
+    """The arguments of a call: divided leaves, as arrays, and static ones, with spec None."""
 
     __slots__ = ("tree", "specs", "arrays", "static")
 
@@ -432,17 +434,17 @@ class _Given:
         self.static = [x for x, s in zip(leaves, specs, strict=True) if s is None]
 
     def cut(self) -> list[tuple[int, Any, P]]:
-        """The number among all leaves, the array and the spec of each leaf that is cut."""
+        """The index among all leaves, the array and the spec of each divided leaf."""
         numbered = [(i, s) for i, s in enumerate(self.specs) if s is not None]
         return [(i, x, s) for (i, s), x in zip(numbered, self.arrays, strict=True)]
 
     def joined(self, parts: Sequence[Any]) -> Any:
-        """The arguments with other values in place of the arrays."""
+        """The arguments with other values in place of the divided arrays."""
         moving, fixed = iter(parts), iter(self.static)
         return unflatten(self.tree, [next(fixed if s is None else moving) for s in self.specs])
 
     def static_key(self) -> tuple[Any, ...] | None:
-        """Equal for static values that may share a trace; None if that cannot be told."""
+        """Equal for static values that may share a trace; None if they cannot be compared."""
         key = tuple([(type(x), x, str(x) if isinstance(x, _SIGNED) else "") for x in self.static])
         try:
             hash(key)
@@ -451,7 +453,7 @@ class _Given:
         return key
 
 
-_SIGNED = (float, complex, np.inexact)  # 0.0 and -0.0 are equal, and not the same
+_SIGNED = (float, complex, np.inexact)  # 0.0 and -0.0 are equal but not identical
 
 
 def _transposed(x: Any, order: Sequence[int]) -> Any:

@@ -1,8 +1,8 @@
 """jit with shardings of its arguments and results.
 
-Arguments are laid out as `in_shardings` says before the call and results as `out_shardings` says:
-by the partition pass where it divides the function, after the call otherwise. Both are prefixes of
-the trees they belong to, with None where nothing is said. May import staging and below.
+Arguments are laid out by `in_shardings` before the call and results by `out_shardings`: in the
+partition pass if it divides the function, after the call otherwise. Both are prefixes of the trees
+they belong to, with None for an unspecified sharding. May import staging and below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _is_leaf(x: Any) -> bool:
 
 
 def _check_known(sharding: Any, what: str) -> None:
-    """Refuse an empty mesh, and a spec that leaves an axis open: jit needs to know all of them."""
+    """Refuse an empty mesh, and a spec with unconstrained axes: jit must know all of them."""
     spec = getattr(sharding, "spec", sharding)
     if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
         raise ValueError(
@@ -45,7 +45,7 @@ def _check_known(sharding: Any, what: str) -> None:
 
 
 def _known(sharding: Any, what: str) -> Any:
-    """A sharding of jit; a PartitionSpec is on the mesh in force."""
+    """A sharding for jit; a PartitionSpec refers to the current mesh."""
     if isinstance(sharding, PartitionSpec) and mesh_in_force().empty:
         raise RuntimeError(
             "jit requires a non-empty mesh in context if you are passing `PartitionSpec`s to "
@@ -63,7 +63,7 @@ def _ids(devices: set[Any]) -> list[int]:
 
 
 class ShardedJit(PjitFunction):
-    """A jitted function whose arguments and results lie on devices as it is told."""
+    """A jitted function with shardings for its arguments and results."""
 
     def __init__(
         self, fun: Callable[..., Any], options: dict[str, Any], in_shardings: Any,
@@ -80,7 +80,7 @@ class ShardedJit(PjitFunction):
         laid_out = self._laid_out(args)
         out = self._placed(super().__call__(*laid_out, **kwargs))
         if self.donates and self.in_shardings is not None and state.trace is None:
-            # What was given ends with how it was laid out.
+            # A donated argument is deleted together with its copy in the wanted layout.
             for given, laid in zip(flatten(args)[0], flatten(laid_out)[0], strict=True):
                 if isinstance(given, ConcreteArray) and laid.is_deleted():
                     given.delete()
@@ -94,7 +94,7 @@ class ShardedJit(PjitFunction):
             )
 
     def _for_arguments(self) -> Any:
-        """`in_shardings` as a prefix of the arguments that are no static ones."""
+        """`in_shardings` as a prefix of the non-static arguments."""
         given = self.in_shardings
         plain = isinstance(given, (tuple, list)) and not _is_leaf(given)
         return tuple(given) if plain else given

@@ -1,6 +1,6 @@
-"""Which axes of an array lie along which axes of a mesh: PartitionSpec and NamedSharding.
+"""Which mesh axes divide which axes of an array: PartitionSpec and NamedSharding.
 
-The index arithmetic is general; how many devices there are only decides which meshes exist.
+The index arithmetic is general; the number of devices only limits which meshes exist.
 May import the engine and parallel.meshes.
 """
 
@@ -77,7 +77,7 @@ class PartitionSpec:
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """The spec of a cotangent: sums to be done and sums done change places."""
+        """The spec of a cotangent: unreduced and reduced axes are swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def index(self, value: Any) -> int:
@@ -149,7 +149,7 @@ def axes_of(entry: Any) -> tuple[Any, ...]:
 
 
 def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
-    """Refuse axes that the mesh has not, and axes used twice."""
+    """Refuse axes that are not in the mesh, and axes used twice."""
     seen: set[Any] = set()
     for name in [*(n for e in spec for n in axes_of(e)), *spec.unreduced, *spec.reduced]:
         if name not in mesh.axis_names:
@@ -165,7 +165,7 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 
 
 class NamedSharding(Sharding):
-    """An array laid out over a mesh as a PartitionSpec says."""
+    """An array laid out over a mesh by a PartitionSpec."""
 
     __slots__ = ("mesh", "spec", "_memory_kind")
     mesh: Any
@@ -239,14 +239,14 @@ class NamedSharding(Sharding):
         return frozenset(self.mesh.axis_names) - used
 
     def _tiling(self, ndim: int) -> list[tuple[tuple[Any, ...], int]]:
-        """For each axis of an array: the mesh axes it is divided along, and into how many."""
+        """For each axis of an array: the mesh axes that divide it, and the number of parts."""
         sizes = self.mesh.shape
         entries = [axes_of(e) for e in self.spec][:ndim]
         entries += [()] * (ndim - len(entries))
         return [(names, math.prod(sizes[n] for n in names)) for names in entries]
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
-        """Refuse arrays of too low a rank for the spec."""
+        """Refuse arrays whose rank is too low for the spec."""
         if len(aval_shape) < len(self.spec):
             extra = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
             raise ValueError(
@@ -267,7 +267,7 @@ class NamedSharding(Sharding):
         return tuple(s // p for s, (_, p) in zip(shape, tiling, strict=True))
 
     def _positions(self, ndim: int) -> list[tuple[Any, tuple[int, ...]]]:
-        """Each device with the number of its part along each axis of an array."""
+        """Each device with the index of its part along each axis of an array."""
         self._needs_devices("devices_indices_map")
         sizes, names = self.mesh.shape, self.mesh.axis_names
         tiling = self._tiling(ndim)

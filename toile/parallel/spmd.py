@@ -1,8 +1,8 @@
 """One Program on many devices: the operation behind pmap and shard_map.
 
-`Spmd` carries the Program of one device; `ins` and `outs` say for each axis of each operand and
-result which mesh axes divide it. An axis that no entry names holds equal values on the devices
-along it. Rules are made of the Program's own, with the mesh's axes in scope. The Program is
+`Spmd` carries the Program of one device; `ins` and `outs` give for each axis of each operand and
+result the mesh axes that divide it. Along a mesh axis that no entry names, all devices hold equal
+values. Its rules are built from the Program's own, with the mesh's axes in scope. The Program is
 compiled once; its collectives run through `parallel.exchange`. May import control and below.
 """
 
@@ -65,7 +65,7 @@ Layout = tuple[tuple[Any, ...], ...]
 
 
 class _Tracing(threading.local):
-    """The devices and the mesh of the mapping that is being traced: one inside shares them."""
+    """The devices and the mesh of the mapping that is being traced; nested mappings share them."""
 
     devices: tuple[Any, ...] | None = None
     size: int = 1
@@ -76,7 +76,7 @@ tracing = _Tracing()
 
 
 class tracing_on:
-    """A block in which a function of each device of a grid is traced."""
+    """A block in which the function of each device of a grid is traced."""
 
     def __init__(self, grid: Grid, devices: Sequence[Any]):
         self.grid, self.devices = grid, tuple(devices)
@@ -92,7 +92,7 @@ class tracing_on:
 
 
 class bound_axes:
-    """The axes of a mesh in scope for a block."""
+    """Bind the axes of a mesh for a block."""
 
     def __init__(self, axes: Sequence[tuple[Any, int]]):
         self.axes = axes
@@ -109,9 +109,9 @@ class bound_axes:
 class Grid:
     """The axes that a Program is mapped over, and the mesh that its results are laid out on.
 
-    Of pmap both are this process's. If its axis, then the only one, goes on in other processes,
-    `owners` has the process of each of its indices, and `everyone` the device. A mesh with devices
-    of other processes is that of all of them; each runs the Program on its own ones."""
+    In pmap both belong to this process. If its only axis extends over other processes, `owners` has
+    the process of each index along it, and `everyone` the device. A mesh with devices of other
+    processes is common to all of them; each process runs the Program on its own devices."""
 
     axes: tuple[tuple[Any, int], ...]
     mesh: Mesh
@@ -120,7 +120,7 @@ class Grid:
 
     @cached_property
     def bound(self) -> tuple[tuple[Any, int], ...]:
-        """The axes as the Program sees them: those of all processes."""
+        """The axes as the Program sees them: over all processes."""
         if self.owners is None:
             return self.axes
         return ((self.axes[0][0], len(self.owners)),)
@@ -136,14 +136,14 @@ class Grid:
 
     @cached_property
     def processes(self) -> tuple[int, ...] | None:
-        """The process of each place of the axes; None if it is this one."""
+        """The process of each position along the axes; None if all are in this one."""
         if self.spans:
             return tuple([d.process_index for d in self.mesh.devices.flat])
         return self.owners
 
     @cached_property
     def runs(self) -> list[int]:
-        """The places that this process runs, by number."""
+        """The indices of the positions that this process runs."""
         if self.spans:
             return [k for k, p in enumerate(self.processes or ()) if p == process_index()]
         return list(range(self.size))
@@ -154,7 +154,7 @@ class Grid:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Each device's indices along the axes, the last one fastest."""
+        """Each device's indices along the axes, in row-major order."""
         if self.owners is not None:
             ((name, size),) = self.bound
             return [((name, size, i),) for i, p in enumerate(self.owners) if p == process_index()]
@@ -164,7 +164,7 @@ class Grid:
 
     @cached_property
     def is_whole(self) -> bool:
-        """Whether the axes are all of the mesh's, in its order."""
+        """Whether the axes are all axes of the mesh, in its order."""
         return self.axes == self.mesh.shape_tuple
 
     @cached_property
@@ -172,7 +172,7 @@ class Grid:
         return {}
 
     def sharding(self, layout: Layout) -> NamedSharding:
-        """The sharding of an array with such a layout; one object for all of them."""
+        """The sharding of an array with this layout; the same object each time."""
         entries = [names or None for names in layout]
         while entries and entries[-1] is None:
             entries.pop()
@@ -185,7 +185,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Spmd(Carrier):
-    """Runs a Program on every device of a grid, each with its parts of the operands."""
+    """Run a Program on every device of a grid, each with its parts of the operands."""
 
     program: Program
     grid: Grid
@@ -229,12 +229,12 @@ class Spmd(Carrier):
         return [self.grid.sharding(x) for x in self.outs]
 
     def result_shardings(self) -> list[NamedSharding]:
-        """Where the results are, for whoever wraps them."""
+        """The shardings of the results, used when they are wrapped."""
         return self.out_shardings
 
     @cached_property
     def device_numbers(self) -> list[int]:
-        """For each device of the mesh in this process, which run of the Program has its parts."""
+        """For each local device of the mesh, which run of the Program has its parts."""
         if self.grid.is_whole:
             return list(range(len(self.grid.runs)))
         at = [self.grid.mesh.axis_names.index(n) for n in self.grid.names]
@@ -244,7 +244,7 @@ class Spmd(Carrier):
 
     @cached_property
     def first_of(self) -> list[int]:
-        """For each run of the Program, the first device of the mesh that has its parts."""
+        """For each run of the Program, the first mesh device that has its parts."""
         return [self.device_numbers.index(k) for k in range(len(self.grid.runs))]
 
     def _parts(self, x: Any, i: int) -> list[Any]:
@@ -277,7 +277,7 @@ class Spmd(Carrier):
         return None if devices[0].platform == "cpu" else devices
 
     def prepare(self) -> Program:
-        """The Program, compiled for devices of one thread each."""
+        """The Program, compiled for devices with one thread each."""
         program = self.bucketed()
         if program.executable is None:
             with threads(1 if self.grid.size > 1 else current()), bound_axes(self.grid.bound):
@@ -315,8 +315,8 @@ class Spmd(Carrier):
         return launch(device, self.grid.places, make)
 
     def _module(self) -> Any:
-        """What runs a Program on several devices of the platform (`Platform.replicated`), if it
-        has such: otherwise, and inside of another mapping, threads of the host do."""
+        """The platform's module for running a Program on several devices (`Platform.replicated`);
+        without one, and inside another mapping, host threads run it."""
         if self.elsewhere is None or slot.exchange is not None:
             return None
         return platform_at(self.elsewhere[0]).replicated()
@@ -328,7 +328,7 @@ class Spmd(Carrier):
             grid.everyone or tuple(self.elsewhere or ()))
 
     def _overlapped(self, module: Any) -> Program:
-        """The Program as it runs on devices that communicate while they compute."""
+        """The Program in the form for devices that communicate while they compute."""
         everyone = self._everyone()
         if 1 < len(everyone) == len({d.hardware for d in everyone}):
             return self.program.memoized("overlapped", lambda: module.overlapped(self.program))
@@ -344,7 +344,7 @@ class Spmd(Carrier):
             ready, self.grid.places, devices, parts, self.grid.processes, self._everyone(), run)
 
     def bucketed(self) -> Program:
-        """The Program as it runs."""
+        """The Program in the form that runs."""
         return self.program.memoized("buckets", lambda: in_buckets(self.program))
 
     def __call__(self, *args: Any) -> Any:
@@ -367,7 +367,7 @@ class Spmd(Carrier):
                 found = split(x, shape, self.in_shardings[i])
                 parts.append([found[k] for k in self.first_of])
             else:
-                parts.append([x] * len(self.grid.runs))  # NumPy's: each device brings it over
+                parts.append([x] * len(self.grid.runs))  # NumPy memory: each device copies it
         results = self.run(parts)
         outs = []
         for i, (aval, sharding) in enumerate(
@@ -425,7 +425,7 @@ class Spmd(Carrier):
         return program.memoized(key, make)
 
     def _stacking(self, program: Program, n: int) -> Program:
-        """The Program with an axis of size 1 before the axes of its outputs from `n` on."""
+        """The Program with an axis of size 1 in front of its outputs from number `n` on."""
 
         def run(*args: Any) -> list[Any]:
             outs = evaluate(program, args)
@@ -434,7 +434,7 @@ class Spmd(Carrier):
         return self._derived(program, ("stacking", n), run, program.in_avals)
 
     def _unstacking(self, program: Program, which: Sequence[bool]) -> Program:
-        """The Program of leading inputs that have such an axis more."""
+        """The Program for leading inputs that have this additional axis."""
         mask = [*which, *([False] * (len(program.inputs) - len(which)))]
 
         def run(*args: Any) -> list[Any]:
@@ -447,7 +447,7 @@ class Spmd(Carrier):
         return self._derived(program, ("unstacking", tuple(mask)), run, avals)
 
     def _unnamed(self, layout: Layout) -> tuple[Any, ...]:
-        """The axes along which all devices hold the same."""
+        """The mesh axes along which all devices hold the same value."""
         used = {n for names in layout for n in names}
         return tuple(n for n in self.grid.names if n not in used)
 
@@ -470,10 +470,10 @@ class Spmd(Carrier):
     def _summing(
         self, program: Program, n: int, shared: Sequence[Any], summed: Sequence[Any]
     ) -> Program:
-        """A transposed Program whose cotangents arrive once and not once per device.
+        """A transposed Program in which each cotangent counts once, not once per device.
 
-        A result that is the same on k devices gives each 1/k of its cotangent; the cotangents of
-        an operand that all devices have are summed."""
+        A result that is the same on k devices gives each 1/k of its cotangent; the cotangents of an
+        operand that all devices share are summed."""
         if not any(shared) and not any(summed):
             return program
         sizes = dict(self.grid.bound)
@@ -511,7 +511,8 @@ class Spmd(Carrier):
         return self.grid.size * program_flops(self.program)
 
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-        """What shard_map leaves: it says itself what a device does."""
+        """Run the Program on the parts of its operands: shard_map already defines one device's
+        work."""
         if self.grid.mesh is not f.mesh or self.grid.owners is not None:
             return super().divide(f, ins, outs)
         found = evaluate(self.program, [f.to(v, x) for v, x in zip(ins, self.ins, strict=True)])
@@ -521,7 +522,7 @@ class Spmd(Carrier):
 class Form:
     """A mapped function traced for a kind of arguments: what to call, and the results' tree.
 
-    `given_up` are the positions of donated arguments that end with a call."""
+    `given_up` has the positions of the donated arguments that a call deletes."""
 
     __slots__ = ("op", "consts", "out_tree", "given_up")
 
@@ -534,12 +535,12 @@ class Form:
         return unflatten(self.out_tree, self.op(*self.consts, *leaves))
 
     def stale(self) -> bool:
-        """Whether it closed over a tracer that has ended since."""
+        """Whether it closed over a tracer whose trace has ended."""
         return any(isinstance(c, Tracer) and not c._trace.alive for c in self.consts)
 
 
 class Forms:
-    """The traced forms of one mapped function; those made first go when there are many."""
+    """The traced forms of one mapped function; the oldest are evicted when there are many."""
 
     MOST = 256
 
@@ -548,7 +549,7 @@ class Forms:
         self.lock = shared_lock()
 
     def find(self, key: Any, make: Callable[[], Form]) -> Form:
-        """The form for a key, made if there is none, and each time under `disable_jit`."""
+        """The cached form for a key; made if missing, and always under `disable_jit`."""
         if flags.disable_jit:
             return make()
         found = self.forms.get(key)

@@ -1,11 +1,11 @@
-"""Which values differ between devices, inside of shard_map with `check_vma`, for reverse mode.
+"""Which values differ between devices inside shard_map with `check_vma`, for reverse mode.
 
-There, a value that all devices have alike is one value: its cotangent is summed over devices, and a
-result that all have alike has one cotangent, not one per device. Inside of a mapped function psum
-transposes to psum, which gives the gradient of the *sum* over devices of what each returns, with
-respect to its own arguments. `shared` puts the difference right at the ends of a differentiated
-function: 1/n of the cotangent at results, a sum at arguments, along axes where they do not vary.
-Variation is found from the equations traced so far. May import control and below.
+There, a value that is equal on all devices is one value: its cotangent is summed over devices, and
+an equal result has one cotangent, not one per device. Inside a mapped function psum transposes to
+psum, which gives the gradient of the *sum* over devices of all results with respect to each
+device's own arguments. `shared` corrects the difference at the ends of a differentiated function:
+1/n of the cotangent at results, a sum at arguments, along axes where they do not vary. Variation is
+inferred from the equations traced so far. May import control and below.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ NONE: Names = frozenset()
 
 
 class _Mode(threading.local):
-    """The axes that are checked in what is traced now, and what is known of traces' inputs."""
+    """The checked axes of the current trace, and what is known of the inputs of traces."""
 
     axes: tuple[tuple[Any, int], ...] = ()
     traces: weakref.WeakKeyDictionary[Any, _Variation]
-    # What the inputs of the next trace vary over, and that trace once it is met.
+    # The axes that the next trace's inputs vary over, and that trace once it has begun.
     pending: list[list[Any]]
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def checked(axes: Sequence[tuple[Any, int]], inputs: Sequence[Names]) -> Iterato
 
 @contextmanager
 def beginning_as(values: Sequence[Any]) -> Iterator[None]:
-    """A block that traces a Program whose inputs vary as these values do: the body of a loop."""
+    """Trace, in this block, a Program whose inputs vary like these values: a loop's body."""
     mode.pending.append([[varying(v) for v in values], None])
     try:
         yield
@@ -86,8 +86,8 @@ class Varying(Identity):
 
 
 class _End(Identity):
-    """One end of a differentiated function: only what is differentiated here passes through it,
-    so that a derivative of the derivative does not meet it again."""
+    """One end of a differentiated function: applied only to values differentiated here, so that a
+    derivative of the derivative does not apply it again."""
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         (dx,) = tangents
@@ -95,14 +95,14 @@ class _End(Identity):
 
     @classmethod
     def at(cls, x: Any, *parameters: Any) -> Any:
-        """The operation on a value that the innermost trace differentiates; others as they are."""
+        """Apply to a value that the innermost trace differentiates; others are unchanged."""
         mine = isinstance(x, JVPTracer) and x._trace is state.trace
         return cls(*parameters)(x) if mine and parameters[0] else x
 
 
 @dataclass(frozen=True)
 class _Argument(_End):
-    """The operand itself; all devices have the same, so its cotangents are summed."""
+    """The operand itself; equal on all devices, so its cotangents are summed."""
 
     axes: tuple[Any, ...]
     name = "shared_argument"
@@ -113,7 +113,7 @@ class _Argument(_End):
 
 @dataclass(frozen=True)
 class _Result(_End):
-    """The operand itself; n devices have the same, so each gets 1/n of its cotangent."""
+    """The operand itself; equal on n devices, so each gets 1/n of its cotangent."""
 
     axes: tuple[Any, ...]
     size: int
@@ -124,7 +124,7 @@ class _Result(_End):
 
 
 def shared(fun: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
-    """A flat function to be differentiated, so that equal values on devices count once."""
+    """A flat function to be differentiated in which values equal on all devices count once."""
     if not mode.axes:
         return fun
     sizes = dict(mode.axes)
@@ -139,7 +139,7 @@ def shared(fun: Callable[..., Any], args: Sequence[Any]) -> Callable[..., Any]:
 
 
 def _alike(x: Any) -> tuple[Any, ...]:
-    """The axes along which all devices have the same floating-point value."""
+    """The axes along which a floating-point value is equal on all devices."""
     if not dtypes.is_inexact(aval_of(x).dtype):
         return ()
     found = varying(x)
@@ -169,7 +169,7 @@ def varying(x: Any) -> Names:
 
 
 class _Variation:
-    """What the values of a trace vary over, as far as it has come."""
+    """The axes that the values of a trace vary over, for the equations traced so far."""
 
     __slots__ = ("trace", "env", "done", "unknown")
 
@@ -212,7 +212,7 @@ def _results(e: Equation, ins: Sequence[Names]) -> Sequence[Names]:
 
 
 def program_variation(program: Program, ins: Sequence[Names]) -> list[Names]:
-    """What the results of a Program vary over."""
+    """The axes that the results of a Program vary over."""
     env = dict(zip(program.inputs, ins, strict=True))
     for e in program.equations:
         _propagate(e, env)
@@ -220,7 +220,7 @@ def program_variation(program: Program, ins: Sequence[Names]) -> list[Names]:
 
 
 def _by_mapping(op: Operation, avals: Sequence[Any], ins: Sequence[Names]) -> list[Names]:
-    """The same for an operation that carries Programs: its vmap knows what becomes mapped."""
+    """The same for an operation that carries Programs: its vmap rule shows what becomes mapped."""
     mapped = [[n for n, _ in mode.axes if n in names] for names in ins]
     found: list[Names] = []
     sizes = dict(mode.axes)
@@ -240,9 +240,9 @@ def nested_maps(
     fun: Callable[..., Any], xs: Sequence[Any], mapped: Sequence[Sequence[Any]],
     axes: Sequence[tuple[Any, int]],
 ) -> tuple[list[Any], list[list[Any]]]:
-    """A flat function mapped over named axes; results with the axes they vary over in front.
+    """A flat function mapped over named axes; results have the axes they vary over in front.
 
-    `mapped` says for each argument which axes it has, in front and in the order of `axes`."""
+    `mapped` gives for each argument its mapped axes, in front and in the order of `axes`."""
     if not axes:
         outs = list(fun(*xs))
         return outs, [[] for _ in outs]

@@ -1,7 +1,7 @@
 """Where a gather or scatter reads and writes: dimension numbers, modes and fill values.
 
-These are the static parameters of `primitives.indexing`, and what is checked of them. A fill value
-is kept as text, because fields of operations compare by value. May import the engine only.
+These are the static parameters of `primitives.indexing`, and their checks. A fill value is kept as
+text, because fields of operations compare by value. May import the engine only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that leave the operand."""
+    """What happens to windows that are partly or wholly outside the operand."""
 
     CLIP = enum.auto()
     FILL_OR_DROP = enum.auto()
@@ -74,7 +74,7 @@ _MODES: dict[str | None, GatherScatterMode] = {
 
 
 def fill_text(value: Any) -> str | None:
-    """A fill value as the text of a number: as fields, 0.0 and -0.0 or 1 and True were equal."""
+    """A fill value as the text of a number: as numbers, 0.0 and -0.0, or 1 and True, are equal."""
     return None if value is None else repr(np.asarray(value).item())
 
 
@@ -93,19 +93,19 @@ def fill_number(text: str | None, dtype: Any) -> Any:
 def gather_problem(
     operand: Aval, indices: Aval, numbers: GatherDimensionNumbers, sizes: Dims
 ) -> str:
-    """What is wrong with the parameters of a gather, in JAX's words; empty if nothing is."""
+    """What is wrong with the parameters of a gather, in JAX's words; empty if nothing."""
     return next(_gather_problems(operand, indices, numbers, sizes), "")
 
 
 def scatter_problem(
     operand: Aval, indices: Aval, updates: Aval, numbers: ScatterDimensionNumbers
 ) -> str:
-    """What is wrong with the parameters of a scatter, in JAX's words; empty if nothing is."""
+    """What is wrong with the parameters of a scatter, in JAX's words; empty if nothing."""
     return next(_scatter_problems(operand, indices, updates, numbers), "")
 
 
 def whole_rows(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
-    """A `by_rows` rule: windows are along all axes but the first, which the indices address."""
+    """A `by_rows` rule: windows cover all axes but the first, which the indices address."""
     windows, dropped, mapped, batching, _ = op.dimension_numbers
     batch, row = indices.ndim - 1, operand.shape[1:]
     if updates:
@@ -117,8 +117,7 @@ def whole_rows(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
 
 
 def one_per_row(op: Any, operand: Aval, indices: Aval, *updates: Aval) -> bool:
-    """A `within_rows` rule: each row along the last axis has one index, which is for one element.
-    """
+    """A `within_rows` rule: each row (last axis) has one index, which selects one element."""
     windows, dropped, mapped, batching, index_batching = op.dimension_numbers
     shape, last = operand.shape, operand.ndim - 1
     return (last > 0 and not windows and dropped == mapped == (last,)
@@ -204,7 +203,7 @@ def _axes_problems(
 def _operand_problems(
     op: str, operand: Aval, indices: Aval, numbers: GatherDimensionNumbers | ScatterDimensionNumbers
 ) -> Iterator[str]:
-    """The axes that leave the operand, that pair it with the indices, and that they address."""
+    """Problems with the operand axes that are collapsed, batched with the indices, or addressed."""
     (_, dropped, mapped, batching, index_batching), names = numbers, numbers._fields
     yield from _axes_problems(op, names[1], dropped, operand.ndim)
     yield from _axes_problems(op, names[3], batching, operand.ndim)

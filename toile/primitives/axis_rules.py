@@ -1,6 +1,6 @@
-"""Rules about axes of the operations of `primitives.families` that give an array other axes.
+"""Axis rules of the operations in `primitives.families` that change an array's axes.
 
-`domain_axes`, `moved_axis`, `grown_axis` and `repeated` are what the compiler asks
+`domain_axes`, `moved_axis`, `grown_axis` and `repeated` answer questions of the compiler
 (`engine.traits`). May import the engine.
 """
 
@@ -47,7 +47,7 @@ def kept(op: Any, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int
 
 
 def reshaped(op: Any, i: int, shape: Shape, axis: int, result: Shape, n: int) -> int | None:
-    """The axis of the new shape that the old one, or its outer part, is in."""
+    """The axis of the new shape that contains the old one, or its outer part."""
     before, passed = prod(shape[:axis]), 1
     for j, extent in enumerate(result):
         if extent > 1 and passed <= before < passed * extent and extent % n == 0:
@@ -63,7 +63,7 @@ def repeated(op: Any) -> Any:
 
 
 def broadcast_problem(op: Any, x: Aval) -> str:
-    """What keeps an operand from being broadcast, in JAX's words."""
+    """Why an operand cannot be broadcast, in JAX's words."""
     what = "broadcast_in_dim broadcast_dimensions must"
     if len(op.dims) != x.ndim:
         return (f"{what} have length equal to operand ndim; got broadcast_dimensions "
@@ -86,7 +86,7 @@ def broadcast_problem(op: Any, x: Aval) -> str:
 
 
 def check_axes(op: Any, x: Aval, axes: Sequence[int]) -> None:
-    """Axes of a reduction must be sorted, distinct and in range."""
+    """Raise unless the axes of a reduction are sorted, distinct and in range."""
     if list(axes) != sorted(set(axes)) or any(not 0 <= a < x.ndim for a in axes):
         raise shape_error(
             op.name, f"distinct axes in [0, {x.ndim}), here {tuple(axes)}", [x],

@@ -1,4 +1,4 @@
-"""Identities that mean something to others: `StopGradient` to derivatives, `Name` to policies.
+"""Identities with a meaning: `StopGradient` for derivatives, `Name` for checkpoint policies.
 
 May import the engine and primitives.families.
 """
@@ -16,7 +16,7 @@ from toile.primitives.families import Identity
 
 
 class StopGradient(Operation):
-    """The operand, as a constant to differentiation."""
+    """The operand, treated as a constant by differentiation."""
 
     handles_zeros = True
     is_identity = True

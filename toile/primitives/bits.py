@@ -83,7 +83,7 @@ class _Shift(_Bits):
         return xp.where(inside, count, xp.zeros((), count.dtype)), inside
 
 
-_NARROW = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}  # in a byte each, zeros above
+_NARROW = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}  # one per byte, with zeros above
 
 
 def _unsigned(dtype: Any) -> Any:
@@ -101,7 +101,7 @@ class ShiftLeft(_Shift):
 
 
 class ShiftRightLogical(_Shift):
-    """x shifted right by y bits, zeros coming in."""
+    """x shifted right by y bits, filled with zeros."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
@@ -114,11 +114,11 @@ class ShiftRightLogical(_Shift):
 
 
 class ShiftRightArithmetic(_Shift):
-    """x shifted right by y bits, copies of its highest bit coming in (of unsigned numbers too)."""
+    """x shifted right by y bits, filled with copies of its highest bit (unsigned numbers too)."""
 
     def eager(self, xp: Any, x: Any, y: Any) -> Any:
         y, inside = self.bounded(xp, x, y)
-        if x.dtype.name in _NARROW:  # bytes know nothing of their sign
+        if x.dtype.name in _NARROW:  # the sign bit is not that of the byte
             return xp.right_shift(x.astype(np.int8), xp.where(inside, y, 7).astype(np.int8)).astype(
                 x.dtype)
         signed = xp.asarray(x).view(np.dtype(f"i{x.dtype.itemsize}"))
@@ -130,7 +130,7 @@ class ShiftRightArithmetic(_Shift):
 
 
 class PopulationCount(_Bits):
-    """How many bits of x are set."""
+    """The number of bits of x that are set."""
 
     accepts = INTEGER
 
@@ -142,7 +142,7 @@ class PopulationCount(_Bits):
 
 
 class Clz(_Bits):
-    """How many leading bits of x are zero."""
+    """The number of leading zero bits of x."""
 
     accepts = INTEGER
 
@@ -173,7 +173,7 @@ class _KeyComparison(_Comparison):
         return same if self.equal else ~same
 
     def on_words(self, x: Any, y: Any) -> Any:
-        from toile.primitives.shapes import word  # which uses comparisons
+        from toile.primitives.shapes import word  # imports comparisons itself
 
         same = reduce(and_, (eq(word(x, i), word(y, i)) for i in range(x.shape[-1])))
         return same if self.equal else not_(same)

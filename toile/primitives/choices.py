@@ -1,6 +1,6 @@
 """Operations that choose among values or change their dtype: select, clamp, convert.
 
-They need no arithmetic, so that the rules of arithmetic may use them. May import the engine,
+They need no arithmetic, so the rules of arithmetic may use them. May import the engine,
 primitives.families and primitives.bits.
 """
 
@@ -63,7 +63,7 @@ class SelectN(Operation):
         return Aval(first.shape, first.dtype, all(c.weak_type for c in cases))
 
     def _problem(self, which: Aval, cases: Sequence[Aval]) -> str:
-        """What does not fit, in JAX's words."""
+        """The mismatch, in JAX's words."""
         first = cases[0]
         if any(c.dtype != first.dtype for c in cases):
             return "select cases must have the same dtypes"
@@ -95,7 +95,7 @@ class SelectN(Operation):
         if which.dtype == np.bool_:
             return k.select(which, cases[1], cases[0])
         out = cases[0]
-        for i, case in enumerate(cases[1:], 1):  # indices out of range take the nearest case
+        for i, case in enumerate(cases[1:], 1):  # out-of-range indices take the nearest case
             out = k.select(k.ge(which, i), case, out)
         return out
 
@@ -139,7 +139,7 @@ def _spread(x: Any, shape: tuple[int, ...], dim: int) -> Any:
 
 
 class _SelectKeys(Operation):
-    """SelectN on the buffers of key arrays: the predicate lacks their last axis."""
+    """SelectN on the buffers of key arrays: the predicate does not have their last axis."""
 
     def eager(self, xp: Any, which: Any, *cases: Any) -> Any:
         return SelectN().eager(xp, which[..., None], *cases)
@@ -169,7 +169,7 @@ class Clamp(Elementwise):
         return k.minimum(k.maximum(x, low), high)
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        # Tangents are selected, not multiplied by 0: one that is not finite may be out of bounds.
+        # Tangents are selected, not multiplied by 0: a non-finite one may be out of bounds.
         low, x, high = (fill_shape(v, primals[1].shape) for v in primals)
         out = clamp(*primals)
         inside = (
@@ -225,7 +225,7 @@ class ConvertElementType(Operation):
 
 
 def convert_raw(xp: Any, x: Any, dtype: Any) -> Any:
-    """astype with the conversions NumPy leaves undefined made definite: floats saturate."""
+    """astype, with defined results where NumPy's are undefined: floats saturate."""
     old, new = dtypes.kind(x.dtype), dtypes.kind(dtype)
     if old == "c" and new != "c":
         x = (x != 0) if new == "b" else x.real
@@ -236,7 +236,7 @@ def convert_raw(xp: Any, x: Any, dtype: Any) -> Any:
 
 
 def _saturated(xp: Any, x: Any, dtype: Any) -> Any:
-    """Floats as integers: truncated, NaN as 0, what is out of range as the nearest bound."""
+    """Floats as integers: truncated, NaN as 0, out-of-range values as the nearest bound."""
     wide = x if x.dtype.itemsize >= 4 else x.astype(np.float32)
     low, high, least, most = _bounds(dtype)
     if wide.size == 0 or (wide.min() >= low and wide.max() < high):  # NaN fails both

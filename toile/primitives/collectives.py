@@ -1,7 +1,7 @@
 """Operations over named axes: sums, permutations, gathers and exchanges between examples.
 
-Under vmap a named axis is an array axis, and the rules here say which operation on it a collective
-is. Over devices, `toile.parallel` executes them. May import the engine and primitives.
+Under vmap a named axis is an array axis, and the rules here turn a collective into an operation on
+it. Over devices, `toile.parallel` executes them. May import the engine and primitives.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Collective(Operation):
         return names | (bound & set(self.axis_names))
 
     def exchange(self) -> Exchange:
-        """The way to the other devices, on the thread of one that runs a Program."""
+        """The exchange with the other devices, on the thread of a device that runs a Program."""
         found = slot.exchange
         if found is None:
             check_bound(self.axis_names)
@@ -67,7 +67,7 @@ class Collective(Operation):
         return found
 
     def not_mine(self, axis: Axis) -> bool:
-        """Whether a mapped axis is none of the operation's own."""
+        """Whether a mapped axis is not one of the operation's own."""
         return axis[0] is None or axis[0] not in self.axis_names
 
 
@@ -95,7 +95,7 @@ class _AlongAxis(Collective):
         return (self.axis,)
 
     def group_size(self) -> int:
-        """How many examples exchange their values."""
+        """The number of examples that exchange values."""
         groups: Groups = getattr(self, "groups", None)
         return len(groups[0]) if groups else axis_size(self.axis)
 
@@ -192,7 +192,7 @@ class AllReduce(_OverAxes):
 
 @dataclass(frozen=True)
 class AllReduceTogether(_OverAxes):
-    """Sums (or extrema) of several operands over named axes, in one meeting of the devices."""
+    """Sums (or extrema) of several operands over named axes, in one exchange of the devices."""
 
     kernel_family = "collectives.all_reduce"
     name = "psum_together"
@@ -208,9 +208,9 @@ class AllReduceTogether(_OverAxes):
 
 @dataclass(frozen=True)
 class AllReduceBegin(_OverAxes):
-    """The beginning of `AllReduceTogether`: what comes before its end goes on meanwhile.
+    """The first half of `AllReduceTogether`: the equations up to its end run meanwhile.
 
-    The result stands for it and has no value. `number` tells apart those of one Program."""
+    The result is a placeholder without a value. `number` distinguishes those of one Program."""
 
     number: int = 0
 
@@ -221,12 +221,12 @@ class AllReduceBegin(_OverAxes):
         return Aval((), np.dtype(np.uint8))
 
     def eager(self, xp: Any, *xs: Any) -> Any:
-        return np.zeros((), np.uint8)  # on the host the end does all of it
+        return np.zeros((), np.uint8)  # on the host the end does all the work
 
 
 @dataclass(frozen=True)
 class AllReduceEnd(_OverAxes):
-    """What was begun, and its operands: the sums (or extrema)."""
+    """The second half: from the placeholder and the operands, the sums (or extrema)."""
 
     kernel_family = "collectives.end"
     name = "psum_end"
@@ -278,7 +278,7 @@ class PPermute(_AlongAxis, Linear):
 
 @dataclass(frozen=True)
 class AllGather(_AlongAxis, Linear):
-    """Every example's value, stacked along a new axis (or joined along an old one, tiled)."""
+    """Every example's value, stacked along a new axis (or concatenated along an old one, tiled)."""
 
     dim: int
     tiled: bool = False
@@ -319,7 +319,7 @@ class AllGather(_AlongAxis, Linear):
         return _ungrouped(spread, self.groups), 0
 
     def _placed(self, x: Any, at: int) -> Any:
-        """Move the gathered axis to its place among the axes after `at`, and join if tiled."""
+        """Move the gathered axis to its place among the axes after `at`; merge it if tiled."""
         to = at + self.dim
         x = move_axis(x, at, to)
         if not self.tiled:
@@ -426,7 +426,7 @@ class AllToAll(_AlongAxis, Linear):
 
 @dataclass(frozen=True)
 class AxisIndex(_AlongAxis):
-    """Which example along a named axis this is."""
+    """The index of this example along a named axis."""
 
     kernel_family = "collectives.axis_index"
     name = "axis_index"

@@ -1,8 +1,8 @@
 """Contractions by axis labels: `DotGeneral("bik", "bkj", "bij")` is a batched matrix product.
 
 Each label occurs in two of the three strings, or in all three (a batch axis); the rules are
-permutations of the strings. Labels are named by first occurrence, so that equal contractions are
-equal. May import the engine, primitives.families and the array kernels.
+permutations of the strings. Labels are named by first occurrence, so that equivalent contractions
+are equal. May import the engine, primitives.families and the array kernels.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
 @dataclass(frozen=True)
 class DotGeneral(Bilinear):
-    """Sum of products over the labels of both operands that the result lacks.
+    """Sum of products over the labels of both operands that are not in the result.
 
-    `dtype` is the result's (None: the operands'); `precision` is kept for the backends."""
+    `dtype` is the result's (None: the operands'); `precision` is for the backends."""
 
     lhs: str
     rhs: str
@@ -88,7 +88,7 @@ class DotGeneral(Bilinear):
         return op(*xs), at
 
     def _free_position(self) -> int:
-        """Where a mapped axis of rhs alone goes: before rhs's free axes, as in a product."""
+        """Where a mapped axis of rhs alone goes: before rhs's free axes, as in a matrix product."""
         return sum(c in self.lhs for c in self.out)
 
     def flops(self, *avals: Aval) -> int:
@@ -100,7 +100,7 @@ class DotGeneral(Bilinear):
 
 
 def _mismatch(op: DotGeneral, x: Aval, y: Aval) -> Exception:
-    """Names the axes that disagree."""
+    """The error that names the axes that disagree."""
     bad = [
         f"axis {op.lhs.index(c)} of the first ({x.shape[op.lhs.index(c)]}) with axis "
         f"{op.rhs.index(c)} of the second ({y.shape[op.rhs.index(c)]})"
@@ -124,7 +124,7 @@ def _transposed(
     """Cotangent of one operand: the contraction of `ct` with the other operand."""
     missing = [c for c in out if c not in first and c not in second]
     assert not missing, "every label of an operand is in the result or in the other operand"
-    if ct.dtype != other.dtype:  # a result of another dtype: compute in the wider of the two
+    if ct.dtype != other.dtype:  # the dtypes differ: compute in the wider of the two
         wide = ct.dtype if ct.dtype.itemsize >= other.dtype.itemsize else other.dtype
         ct, other = convert(ct, wide), convert(other, wide)
     found = dot_operation(first, second, out, None, precision)(ct, other)
@@ -155,7 +155,7 @@ def dot_operation(
 def contract_labels(
     x: Any, y: Any, lhs: str, rhs: str, out: str, dtype: Any = None, precision: Any = None
 ) -> Any:
-    """Contract two arrays; labels that only one operand has and the result lacks are summed."""
+    """Contract two arrays; labels of only one operand that are not in the result are summed."""
     drop = [c for c in lhs if c not in rhs and c not in out]
     x = reduce_sum(x, tuple(lhs.index(c) for c in drop))
     lhs = "".join(c for c in lhs if c not in drop)

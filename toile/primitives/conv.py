@@ -1,8 +1,8 @@
 """Convolution of any rank, with strides, dilations, padding and groups.
 
-`dimension_numbers` says where batch, features and spatial axes lie in both operands and the result.
-The derivatives in either operand are convolutions again, and a mapped axis becomes more features,
-more batch or more groups. May import the engine, primitives.families, elementwise, shapes, windows
+`dimension_numbers` gives the batch, feature and spatial axes of both operands and the result. The
+derivatives in either operand are convolutions again, and a mapped axis becomes more features, more
+batch or more groups. May import the engine, primitives.families, elementwise, shapes, windows
 and the array kernels.
 """
 
@@ -41,7 +41,7 @@ class ConvDimensionNumbers(NamedTuple):
 
 
 def _swapped(spec: Sizes) -> Sizes:
-    """Batch and feature axes (or those of out and in features) with their parts exchanged."""
+    """The spec with batch and feature axes (or out and in features) exchanged."""
     return (spec[1], spec[0], *spec[2:])
 
 
@@ -54,7 +54,7 @@ def _merge(x: Any, source: int, into: int) -> Any:
 
 
 def _split(x: Any, axis: int, parts: int) -> Any:
-    """Make axis `axis` two: `parts` and what is left."""
+    """Split axis `axis` in two: `parts` and the rest."""
     shape = list(x.shape)
     shape[axis : axis + 1] = [parts, shape[axis] // parts if parts else 0]
     return reshape(x, tuple(shape))
@@ -91,7 +91,7 @@ class ConvGeneralDilated(Bilinear):
         return Aval(self.out_shape(lhs.shape, rhs.shape), preferred or dtype, weak)
 
     def _problem(self, lhs: Aval, rhs: Aval) -> str:
-        """What is wrong with the operands; empty if nothing is."""
+        """What is wrong with the operands; empty if nothing."""
         numbers, rank = self.dimension_numbers, lhs.ndim
         if rhs.ndim != rank or any(sorted(s) != list(range(rank)) for s in numbers):
             return f"operands of equal rank and dimension numbers for it, here {tuple(numbers)}"
@@ -151,7 +151,7 @@ class ConvGeneralDilated(Bilinear):
     # ---- derivatives
     def transpose(self, ct: Any, lhs: Any, rhs: Any) -> Any:
         linear, other = (lhs, rhs) if type(lhs) is Aval else (rhs, lhs)
-        if ct.dtype != other.dtype:  # a wider result: compute in the wider of the two
+        if ct.dtype != other.dtype:  # the dtypes differ: compute in the wider of the two
             wide = ct.dtype if ct.dtype.itemsize >= other.dtype.itemsize else other.dtype
             ct, other = convert(ct, wide), convert(other, wide)
         if linear is lhs:
@@ -162,14 +162,14 @@ class ConvGeneralDilated(Bilinear):
         return [x.shape[d] for d in spec[2:]]
 
     def _to_lhs(self, ct: Any, lhs: Aval, rhs: Any) -> Any:
-        """Correlate the cotangent, strides apart, with the reversed kernels."""
+        """Correlate the cotangent, dilated by the strides, with the reversed kernels."""
         x_spec, w_spec, out_spec = self.dimension_numbers
         pads = transposed_padding(
             self._spatial(lhs, x_spec), self._spatial(rhs, w_spec), self.window_strides,
             self._spatial(ct, out_spec), self.padding, self.lhs_dilation, self.rhs_dilation,
         )  # fmt: skip
         groups = max(self.feature_group_count, self.batch_group_count)
-        if groups > 1:  # kernels of group g serve the inputs of group g
+        if groups > 1:  # kernels of group g belong to the inputs of group g
             rhs = _merge(_split(rhs, w_spec[0], groups), w_spec[0], w_spec[1])
         back = ConvGeneralDilated(
             self.lhs_dilation, pads, self.window_strides, self.rhs_dilation,
@@ -250,7 +250,7 @@ class ConvGeneralDilated(Bilinear):
         if self.batch_group_count != 1:
             return super().divide(f, ins, outs)
         numbers = self.dimension_numbers
-        # Axes of space are whole; those of features too where they are in groups.
+        # Spatial axes are whole; feature axes too if they are in groups.
         labels = [["_"] * outs[0].ndim for _ in range(3)]
         labels[0][numbers.lhs_spec[0]] = labels[2][numbers.out_spec[0]] = "b"
         if self.feature_group_count == 1:

@@ -1,8 +1,8 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
-The running sum is linear. The others are differentiated through a tree of pairs of values and
-tangents, combined in the order of a parallel prefix scan, so that tied extrema share their tangents
-as they do there. May import the engine, primitives.families, elementwise, transcendental, shapes
+The running sum is linear. The others are differentiated through a tree of (value, tangent) pairs,
+combined in the order of a parallel prefix scan, so that tied extrema share their tangents
+as in such a scan. May import the engine, primitives.families, elementwise, transcendental, shapes
 and the array kernels.
 """
 
@@ -91,7 +91,7 @@ class Cumulative(Operation):
 
 
 def scan_pairs(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: int) -> Pair:
-    """Inclusive scan of pairs of arrays: neighbours combine, the half-size scan recurs."""
+    """Inclusive scan of pairs of arrays: combine neighbors, scan the half-size array, recombine."""
     n = pair[0].shape[axis]
     if n < 2:
         return pair
@@ -174,7 +174,7 @@ class Cumlogsumexp(Cumulative):
     """Running log(Σ exp(x))."""
 
     kind = "logsumexp"
-    combines = ""  # not by a step that kernels have
+    combines = ""  # kernels have no step for it
     accepts = FLOATING
 
     def combine(self, first: Pair, second: Pair) -> Pair:
@@ -198,12 +198,12 @@ def _logaddexp(x: Any, y: Any) -> Any:
     if dtypes.kind(x.dtype) == "c":
         return _complex_logaddexp(x, y)
     top, difference = max_(x, y), sub(x, y)
-    nan = ne(difference, difference)  # equal infinities, or a NaN that the sum passes on
+    nan = ne(difference, difference)  # equal infinities, or a NaN that propagates
     return select(nan, add(x, y), add(top, log1p(exp(neg(abs_(difference))))))
 
 
 def _complex_logaddexp(x: Any, y: Any) -> Any:
-    """Scaled by the larger real part."""
+    """The same for complex numbers, scaled by the larger real part."""
     larger = eq(real(x), max_(real(x), real(y)))
     high, low = select(larger, x, y), select(larger, y, x)
     return add(high, log(add(full_like(x, 1), exp(sub(low, high)))))

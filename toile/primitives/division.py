@@ -1,9 +1,9 @@
-"""How operations are divided over the devices of a mesh, by family: what `Operation.divide` does.
+"""Division of operations over the devices of a mesh, by family: rules for `Operation.divide`.
 
 A rule gets the operation, the frame of the Program that is being divided (`parallel`), the operands
 as values of that Program, and the avals of the results. It brings the operands into layouts under
-which every device can do its share alone, and says how the results lie and which sums are left. A
-layout has for each axis the names of the mesh axes that divide it.
+which every device can compute its share alone, and gives the layouts and pending sums of the
+results. A layout has for each axis the names of the mesh axes that divide it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def undivided(layout: Layout, axes: Sequence[int]) -> Layout:
 
 
 def without_axes(layout: Layout, axes: Sequence[int]) -> Layout:
-    """The layout of a result that some axes have left."""
+    """The layout of a result that does not have some of the axes."""
     return tuple(names for i, names in enumerate(layout) if i not in axes)
 
 
 def is_unsummed(f: Any, ins: Sequence[Any], i: int) -> bool:
-    """Whether an operand is a sum over devices that is still to be taken, and is read only here."""
+    """Whether an operand is a pending sum over devices, and is read only here."""
     return bool(ins[i].partial) and f.single[i]
 
 
 def by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Every device computes its elements."""
+    """Every device computes its own elements."""
     (out,) = outs
     layout = f.common([v for v in ins if v.aval.shape == out.shape])
     args = [f.to(v, layout if v.aval.shape == out.shape else ()) for v in ins]
@@ -40,7 +40,7 @@ def by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list
 
 
 def linear_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """The same for a linear function of one operand: sums over devices are taken after it."""
+    """The same for a linear function of one operand: pending sums are taken after it."""
     (x,) = ins
     if is_unsummed(f, ins, 0):
         return [f.placed(outs[0], x.layout, op(x.value), x.partial)]
@@ -49,7 +49,7 @@ def linear_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) 
 
 
 def sum_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """x + y or x - y: one sum over devices, taken afterwards, where both lie alike or one is 0."""
+    """x + y or x - y: one pending sum, taken afterwards, if both have the same, or one is 0."""
     x, y = ins
     unsummed = [is_unsummed(f, ins, i) for i in (0, 1)]
     if x.aval.shape == y.aval.shape:
@@ -63,13 +63,13 @@ def sum_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> 
 
 
 def _zeros(f: Any, zero: Any, layout: Layout) -> Any:
-    """Zeros, also where they count as a sum to be taken."""
+    """Zeros, also where they count as a pending sum."""
     own = getattr(zero, "value", None)
     return own if own is not None and zero.layout == layout else f.to(zero, layout)
 
 
 def scaled_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """x y or x / y: a sum over devices is taken after it was scaled by a number."""
+    """x y or x / y: a pending sum is taken after scaling by a number."""
     (out,) = outs
     unsummed = [is_unsummed(f, ins, i) for i in (0, 1)]
     at = 0 if unsummed[0] else 1
@@ -85,7 +85,7 @@ def scaled_by_element(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) 
 
 def whole_along(axes: Sequence[int], op: Any, f: Any, ins: Sequence[Any],
                 outs: Sequence[Any]) -> list[Any]:
-    """An operation that needs all elements along some axes, which may leave the shape."""
+    """An operation that needs all elements along some axes, which may be reduced away."""
     layout = undivided(f.common(ins), axes)
     found = op(*(f.to(v, layout) for v in ins))
     if outs[0].ndim < len(layout):
@@ -99,7 +99,7 @@ def whole_along_axis(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -
 
 
 def by_windows(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
-    """Axes along which windows move, or are larger than 1, are whole on every device."""
+    """Axes along which windows move, or that have windows larger than 1, are whole."""
     dilations = [getattr(op, n, None) for n in ("base_dilation", "window_dilation")]
     moving = [
         i for i, size in enumerate(op.window_dimensions)
@@ -112,11 +112,11 @@ def by_windows(op: Any, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list
 
 def by_labels(op: Any, labels: Sequence[Sequence[str]], f: Any, ins: Sequence[Any],
               outs: Sequence[Any]) -> list[Any]:
-    """A sum of products: labels tell which axes of the operands and of the result are one.
+    """A sum of products: labels tell which axes of the operands and of the result are the same.
 
-    A label that only one operand has divided is divided in the other one too, by cutting. A mesh
+    A label that is divided in one operand only is divided in the other one too, by slicing. A mesh
     axis that two labels claim goes to the one that comes first in the result (a batch before
-    features), before those that are summed over. Axes labelled `_` are whole."""
+    features), before those that are summed over. Axes labeled `_` are whole."""
     lhs, rhs, results = labels
     claims: dict[str, tuple[Any, ...]] = {}
     for text, v in ((lhs, ins[0]), (rhs, ins[1])):
@@ -138,13 +138,13 @@ def by_labels(op: Any, labels: Sequence[Sequence[str]], f: Any, ins: Sequence[An
 
 
 class Claims:
-    """Which mesh axes divide which axes of the operands; each of them only once."""
+    """Which mesh axes divide which axes of the operands; each mesh axis is used only once."""
 
     def __init__(self) -> None:
         self.used: set[Any] = set()
 
     def take(self, *candidates: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The first entry that divides anything and is still free."""
+        """The first entry that divides anything and is still unused."""
         for names in candidates:
             if names and not self.used & set(names):
                 self.used |= set(names)

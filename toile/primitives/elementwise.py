@@ -239,7 +239,7 @@ class Abs(Elementwise):
             return out, Zero(out)
         if dtypes.kind(x.dtype) == "c":
             return out, real(mul(dx, conj(sign(x))))
-        # At zero the slope is that of the right side: 1, and not sign's 0.
+        # At zero the slope is that of the right side: 1, not sign's 0.
         return out, select(ge(x, full_like(x, 0)), dx, neg(dx))
 
 

@@ -1,7 +1,7 @@
-"""The families of operations, and the few operations their rules are made of.
+"""The families of operations, and the few operations that their rules need.
 
 `Elementwise` takes operands of equal shape or rank 0 and equal dtype; `Linear` is its own
-derivative in the operands that can have one; `Bilinear` is linear in each of two operands.
+derivative in its differentiable operands; `Bilinear` is linear in each of two operands.
 `Add`, `Sub`, `Neg`, `Mul`, `BroadcastInDim`, `ReduceSum`, `Reshape` and `Transpose` live here
 because the families' rules use them. May import the engine only.
 """
@@ -49,7 +49,7 @@ class Elementwise(Operation):
     keeps_layout = True
     by_element = True
     accepts: ClassVar[str] = ANY
-    # Kind of the result: None for the operands' dtype, else a dtype.
+    # Dtype of the result: None for the operands' dtype.
     result: ClassVar[Any] = None
     lower: ClassVar[Any] = None  # None: it runs through `eager` only
     divide, taylor = division.by_element, rules.moves_with_operands
@@ -120,7 +120,7 @@ class Elementwise(Operation):
 def align_mapped(
     size: int, xs: Sequence[Any], dims: Sequence[Dim]
 ) -> tuple[list[Any], int]:
-    """Operands of an elementwise operation with the mapped axis in one common place."""
+    """Operands of an elementwise operation with the mapped axis at one common position."""
     first = next(d for d in dims if d is not None)
     rank = max(x.ndim - (d is not None) for x, d in zip(xs, dims, strict=True))
     common = all(
@@ -146,7 +146,7 @@ def align_mapped(
 
 
 def fill_shape(x: Any, shape: tuple[int, ...]) -> Any:
-    """Broadcast a rank-0 value to `shape`; others have it already."""
+    """Broadcast a rank-0 value to `shape`; other values already have it."""
     return x if x.shape == shape else broadcast_in_dim(x, shape, ())
 
 
@@ -280,7 +280,7 @@ class Linear(Operation):
 
 
 class Identity(Linear):
-    """The operand itself, in whatever sense a subclass has for it."""
+    """The operand itself; each subclass gives it a meaning."""
 
     is_identity = True
     divide = division.linear_by_element
@@ -529,7 +529,7 @@ def transpose(x: Any, perm: tuple[int, ...]) -> Any:
 
 
 def move_axis(x: Any, source: int | None, to: int) -> Any:
-    """Move one axis; `source` None means the array has no such axis (an error of ours)."""
+    """Move one axis; `source` None means that the array does not have it (an internal error)."""
     assert source is not None
     if source == to:
         return x
@@ -539,7 +539,7 @@ def move_axis(x: Any, source: int | None, to: int) -> Any:
 
 
 class OverAxes(Operation):
-    """Combines elements along `axes` (sorted, non-negative), which leave the shape."""
+    """Combines elements along `axes` (sorted, non-negative), which the result does not have."""
 
     is_reduction = True
     axes: tuple[int, ...]
@@ -555,7 +555,7 @@ class OverAxes(Operation):
     def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
         (x,), (d,) = xs, dims
         assert d is not None
-        axes = tuple(a + (a >= d) for a in self.axes)  # make room for the mapped axis
+        axes = tuple(a + (a >= d) for a in self.axes)  # skip the mapped axis
         return type(self)(axes)(x), d - sum(a < d for a in axes)  # type: ignore[call-arg]
 
     def flops(self, *avals: Aval) -> int:
@@ -564,7 +564,7 @@ class OverAxes(Operation):
 
 @dataclass(frozen=True)
 class ReduceSum(OverAxes, Linear):
-    """Sum over `axes` (sorted, non-negative), which leave the shape; the dtype is kept."""
+    """Sum over `axes` (sorted, non-negative), which the result does not have; keeps the dtype."""
 
     axes: tuple[int, ...]
     can_make_nan = True
@@ -613,12 +613,12 @@ def scalar(value: Any, dtype: Any) -> Any:
 
 
 def full_like(x: Any, value: Any) -> Any:
-    """A rank-0 constant of the dtype of `x` (elementwise operations take it as it is)."""
+    """A rank-0 constant of the dtype of `x` (which elementwise operations accept)."""
     return scalar(value, x.dtype)
 
 
 def bdim_at(x: Any, dim: Dim, size: int, to: int = 0) -> Any:
-    """`x` with its mapped axis at `to`, made by broadcasting when it has none."""
+    """`x` with its mapped axis at `to`, made by broadcasting if it has none."""
     if dim is None:
         shape = list(x.shape)
         shape.insert(to, size)
@@ -628,11 +628,11 @@ def bdim_at(x: Any, dim: Dim, size: int, to: int = 0) -> Any:
 
 
 def mapped_first(self: Any, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
-    """A `vmap` rule: the only operand may have more axes in front, and so has the result."""
+    """A `vmap` rule: the only operand may have more leading axes, and so does the result."""
     return self(move_axis(xs[0], dims[0], 0)), 0
 
 
 def instantiate(x: Any) -> Any:
-    """An array of zeros for a symbolic zero; anything else as it is."""
+    """An array of zeros for a symbolic zero; anything else unchanged."""
     return zeros(x.aval) if x.__class__ is Zero else x
 

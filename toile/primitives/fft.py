@@ -1,7 +1,7 @@
 """Discrete Fourier transforms over the last axes.
 
 The complex transforms are symmetric, hence their own transposes; the transposes of the real ones
-weigh the frequencies that stand for a conjugate pair. float32 and complex64 stay single precision.
+weight the frequencies that stand for a conjugate pair. float32 and complex64 stay single precision.
 May import the engine, primitives.families, elementwise and shapes.
 """
 
@@ -50,7 +50,7 @@ _NUMPY = {
 
 @dataclass(frozen=True)
 class Fft(Linear):
-    """The transform over the last axes, whose lengths (of the signal) are `fft_lengths`."""
+    """The transform over the last axes, whose lengths in the signal are `fft_lengths`."""
 
     fft_type: FftType
     fft_lengths: tuple[int, ...]
@@ -116,7 +116,7 @@ class Fft(Linear):
         return self(ct)
 
     def _weights(self, x: Any) -> Any:
-        """How many frequencies of the whole spectrum each one of the half spectrum stands for."""
+        """The number of frequencies of the full spectrum behind each one of the half spectrum."""
         n, m = self.fft_lengths[-1], x.shape[-1]
         k = iota(np.int32, (m,))
         single = eq(k, full_like(k, 0))

@@ -1,8 +1,8 @@
 """Gather, scatter and slices at traced positions.
 
 `Gather` and `Scatter` are each other's transposes and share their geometry: windows of the operand
-at positions that an integer array holds. Updates of a scatter are applied in order, so that of
-several sets at one place the last stays; this makes setting linear and its transpose exact.
+at positions from an integer array. Updates of a scatter are applied in order, so the last of
+several sets to one element wins; this makes setting linear and its transpose exact.
 May import the engine, primitives.families, elementwise, shapes and the array kernels.
 """
 
@@ -69,7 +69,7 @@ def _shifted(dims: Dims) -> Dims:
 
 @dataclass(frozen=True)
 class Gather(Linear):
-    """Windows of the operand at index vectors, which lie along the last axis of the indices."""
+    """Windows of the operand at index vectors, which are along the last axis of the indices."""
 
     dimension_numbers: GatherDimensionNumbers
     slice_sizes: Dims
@@ -81,7 +81,7 @@ class Gather(Linear):
 
     @property
     def fills(self) -> bool:
-        """Whether a number stands for what lies outside of the operand."""
+        """Whether out-of-bounds elements are replaced by a fill value."""
         return self.mode is _FILL
 
     kernel_family = "gather"
@@ -130,7 +130,7 @@ class Gather(Linear):
         if di is not None:
             indices = move_axis(indices, di, 0)
             offset, index_batching = _shifted(offset), _shifted(index_batching)
-        if d is None:  # repeated reads of one operand: neither sorted nor unique any more
+        if d is None:  # repeated reads of one operand: no longer sorted or unique
             op = replace(self, indices_are_sorted=False, unique_indices=False)
             sizes = self.slice_sizes
         else:
@@ -206,7 +206,7 @@ class Scatter(Linear):
 
     @property
     def clips(self) -> bool:
-        """Whether windows that leave the operand are moved inside of it."""
+        """Whether windows that are partly or wholly outside the operand are moved inside."""
         return self.mode is _CLIP
 
     def infer(self, operand: Aval, indices: Aval, updates: Aval) -> Aval:
@@ -259,7 +259,7 @@ class Scatter(Linear):
             )
 
     def _extremum_tangent(self, out: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        """All values that tie for a place, the operand's own among them, share its tangent."""
+        """All values that tie for an element, including the operand's own, share its tangent."""
         operand, indices, updates = primals
         dx, du = instantiate(tangents[0]), instantiate(tangents[2])
         read = self._reader(updates.shape)
@@ -275,7 +275,7 @@ class Scatter(Linear):
         ties = count(select(hit, one, nothing))
         ties = add(ties, select(kept, one, nothing))
         share = div(full_like(updates, 1), max_(ties, full_like(updates, 1)))
-        # Each of the updates that meet at a place carries an equal part of the operand's change.
+        # All updates of one element carry equal parts of the operand's change.
         change = sub(select(kept, share, nothing), full_like(updates, 1))
         change = div(change, max_(count(one), full_like(updates, 1)))
         moved = add(mul(read(dx, indices), change), mul(du, select(hit, share, nothing)))
@@ -285,7 +285,7 @@ class Scatter(Linear):
         return replace(self, combine="add")
 
     def _reader(self, update_shape: Dims) -> Gather:
-        """The gather that reads the places of the updates, zero where they are out of bounds."""
+        """The gather that reads the elements that updates write, zero where out of bounds."""
         numbers = self.dimension_numbers
         dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
         rank = len(numbers.update_window_dims) + len(dropped)
@@ -301,7 +301,7 @@ class Scatter(Linear):
             return super().transpose(ct, operand, indices, updates)
         ct_operand = ct_updates = None
         if type(operand) is Aval:
-            if self.combine == "set":  # what was overwritten has no part in the result
+            if self.combine == "set":  # overwritten elements do not affect the result
                 none = zeros(Aval(updates.shape, ct.dtype))
                 ct_operand = self(ct, indices, none)
             else:
@@ -319,7 +319,7 @@ class Scatter(Linear):
         return ct_operand, None, ct_updates
 
     def _stays(self, shape: Dims, indices: Any, updates: Aval) -> Any:
-        """Which elements of the updates are in the result: number them, set, and read back."""
+        """Which elements of the updates survive in the result: number them, set, and read back."""
         windows = self.dimension_numbers.update_window_dims
         counted = [1 if d in windows else n for d, n in enumerate(updates.shape)]
         total = math.prod(counted)
@@ -337,7 +337,7 @@ class Scatter(Linear):
         windows, inserted, mapped, batching, index_batching = self.dimension_numbers
         windows, inserted = _shifted(windows), _shifted(inserted)
         mapped, batching = _shifted(mapped), _shifted(batching)
-        if di is None:  # the mapped axis is one more window axis
+        if di is None:  # the mapped axis becomes a window axis
             windows = (0, *windows)
         else:
             indices = move_axis(indices, di, 0)
@@ -362,7 +362,7 @@ class Scatter(Linear):
         x_layout: list[Any] = [()] * x.aval.ndim
         index_layout: list[Any] = [()] * indices.aval.ndim
         update_layout: list[Any] = [()] * updates.aval.ndim
-        # The axes of the updates that are not of windows are those of the indices, in order.
+        # The axes of the updates that are not window axes are those of the indices, in order.
         others = [d for d in range(updates.aval.ndim) if d not in windows]
         for d, j in zip(batching, index_batching, strict=True):
             x_layout[d] = index_layout[j] = update_layout[others[j]] = claims.take(
@@ -388,7 +388,7 @@ class Scatter(Linear):
         return [f.placed(out, layout, add(f.to(x, layout), f.to(found, layout)))]
 
 
-# -------------------------------------------------------------------------- slices at traced places
+# -------------------------------------------------------------------------- slices at traced starts
 
 
 def _check_starts(op: Operation, avals: Sequence[Aval], rank: int, starts: Sequence[Aval]) -> None:
@@ -406,7 +406,7 @@ def _zero_start(starts: Sequence[Any]) -> Any:
 
 
 def _moving(sizes: Dims, shape: Dims, first: int) -> list[int]:
-    """The starts that matter, counted from `first`: a block that has all of an axis stays."""
+    """The starts that matter, counted from `first`: a block that covers an axis starts at 0."""
     return [first + i for i, (n, m) in enumerate(zip(sizes, shape, strict=True)) if n != m]
 
 
@@ -421,7 +421,7 @@ def _index_vectors(size: int, starts: Sequence[Any], dims: Sequence[Dim]) -> Any
 
 @dataclass(frozen=True)
 class DynamicSlice(Linear):
-    """The block of `sizes` at given starts, moved so that it lies inside the operand."""
+    """The block of `sizes` at given starts, clamped so that it is inside the operand."""
 
     sizes: Dims
     by_blocks = True
@@ -479,7 +479,7 @@ class DynamicSlice(Linear):
 
 
 class DynamicUpdateSlice(Linear):
-    """The operand with the block at given starts replaced; it is moved to lie inside."""
+    """The operand with the block at given starts replaced; starts are clamped."""
 
     kernel_family = "copy.dynamic_update_slice"
     keeps_layout = True

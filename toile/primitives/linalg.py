@@ -1,4 +1,4 @@
-"""What the operations of linear algebra share: their family, and matrix algebra on traced values.
+"""Base of the linear algebra operations: their family, and matrix algebra on traced values.
 
 A `MatrixOperation` works on the last axes of its operands and is batched over the leading ones; a
 kernel that fails gives NaN. The decompositions are in `linalg_factor` and `linalg_eigen`, solves in
@@ -38,13 +38,13 @@ from toile.primitives.shapes import iota
 
 Shape = tuple[int, ...]
 
-HIGHEST = ("HIGHEST", "HIGHEST")  # lax.Precision's, by name: float32 is not rounded to TF32
+HIGHEST = ("HIGHEST", "HIGHEST")  # lax.Precision names: float32 is not rounded to TF32
 
 
 class MatrixOperation(Operation):
     """An operation on matrices and vectors in the last axes of its operands."""
 
-    # How many axes one element of the batch has, for each operand.
+    # The rank of one element of the batch, for each operand.
     ranks: ClassVar[tuple[int, ...]] = (2,)
 
     def specs(self, dtype: Any, *shapes: Shape) -> Sequence[tuple[Shape, Any]]:
@@ -52,7 +52,7 @@ class MatrixOperation(Operation):
         raise NotImplementedError
 
     def kernel(self, *xs: Any) -> tuple[Any, ...] | None:
-        """The results for one element of the batch, None if there are none."""
+        """The results for one element of the batch; None if the routine failed."""
         raise NotImplementedError
 
     def infer(self, *avals: Aval) -> Any:
@@ -112,7 +112,7 @@ class MatrixOperation(Operation):
 
 
 def matmul(x: Any, y: Any) -> Any:
-    """Product of matrices in the last two axes, of full precision; leading axes are equal."""
+    """Product of matrices in the last two axes at full precision; leading axes are equal."""
     batch = string.ascii_lowercase[: x.ndim - 2]
     return contract_labels(x, y, f"{batch}XY", f"{batch}YZ", f"{batch}XZ", None, HIGHEST)
 
@@ -124,7 +124,7 @@ def swapped(x: Any) -> Any:
 
 
 def conjugate(x: Any) -> Any:
-    """Complex conjugate; real numbers stay as they are."""
+    """Complex conjugate; real numbers are unchanged."""
     return conj(x) if dtypes.kind(x.dtype) == "c" else x
 
 
@@ -173,18 +173,18 @@ def diagonal(x: Any) -> Any:
 
 
 def along_rows(w: Any, shape: Shape) -> Any:
-    """A vector for each matrix of `shape`, repeated down its columns: element (i, j) is w[j]."""
+    """A vector for each matrix of `shape`, repeated in each row: element (i, j) is w[j]."""
     n = len(shape)
     return broadcast_in_dim(w, shape, (*range(n - 2), n - 1))
 
 
 def along_columns(w: Any, shape: Shape) -> Any:
-    """A vector for each matrix of `shape`, repeated along its rows: element (i, j) is w[i]."""
+    """A vector for each matrix of `shape`, repeated in each column: element (i, j) is w[i]."""
     return broadcast_in_dim(w, shape, tuple(range(len(shape) - 1)))
 
 
 def take(x: Any, index: Any, axis: int) -> Any:
-    """Rows (axis -2) or columns (axis -1) of each matrix, in the order its index vector gives."""
+    """Rows (axis -2) or columns (axis -1) of each matrix, in the order of its index vector."""
     n, batch = x.ndim, tuple(range(x.ndim - 2))
     axis += n
     other = 2 * n - 3 - axis

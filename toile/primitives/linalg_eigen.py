@@ -117,7 +117,7 @@ class Tridiagonal(MatrixOperation):
 
 @dataclass(frozen=True)
 class Eig(MatrixOperation):
-    """Eigenvalues, then left and right eigenvectors where asked, of a general matrix."""
+    """Eigenvalues, then left and right eigenvectors if requested, of a general matrix."""
 
     compute_left_eigenvectors: bool = True
     compute_right_eigenvectors: bool = True
@@ -164,7 +164,7 @@ def _eigenvector_tangent(w: Any, v: Any, da: Any) -> tuple[Any, Any]:
     """Tangents of eigenvalues and of eigenvectors of unit norm with a real largest component.
 
     A v = w v leaves dvⱼ = uⱼ + cⱼ vⱼ with cⱼ free; the normalization fixes Re c by vᴴ dv = 0 (real
-    part) and Im c by the component k of the largest magnitude staying real."""
+    part) and Im c by keeping the component k of largest magnitude real."""
     m = matmul(solve(v, da), v)
     u = matmul(v, mul(inverse_gaps(w, v.shape), m))
     largest = _first_largest(v)
@@ -178,7 +178,7 @@ def _eigenvector_tangent(w: Any, v: Any, da: Any) -> tuple[Any, Any]:
 
 
 def _first_largest(v: Any) -> Any:
-    """Where each column has its element of the largest magnitude (the first of them)."""
+    """A mask of the (first) element of largest magnitude in each column."""
     rows = v.ndim - 2
     size = abs_(v)
     hit = eq(size, along_rows(ReduceMax((rows,))(size), v.shape))
@@ -190,7 +190,7 @@ def _first_largest(v: Any) -> Any:
 
 @dataclass(frozen=True)
 class Schur(MatrixOperation):
-    """The triangular form T and, where asked, the unitary Q with A = Q T Qᴴ."""
+    """The triangular form T and, if requested, the unitary Q with A = Q T Qᴴ."""
 
     compute_schur_vectors: bool = True
     multiple = True
@@ -204,7 +204,7 @@ class Schur(MatrixOperation):
 
 
 class Hessenberg(MatrixOperation):
-    """The upper Hessenberg form over the reflectors that make it, and their factors."""
+    """The upper Hessenberg form with its reflectors below, and their factors."""
 
     multiple = True
 
@@ -224,7 +224,7 @@ class Hessenberg(MatrixOperation):
 
 @dataclass(frozen=True)
 class Svd(MatrixOperation):
-    """Descending singular values, then U and Vᴴ where asked.
+    """Descending singular values, then U and Vᴴ if requested.
 
     `algorithm` is "qr" for QR iterations, anything else for divide and conquer."""
 
@@ -276,8 +276,8 @@ def _singular_vector_tangents(s: Any, u: Any, vh: Any, da: Any, inner: Any) -> t
     """dU and dV from M = Uᴴ dA V.
 
     With F = 1 / (sⱼ² - sᵢ²) off the diagonal: dU = U (F ∘ (M S + S Mᴴ)) and dV = V (F ∘ (S M +
-    Mᴴ S)), plus what dA has outside of the spaces that U and V span, plus the phase of the diagonal
-    (which is free, and put into U)."""
+    Mᴴ S)), plus the part of dA outside the spaces that U and V span, plus the phase of the diagonal
+    (which is free, and assigned to U)."""
     shape, dtype = inner.shape, u.dtype
     across, down = along_rows(s, shape), along_columns(s, shape)
     unit = eye(shape, s.dtype)
@@ -301,6 +301,6 @@ def _singular_vector_tangents(s: Any, u: Any, vh: Any, da: Any, inner: Any) -> t
 
 
 def _outside(x: Any, basis: Any, s: Any) -> Any:
-    """What x has outside of the span of an orthonormal basis, each column over its s."""
+    """The part of x outside the span of an orthonormal basis, each column divided by its s."""
     rest = sub(x, matmul(basis, matmul(adjoint(basis), x)))
     return div(rest, along_rows(convert(s, x.dtype), x.shape))

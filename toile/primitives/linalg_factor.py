@@ -1,4 +1,4 @@
-"""Factorizations: Cholesky, LU, QR, and the Householder reflectors that QR is made of.
+"""Factorizations: Cholesky, LU, QR, and the Householder reflectors of QR.
 
 Derivatives are those of JAX: Cholesky after Murray, LU after De Hoog, Anderssen and Lukas, QR after
 Walter and Lehmann with the completion for full matrices. May import the engine, primitives.linalg,
@@ -48,7 +48,7 @@ class Cholesky(MatrixOperation):
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         # dL = L Φ(L⁻¹ dA L⁻ᴴ), where Φ takes the lower triangle and halves the diagonal.
-        # As A's upper triangle is not read, that of dA is the mirror image of the lower one.
+        # Since A's upper triangle is not read, that of dA mirrors the lower one.
         (a,), (da,) = primals, tangents
         l, strict = self(a), tril(da, -1)
         half = complex_(tril(real(da)), tril(imag(da), -1)) if _complex(da) else tril(da)
@@ -86,7 +86,7 @@ class CholeskyUpdate(MatrixOperation):
 
 
 class Lu(MatrixOperation):
-    """Packed factors of P A = L U, the row swaps, and P as an order of rows."""
+    """Packed factors of P A = L U, the row swaps, and P as a row order."""
 
     multiple = True
 
@@ -116,7 +116,7 @@ class Lu(MatrixOperation):
 
 
 def _padded(x: Any, axis: int, extra: int) -> Any:
-    """Zeros after the end of one axis."""
+    """Append zeros to one axis."""
     config = [(0, 0, 0)] * x.ndim
     config[axis] = (0, extra, 0)
     return pad(x, full_like(x, 0), tuple(config))
@@ -131,7 +131,7 @@ def triu_tail(x: Any, k: int) -> Any:
 
 @dataclass(frozen=True)
 class LuPivotsToPermutation(MatrixOperation):
-    """The order of rows that a sequence of row swaps makes."""
+    """The order of rows after a sequence of row swaps."""
 
     permutation_size: int
     ranks = (1,)

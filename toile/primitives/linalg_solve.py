@@ -1,6 +1,6 @@
 """Linear systems: triangular, tridiagonal, and general ones through their LU factors.
 
-All are linear in the right-hand side, where they can be transposed, and differentiable in the
+All are linear in the right-hand side, for which they have transposes, and differentiable in the
 matrix by d(A⁻¹B) = A⁻¹(dB - dA A⁻¹B). May import the engine, primitives.linalg, the primitives
 below it and the array kernels.
 """
@@ -56,7 +56,7 @@ def _sum_of_cotangents(a: Any, b: Any) -> Any:
 
 
 def fold(op: MatrixOperation, xs: Sequence[Any], dim: int, axis: int) -> tuple[Any, int]:
-    """vmap over right-hand sides alone: more columns (axis -1) or rows (-2) of one system."""
+    """vmap over right-hand sides only: more columns (axis -1) or rows (-2) of one system."""
     *matrix, b = xs
     at = b.ndim + axis - 1  # right before the axis that the mapped one joins
     b = move_axis(b, dim, at)
@@ -165,14 +165,14 @@ class TridiagonalSolve(MatrixOperation):
 
 
 def shift(x: Any, by: int, axis: int) -> Any:
-    """Elements moved along an axis, zeros coming in."""
+    """Elements shifted along an axis, filled with zeros."""
     config = [(0, 0, 0)] * x.ndim
     config[axis] = (by, -by, 0)
     return pad(x, full_like(x, 0), tuple(config))
 
 
 def tridiagonal_product(dl: Any, d: Any, du: Any, x: Any) -> Any:
-    """A x for the matrix of three diagonals."""
+    """A x for a tridiagonal matrix."""
     parts = [
         mul(along_columns(v, x.shape), y)
         for v, y in ((dl, shift(x, 1, -2)), (d, x), (du, shift(x, -1, -2)))
@@ -184,7 +184,8 @@ def tridiagonal_product(dl: Any, d: Any, du: Any, x: Any) -> Any:
 
 
 class LuFactors(MatrixOperation):
-    """Packed LU factors and row swaps that count as constants: `FactoredSolve` derives by A."""
+    """Packed LU factors and row swaps, treated as constants: `FactoredSolve` differentiates in
+    A."""
 
     multiple = True
     handles_zeros = True
@@ -204,7 +205,7 @@ class LuFactors(MatrixOperation):
 
 @dataclass(frozen=True)
 class FactoredSolve(MatrixOperation):
-    """X with A X = B (or Aᵀ X = B) for operands A, its packed factors, its row swaps, and B."""
+    """X with A X = B (or Aᵀ X = B), from A, its packed factors, its row swaps, and B."""
 
     transposed: bool = False
     ranks = (2, 2, 1, 2)
@@ -247,7 +248,7 @@ class FactoredSolve(MatrixOperation):
 
 
 def solve(a: Any, b: Any) -> Any:
-    """A⁻¹B for matrices with equal batch axes; one factorization serves value and derivatives."""
+    """A⁻¹B for matrices with equal batch axes; value and derivatives share one factorization."""
     return FactoredSolve()(a, *LuFactors()(a), b)
 
 

@@ -1,8 +1,9 @@
 """Random bits from keys: threefry2x32 as operations on arrays of keys.
 
-Keys are an extended dtype over uint32[..., 2]; these operations take and give them. Keys of other
-generators are wrapped and unwrapped here; what they give is made in `toile.random.generators`. May
-import the engine, primitives.families, primitives.threefry_words and the array kernels.
+Keys are an extended dtype over uint32[..., 2]; these operations take and return them. Keys of other
+generators are only wrapped and unwrapped here; their bits and new keys come from
+`toile.random.generators`. May import the engine, primitives.families, primitives.threefry_words and
+the array kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _UINT32 = np.dtype(np.uint32)
 
 
 class _Random(Operation):
-    """What the random operations share: no derivative, keys as raw buffers."""
+    """Base of the random operations: no derivative, keys as raw buffers."""
 
     handles_zeros = True
 
@@ -46,7 +47,7 @@ class _Random(Operation):
 class RandomSeed(_Random):
     """A key from each integer."""
 
-    makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
+    makes_weak = True  # a key array from plain operands: wrapped with the inferred aval
     key_use = key_uses.makes_keys
     hash_words = threefry_words.seed
 
@@ -65,7 +66,7 @@ class RandomSeed(_Random):
 
 @dataclass(frozen=True)
 class RandomSplit(_Random):
-    """New keys of `shape` from each key; `older`: in the layout of counters before this one."""
+    """New keys of `shape` from each key; `older`: with JAX's older counter layout."""
 
     shape: tuple[int, ...]
     older: bool = False
@@ -126,7 +127,7 @@ class RandomBits(_Random):
 class RandomWrap(_Random):
     """Keys from their words, the last axis."""
 
-    makes_weak = True  # a key array from plain operands: wrapped after the inferred aval
+    makes_weak = True  # a key array from plain operands: wrapped with the inferred aval
     key_use = key_uses.makes_keys
     retypes_keys = True
 
@@ -157,7 +158,7 @@ class RandomUnwrap(_Random):
 
 
 class RandomClone(_Random):
-    """The keys themselves, to be used once more; a step of its own where reuse is looked for."""
+    """The same keys, to be used once more; a separate equation where key reuse is checked."""
 
     key_use = key_uses.makes_keys
 
@@ -172,7 +173,7 @@ class RandomClone(_Random):
 
 
 class RandomConsume(RandomClone):
-    """The keys themselves, used up: what makes bits of their words comes next."""
+    """The same keys, marked as consumed before bits are made from their words."""
 
     def key_use(self, avals: Sequence[Aval]) -> key_uses.KeyUse:
         return key_uses.KeyUse({0: True}, forwards=key_uses.keeps(self, avals).forwards)
@@ -195,7 +196,7 @@ def random_bits(keys: Any, bit_width: int, shape: Sequence[int]) -> Any:
 
 
 def random_wrap(words: Any, impl: str | None = None) -> Any:
-    """Keys of the generator named, or else of the configured one."""
+    """Keys of the named generator, or of the configured one."""
     return RandomWrap(dtypes.key_dtype(impl))(words)
 
 

@@ -39,11 +39,11 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class Reduction(OverAxes):
-    """Combines the elements along `axes`, which leave the shape; the dtype is kept."""
+    """Combines the elements along `axes`, which the result does not have; keeps the dtype."""
 
     handles_zeros = True
     accepts: ClassVar[str] = ANY
-    # The reduction over devices that goes on with it; "": there is none.
+    # The reduction over devices that continues it; "": there is none.
     over_devices: ClassVar[str] = ""
     combines = "axes"
 
@@ -83,13 +83,13 @@ class _Extreme(Reduction):
 
 
 def _narrow(x: Any) -> Any:
-    """Extension floats as float32, which holds them exactly; others as they are."""
+    """Extension floats as float32, which holds them exactly; others unchanged."""
     return x.astype(np.float32) if x.dtype.kind == "V" and dtypes.kind(x.dtype) == "f" else x
 
 
 @dataclass(frozen=True)
 class ReduceMax(_Extreme):
-    """The largest element; NaN if there is one, the dtype's lowest value if there is none."""
+    """The largest element; NaN if any element is NaN; the dtype's lowest value if empty."""
 
     axes: tuple[int, ...]
     over_devices = "max"
@@ -100,7 +100,7 @@ class ReduceMax(_Extreme):
 
 @dataclass(frozen=True)
 class ReduceMin(_Extreme):
-    """The smallest element; NaN if there is one, the dtype's highest value if there is none."""
+    """The smallest element; NaN if any element is NaN; the dtype's highest value if empty."""
 
     axes: tuple[int, ...]
     over_devices = "min"
@@ -190,7 +190,7 @@ class _Logical(Reduction):
     def divide(self, f: Any, ins: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
         if outs[0].dtype == np.bool_:
             return super().divide(f, ins, outs)
-        return division.whole_along(self.axes, self, f, ins, outs)  # bits have no extrema
+        return division.whole_along(self.axes, self, f, ins, outs)  # bitwise results are no extrema
 
 
 def _logical(name: str, text: str, function: str, over_devices: str = "") -> Any:

@@ -1,8 +1,8 @@
-"""Rules that several operations share, and rules that are one function of somebody else.
+"""Rules that several operations share, and rules that just call another function.
 
-`eager = array_function("arcsin")` is NumPy's function of that name, `eager = raw_function(raw.erf)`
-one of `primitives.arrays`, `lower = kernel_function("asin")` one of the kernel builder, and
-`taylor = frame_rule("waves")` one of what calls it (`primitives.taylor`).
+`eager = array_function("arcsin")` calls NumPy's function of that name, `eager =
+raw_function(raw.erf)` one of `primitives.arrays`, `lower = kernel_function("asin")` one of the
+kernel builder, and `taylor = frame_rule("waves")` a method of the caller (`primitives.taylor`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def kernel_function(name: str) -> Any:
 
 
 def frame_rule(name: str) -> Any:
-    """A `taylor` or `checked` rule: a method of the frame `f` that it is given."""
+    """A `taylor` or `checked` rule: a method of the frame `f`."""
 
     def rule(self: Any, f: Any, *args: Any) -> Any:
         return getattr(f, name)(self, *args)
@@ -53,12 +53,12 @@ def frame_rule(name: str) -> Any:
 
 
 def moves_with_operands(self: Any, f: Any, primals: Any, series: Any) -> tuple[Any, Any]:
-    """A `taylor` rule: results of the operands' dtype move with them, others are constant."""
+    """A `taylor` rule: results of the operands' dtype vary with them, others are constant."""
     return (f.integrated if self.result is None else f.constant)(self, primals, series)
 
 
 def itself(self: Any, *avals: Any) -> Any:
-    """A `physical` rule: the operation itself takes the buffers behind keys."""
+    """A `physical` rule: the operation itself also accepts the buffers behind keys."""
     return self
 
 
@@ -68,6 +68,6 @@ def mapped_in_place(self: Any, axis: Any, xs: Any, dims: Any) -> tuple[Any, Any]
 
 
 def no_derivative(self: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """A `jvp` rule: the result does not change with the operands."""
+    """A `jvp` rule: the tangent of the result is zero."""
     out = self(*primals)
     return out, Zero(out)

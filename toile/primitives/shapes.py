@@ -1,4 +1,4 @@
-"""Operations that move elements about: slice, pad, concatenate, reverse, iota, bit casts.
+"""Operations that rearrange elements: slice, pad, concatenate, reverse, iota, bit casts.
 
 Reshape, transpose and broadcast are in `primitives.families`. All work on arrays of keys through
 their physical form. May import the engine, primitives.families, primitives.choices and the array
@@ -155,7 +155,7 @@ class Pad(Linear):
         return pad_raw(xp, x, value, self.config)
 
     def transpose(self, ct: Any, x: Any, value: Any) -> Any:
-        # Undo the padding: trim what was added, then drop the interior.
+        # Undo the padding: trim the added elements, then drop the interior.
         back = ct_x = None
         if type(x) is Aval or type(value) is Aval:
             back = self._unpad(ct)
@@ -228,7 +228,7 @@ def pad(x: Any, value: Any, config: tuple[tuple[int, int, int], ...]) -> Any:
 
 
 def _mismatch(axis: int, xs: Sequence[Aval]) -> str:
-    """What keeps operands from being joined, in JAX's words."""
+    """Why operands cannot be concatenated, in JAX's words."""
     shapes = ", ".join(str(x.shape) for x in xs)
     if len({x.ndim for x in xs}) > 1:
         return f"Cannot concatenate arrays with different numbers of dimensions: got {shapes}"
@@ -387,7 +387,7 @@ def iota(dtype: Any, shape: Sequence[int], axis: int = 0) -> Any:
 
 @dataclass(frozen=True)
 class BitcastConvertType(Operation):
-    """The same bits as another dtype; widths that differ gain or lose a last axis."""
+    """The same bits as another dtype; different widths add or remove a last axis."""
 
     dtype: Any
     handles_zeros = True
@@ -412,7 +412,7 @@ class BitcastConvertType(Operation):
 
     def eager(self, xp: Any, x: Any) -> Any:
         old, new = x.dtype.itemsize, self.dtype.itemsize
-        x = xp.ascontiguousarray(x).reshape(x.shape)  # it gives arrays of rank 0 an axis
+        x = xp.ascontiguousarray(x).reshape(x.shape)  # rank 0 would become rank 1
         if old == new:
             return x.view(self.dtype)
         if old > new:
@@ -481,7 +481,7 @@ def round_to_format(xp: Any, x: Any, exponent_bits: int, mantissa_bits: int) -> 
 
 
 class OptimizationBarrier(Operation):
-    """Its operands; the compiler moves nothing across."""
+    """Its operands; the compiler moves no equation across."""
 
     multiple = True
     is_identity = True
@@ -530,7 +530,7 @@ optimization_barrier, copy = OptimizationBarrier(), Copy()
 
 
 def word(words: Any, i: int) -> Any:
-    """One of the words of keys, which are along the last axis."""
+    """One word of each key; words are along the last axis."""
     return reshape(slice_axis(words, i, i + 1, words.ndim - 1), words.shape[:-1])
 
 
@@ -540,5 +540,5 @@ def joined_words(*words: Any) -> Any:
 
 
 def concatenate_all(xs: Sequence[Any], axis: int) -> Any:
-    """One array from several; a single one stays as it is."""
+    """One array from several; a single one is returned unchanged."""
     return xs[0] if len(xs) == 1 else Concatenate(axis)(*xs)

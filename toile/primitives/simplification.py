@@ -1,7 +1,7 @@
 """Algebraic identities as rules of operations, exact for NaN, infinities and -0.0 too.
 
-A rule is the `simplified` of an operation: of the equations so far and an equation, it gives the
-atoms that stand for the results, or None where the identity does not hold. May import the engine.
+A rule is the `simplified` of an operation: from the equations so far and an equation, it returns
+the atoms that replace the results, or None if the identity does not hold. May import the engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toile.engine import dtypes
 from toile.engine.operation import Operation
 from toile.engine.program import Atom, Equation, Literal, Var
 
-# Of the operation, the equations before (a Rewriter) and the equation.
+# Arguments: the operation, the preceding equations (a Rewriter) and the equation.
 Rule = Callable[[Any, Any, Equation], list[Atom] | None]
 
 
@@ -26,7 +26,7 @@ def _same_type(a: Atom, e: Equation) -> bool:
 
 
 def _is(a: Atom, value: float) -> bool:
-    """Whether an atom is this number, signed zeros told apart."""
+    """Whether an atom is this number; 0.0 and -0.0 differ."""
     if a.__class__ is not Literal or dtypes.kind(a.aval.dtype) not in "biuf":
         return False  # a complex product with 1 + 0j is not exact: inf * 0 is NaN
     x = float(a.val)
@@ -40,7 +40,7 @@ def _twice(op: Operation, new: Any, e: Equation) -> Equation | None:
 
 
 def operand(op: Operation, new: Any, e: Equation) -> list[Atom] | None:
-    """stop_gradient(x) = x, name(x) = x: only derivatives look at them."""
+    """stop_gradient(x) = x, name(x) = x: they matter to transformations only."""
     return [e.ins[0]]
 
 

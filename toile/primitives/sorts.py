@@ -41,7 +41,7 @@ def _index_dtype(size: int) -> np.dtype:
 
 @dataclass(frozen=True)
 class Sort(Operation):
-    """All operands in the order of the first `num_keys` of them along one dimension."""
+    """All operands, ordered by the first `num_keys` of them along one dimension."""
 
     dimension: int
     num_keys: int = 1
@@ -96,7 +96,7 @@ class Sort(Operation):
 
 @dataclass(frozen=True)
 class TopK(Operation):
-    """The k largest elements along an axis, in descending order, and their places."""
+    """The k largest elements along an axis, in descending order, and their indices."""
 
     k: int
     axis: int
@@ -172,7 +172,7 @@ class _ArgExtremum(Operation):
 
 @dataclass(frozen=True)
 class Argmax(_ArgExtremum):
-    """Place of the first largest element along an axis; a NaN counts as the largest."""
+    """Index of the first largest element along an axis; a NaN counts as the largest."""
 
     extremum = "max"
     def eager(self, xp: Any, x: Any) -> Any:
@@ -181,7 +181,7 @@ class Argmax(_ArgExtremum):
 
 @dataclass(frozen=True)
 class Argmin(_ArgExtremum):
-    """Place of the first least element along an axis; a NaN counts as the least."""
+    """Index of the first least element along an axis; a NaN counts as the least."""
 
     extremum = "min"
     def eager(self, xp: Any, x: Any) -> Any:

@@ -37,7 +37,7 @@ class _Special(Elementwise):
     can_make_nan = True
 
     def no_partial(self, operand: str) -> Callable[[], Any]:
-        """A partial derivative that is refused when it is asked for."""
+        """A partial derivative that raises when it is needed."""
 
         def refuse() -> Any:
             raise ValueError(
@@ -159,7 +159,8 @@ class RandomGammaGrad(_Special):
 
 
 class FusedMultiplyAdd(Elementwise):
-    """a * b + c with one rounding, as processors and XLA do it; samplers have the same bits so."""
+    """a * b + c with one rounding, as processors and XLA compute it, so samplers match bit for
+    bit."""
 
     accepts = "f"
     eager = raw_function(raw.fused_multiply_add)

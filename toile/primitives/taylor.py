@@ -1,9 +1,9 @@
-"""The coefficients of Taylor polynomials: how operations make those of results from operands'.
+"""Rules for Taylor polynomials: the coefficients of results from those of operands.
 
 `Taylor` has the rules that `Operation.taylor` chooses from. A rule gets an operation, the operands'
-values and their coefficients of t, t^2, ..., and gives the value and the coefficients of the
-result. `zero_term` stands for one coefficient that is known to be zero, `zero_series` for all those
-of an operand that does not move. `toile.experimental.jet` loads this.
+values and their coefficients of t, t^2, ..., and returns the value and the coefficients of the
+result. `zero_term` stands for one coefficient that is known to be zero, `zero_series` for all
+coefficients of a constant operand. `toile.experimental.jet` loads this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ZeroTerm:
 
 
 class ZeroSeries:
-    """All coefficients of a value that does not move."""
+    """All coefficients of a constant value."""
 
     def __repr__(self) -> str:
         return "zero_series"
@@ -68,7 +68,7 @@ def _pairs(
     op: Callable[[Any, Any], Any], xs: Sequence[Any], ys: Sequence[Any], total: int, first: int = 0,
     weighted: bool = False,
 ) -> Any:
-    """The sum of op(xs[j], ys[total - j]) from j = first on, each times j / total on request."""
+    """The sum of op(xs[j], ys[total - j]) from j = first on, each optionally times j / total."""
     return _sum([
         zero_term if x is zero_term or ys[total - j] is zero_term
         else times(j / total if weighted else 1, op(x, ys[total - j]))
@@ -77,17 +77,17 @@ def _pairs(
 
 
 def _full(x: Any, terms: Terms, order: int) -> list[Any]:
-    """All coefficients of a value, from the constant one on."""
+    """All coefficients of a value, starting with the constant one."""
     return [x, *([zero_term] * order if isinstance(terms, ZeroSeries) else terms)]
 
 
 def _shaped(terms: Sequence[Any], y: Any) -> list[Any]:
-    """Coefficients of a result, those from operands of rank 0 spread out."""
+    """Coefficients of a result; those from operands of rank 0 are broadcast."""
     return [t if t is zero_term else fill_shape(t, y.shape) for t in terms]
 
 
 def _exponential(y: Any, terms: Sequence[Any]) -> list[Any]:
-    """The coefficients of y exp(u), where u has `terms` and no constant: v' = u' v."""
+    """The coefficients of y exp(u), where u has `terms` and no constant term: v' = u' v."""
     us, out = [zero_term, *terms], [y]
     for k in range(1, len(us)):
         out.append(_pairs(mul, us, [*out, zero_term], k, 1, weighted=True))
@@ -95,7 +95,7 @@ def _exponential(y: Any, terms: Sequence[Any]) -> list[Any]:
 
 
 def _binomial(x: Any, r: Any, m: int, choose: Any) -> Any:
-    """(r choose m) x^(r - m), and 0 where the first factor is."""
+    """(r choose m) x^(r - m), and 0 where the binomial coefficient is 0."""
     none = eq(choose, like(choose, 0))
     left = select(none, like(r, 1), sub(r, full_like(r, m)))
     return select(none, like(choose, 0), mul(choose, pow_(x, left)))
@@ -113,7 +113,8 @@ def _whole_power(x: Any, n: int) -> Any:
 
 
 def of_floats(rule: Rule[T]) -> Rule[T]:
-    """A rule for coefficients of floats: those of integers go where integers are parameters."""
+    """A rule for coefficients of floats; those of integers are dropped, or refused if a result is
+    of integers."""
 
     @functools.wraps(rule)
     def checked(self: T, op: Operation, primals: Sequence[Any], series: Sequence[Any]) -> Any:
@@ -132,19 +133,19 @@ def of_floats(rule: Rule[T]) -> Rule[T]:
 
 
 class Taylor:
-    """Rules for polynomials up to t^order; jet adds those that call functions."""
+    """Rules for polynomials up to t^order; jet adds the rules that call functions."""
 
     def __init__(self, order: int):
         self.order = order
 
     def composed(self, op: Any, fun: Callable[..., Any], primals: Sequence[Any],
                  series: Sequence[Terms]) -> Any:
-        """An operation as a function of others."""
+        """An operation written as a function of others."""
         raise NotImplementedError
 
     @of_floats
     def linear(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """Each coefficient by itself; integers are parameters."""
+        """Apply the operation to each coefficient; integers are parameters."""
         y = op(*primals)
         moving = [dtypes.is_inexact(x.dtype) for x in primals]
         out = []
@@ -165,11 +166,11 @@ class Taylor:
             return op(*primals), zero_series
         to = op if dtypes.is_inexact(op.dtype) else None
         if to is None and dtypes.is_inexact(primals[0].dtype):
-            return op(*primals), zero_series  # it is rounded
+            return op(*primals), zero_series  # rounded to integers: constant
         return op(*primals), [t if t is zero_term or to is None else to(t) for t in terms]
 
     def constant(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """An operation whose result does not move."""
+        """An operation whose result is constant."""
         return op(*primals), zero_series
 
     @of_floats
@@ -221,7 +222,7 @@ class Taylor:
 
     @of_floats
     def waves(self, op: Any, primals: Sequence[Any], series: Sequence[Any]) -> Any:
-        """Sine and cosine, plain or hyperbolic, which are each other's slopes."""
+        """Sine and cosine, plain or hyperbolic, which are each other's derivatives."""
         (x,), us = primals, [zero_term, *series[0]]
         plain = isinstance(op, Sin | Cos)
         s, c = ([sin(x)], [cos(x)]) if plain else ([sinh(x)], [cosh(x)])
@@ -235,7 +236,8 @@ class Taylor:
 
     @of_floats
     def power(self, op: Any, primals: Sequence[Any], series: Sequence[Terms]) -> Any:
-        """x^r: through logarithms if r moves, else by the binomial series, which holds at 0 too."""
+        """x^r: through logarithms if r varies, else by the binomial series, which also holds at
+        0."""
         (x, r), y = primals, op(*primals)
         if series[1] is not zero_series:
             still = series[0] is zero_series

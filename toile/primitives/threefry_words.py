@@ -1,9 +1,9 @@
-"""Threefry2x32 in integer arithmetic: an elementwise operation on words, and what keys do with it.
+"""Threefry2x32 in integer arithmetic: an elementwise operation on words, and the key operations.
 
-The functions are rules (`hash_words`) of the operations of `primitives.random`, of an operation and
-traced words of keys, with the words along the last axis. They give bit for bit what the array
-kernels give, and fuse with what uses the bits. May import the engine, primitives.shapes and what
-that imports, and the array kernels.
+The functions are `hash_words` rules for the operations of `primitives.random`; they take an
+operation and traced words of keys, with the words along the last axis. Results agree bit for bit
+with the array kernels, and fuse with the code that uses the bits. May import the engine,
+primitives.shapes and what that imports, and the array kernels.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ThreefryWord(Elementwise):
 
 
 def _hash(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
-    """Both words; they are computed together where both are used."""
+    """Both words, computed together where both are used."""
     return ThreefryWord(0)(k0, k1, x0, x1), ThreefryWord(1)(k0, k1, x0, x1)
 
 

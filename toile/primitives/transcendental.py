@@ -38,7 +38,7 @@ def _is_complex(x: Any) -> bool:
 
 
 class OneMinusSquare(Elementwise):
-    """1 - x^2 as (1 + x)(1 - x), which keeps its digits near |x| = 1."""
+    """1 - x^2 as (1 + x)(1 - x), which stays accurate near |x| = 1."""
 
     accepts = "iufc"
     can_make_nan = True
@@ -64,7 +64,7 @@ class _Transcendental(Elementwise):
 
 
 class _Quotient(_Transcendental):
-    """A function whose tangent is dx over `divisor(x)`."""
+    """A function whose tangent is dx / `divisor(x)`."""
 
     def divisor(self, x: Any) -> Any:
         """The reciprocal of the derivative."""

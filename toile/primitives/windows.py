@@ -1,9 +1,9 @@
 """Reductions over sliding windows, and the two operations that select an element per window.
 
-A window has `window_dimensions`, taken `window_dilation` apart, at every `window_strides` of the
-operand, whose elements lie `base_dilation` apart and which is padded by `padding`; places outside
-count as the identity of the reduction. May import the engine, primitives.families, elementwise,
-reductions, shapes and the array kernels.
+A window has `window_dimensions`, with elements `window_dilation` apart, at every `window_strides`
+of the operand, whose elements are `base_dilation` apart and which is padded by `padding`; positions
+outside count as the identity of the reduction. May import the engine, primitives.families,
+elementwise, reductions, shapes and the array kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def dilated(size: int, dilation: int) -> int:
-    """Extent of `size` elements that lie `dilation` apart."""
+    """Extent of `size` elements that are `dilation` apart."""
     return 0 if size == 0 else (size - 1) * dilation + 1
 
 
@@ -48,7 +48,8 @@ def transposed_padding(
     shape: Sequence[int], window: Sequence[int], strides: Sequence[int], out: Sequence[int],
     padding: Sequence[tuple[int, int]], base: Sequence[int], dilation: Sequence[int],
 ) -> Pairs:  # fmt: skip
-    """Padding of the cotangent, `strides` apart, so that windows over it sum up to the operand."""
+    """Padding of the cotangent, dilated by `strides`, so that windows over it sum to the
+    operand's cotangent."""
     pads = []
     for n, w, s, m, (low, _), b, d in zip(
         shape, window, strides, out, padding, base, dilation, strict=True
@@ -71,7 +72,7 @@ def _check_window(op: Any, avals: Sequence[Aval], fields: Sequence[Sequence[Any]
 
 
 def _geometry(op: Any) -> tuple[Sizes, Sizes, Pairs, Sizes, Sizes]:
-    """The windows of an operation as arguments."""
+    """The window parameters of an operation, as arguments."""
     return (op.window_dimensions, op.window_strides, op.padding, op.base_dilation,
             op.window_dilation)
 
@@ -87,7 +88,7 @@ class _ReduceWindow(Operation):
     handles_zeros = True
     accepts: ClassVar[str] = ANY
     kind: ClassVar[str]
-    scatters: ClassVar[bool] = False  # whether windows give to the operand's shape
+    scatters: ClassVar[bool] = False  # whether the result has the operand's shape
 
     window_dimensions: Sizes
     window_strides: Sizes
@@ -127,7 +128,7 @@ class _ReduceWindow(Operation):
 
 
 def _with_axis(op: Any, at: int | None) -> Any:
-    """The same windows with an axis of size-1 windows put in at `at`."""
+    """The same windows with an axis of size-1 windows inserted at `at`."""
     assert at is not None
     neutral: dict[str, Any] = {"padding": (0, 0)}
     changes = {}
@@ -154,7 +155,7 @@ class ReduceWindowSum(_ReduceWindow):
         window, strides, padding, base, dilation = self.geometry()
         whole = tuple(n * w for n, w in zip(ct.shape, window, strict=True)) == tuple(x.shape)
         if whole and window == strides and not any(map(any, padding)) and {*base, *dilation} == {1}:
-            # Windows side by side: each number goes to all elements of its window.
+            # Non-overlapping windows: each number goes to all elements of its window.
             apart = tuple(m for n, w in zip(ct.shape, window, strict=True) for m in (n, w))
             spread = broadcast_in_dim(ct, apart, tuple(range(0, len(apart), 2)))
             return reshape(spread, x.shape)
@@ -163,7 +164,7 @@ class ReduceWindowSum(_ReduceWindow):
 
 
 class _Chooser(_ReduceWindow):
-    """Max and min: the tangent is that of the element chosen, the first among equals."""
+    """Max and min: the tangent is that of the selected element, the first among equals."""
 
     select: ClassVar[str]
     accepts = "biuf"
@@ -246,7 +247,7 @@ def _mapped_pair(
 
 @dataclass(frozen=True)
 class SelectAndScatterAdd(Operation):
-    """Add each source element to the place of the largest ('ge') or least ('le') of its window."""
+    """Add each source element at the largest ('ge') or least ('le') element of its window."""
 
     select: str
     window_dimensions: Sizes
@@ -289,7 +290,7 @@ class SelectAndScatterAdd(Operation):
 
 @dataclass(frozen=True)
 class SelectAndGatherAdd(Operation):
-    """The tangent that lies where each window of the operand has its largest or least element."""
+    """The tangent at the largest or least element of each window of the operand."""
 
     select: str
     window_dimensions: Sizes
@@ -328,7 +329,7 @@ class SelectAndGatherAdd(Operation):
                 f"window_dilation={self.window_dilation} (needed 1 for every axis){here()}"
             )
         spread = any(b != 1 for b in self.base_dilation)
-        if spread:  # the gaps between elements are places that are never chosen
+        if spread:  # the gaps between elements are never selected
             extreme = lowest if self.select == "ge" else highest
             config = tuple((0, 0, b - 1) for b in self.base_dilation)
             operand = pad(operand, full_like(operand, extreme(operand.dtype)), config)
@@ -346,7 +347,7 @@ class SelectAndGatherAdd(Operation):
 def _linear_in_first(
     op: Operation, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """jvp of an operation that is linear in its first operand and steps in its second."""
+    """jvp of an operation linear in its first operand and piecewise constant in its second."""
     out = op(*primals)
     if tangents[0].__class__ is Zero:
         return out, Zero(out)

@@ -1,9 +1,9 @@
 """Random numbers from explicit keys: the same names, arguments and numbers as `jax.random`.
 
-A key is used once: `split` it for more. Equal keys give equal numbers, on every device and inside
+Use each key once; `split` it for more. Equal keys give equal numbers, on every device and inside
 or outside jit.
 """
-# ruff: noqa: F403 -- every module says what is public in its __all__
+# ruff: noqa: F403 -- every module lists its public names in __all__
 
 from toile.random.bits import *
 from toile.random.keys import *

@@ -1,7 +1,7 @@
-"""What every sampler does with its arguments: keys, shapes, dtypes and parameters.
+"""Argument handling shared by the samplers: keys, shapes, dtypes and parameters.
 
-`out_sharding` is accepted wherever JAX has it. A result lives whole on one device unless the caller
-shards it, so a sharding only has to be of the right kind here.
+`out_sharding` is accepted wherever JAX has it. A result is whole on one device unless the caller
+shards it, so only the type of a sharding is checked here.
 """
 
 import functools
@@ -30,7 +30,7 @@ convert = lax.convert_element_type
 
 
 def wrapped_key(name, key, batched=False):
-    """`key` as typed keys, and whether it came as raw uint32 words."""
+    """`key` as typed keys, and whether it was given as raw uint32 words."""
     if isinstance(key, Array) and type(key.dtype) is dtypes.KeyDType:
         typed, raw = key, False
     else:
@@ -64,12 +64,12 @@ def _key_words(name, key):
 
 
 def key_words(impl):
-    """How many words a key of the generator of that name has."""
+    """The number of words in a key of the named generator."""
     return dtypes.key_words(dtypes.key_dtype(impl))
 
 
 def _report_raw_key(mode):
-    """Raise or warn about a raw key, as the flags ask."""
+    """Raise or warn about a raw key, depending on the flags."""
     text = ("Legacy uint32 key array passed as key to jax.random function: needed a key made by "
             'random.key (or set jax_legacy_prng_key="allow")')
     if mode == "error":
@@ -90,12 +90,12 @@ def split_key(key, num=2):
 
 
 def reused(keys):
-    """Typed keys, to be used again on purpose: under `debug_key_reuse` they have to be others."""
+    """Typed keys, to be used again on purpose: clones under `debug_key_reuse`."""
     return random_clone(keys) if flags.debug_key_reuse else keys
 
 
 def renewed_where(which, new, keys):
-    """`keys`, which made the new ones, with the new ones where a loop goes on."""
+    """`keys`, replaced by the new ones split from them where a loop continues."""
     return reused(jnp.where(which, new, reused(keys)))
 
 
@@ -134,7 +134,7 @@ _FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no f
 
 
 def float_dtype(name, dtype, allow_complex=False):
-    """The real floating dtype asked for, float32 (float64 under x64) by default."""
+    """The requested real floating dtype, float32 (float64 under x64) by default."""
     if dtype is None:
         return dtypes.default_float_dtype()
     if type(dtype) is type and dtype in _FLOATS:
@@ -147,12 +147,12 @@ def float_dtype(name, dtype, allow_complex=False):
 
 
 def any_dtype(name, dtype, default):
-    """The dtype asked for, or the default for Python type `default`."""
+    """The requested dtype, or the default for Python type `default`."""
     return dtypes.check_user_dtype_supported(default if dtype is None else dtype, name)
 
 
 def check_castable(name, dtype, *parameters):
-    """Raise where promotion of a parameter with `dtype` would not give `dtype`."""
+    """Raise if promoting a parameter with `dtype` would not give `dtype`."""
     for p in parameters:
         if not dtypes.safe_to_cast(p, dtype):
             raise dtypes.TypePromotionError(
@@ -181,7 +181,7 @@ def spread(x, shape, dtype):
 def sampling(name, key, shape, dtype, out_sharding=None, *, default=None, allow_complex=False):
     """Key, shape and dtype of a sampler without parameters, checked.
 
-    The dtype has to be a float, unless there is a Python type as the `default`."""
+    The dtype must be floating, unless a Python type is given as the `default`."""
     key = one_key(name, key)
     dtype = any_dtype(name, dtype, default) if default else float_dtype(name, dtype, allow_complex)
     shape = canonical_shape(shape)
@@ -210,8 +210,8 @@ def check_sharding(name, out_sharding):
 def fused(a, b, c):
     """a * b + c with a single rounding: XLA contracts such pairs, so the bits depend on it.
 
-    It computes 16 bit floats that the processor does not know in float32, and then rounds the
-    product too. reduce_precision does so in compiled loops, which would put it off."""
+    XLA computes 16-bit floats that the processor does not support in float32, and then rounds the
+    product too. reduce_precision does so in compiled loops, which would round later."""
     if a.dtype == dtypes.bfloat16:
         return stepwise(stepwise(a * b) + c)
     if a.dtype == np.float16 and not float16_is_native():
@@ -224,7 +224,7 @@ def fused(a, b, c):
 
 @functools.cache
 def float16_is_native():
-    """Whether this processor computes in float16, rather than in float32 with conversions."""
+    """Whether this processor computes in float16 natively, not in float32 with conversions."""
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
@@ -232,14 +232,14 @@ def float16_is_native():
 
 
 def stepwise(x):
-    """bfloat16 rounded at this step, as XLA does it: compiled loops would put it off."""
+    """bfloat16 rounded at this step, as in XLA: compiled loops would round later."""
     return lax.reduce_precision(x, 8, 7) if x.dtype == dtypes.bfloat16 else x
 
 
 def concrete_words(key):
-    """The NumPy words of Threefry keys when nothing is being traced, else None.
+    """The NumPy words of Threefry keys if nothing is being traced, else None.
 
-    None also where counters have the older layout: the functions on words have the usual one."""
+    Also None with the older counter layout, which the functions on words do not support."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
         usual = key.dtype.impl.name == GENERATOR and flags.threefry_partitionable
         return key._data if usual else None
@@ -247,12 +247,12 @@ def concrete_words(key):
 
 
 def is_concrete(key):
-    """Whether the words of `key` are NumPy's and nothing is being traced."""
+    """Whether the words of `key` are a NumPy array and nothing is being traced."""
     return concrete_words(key) is not None
 
 
 def _on_concrete(dtype, kernel, otherwise):
-    """`kernel(np, data)` for a concrete array of `dtype` in NumPy's memory, else `otherwise(x)`."""
+    """`kernel(np, data)` for a concrete host array of `dtype`, else `otherwise(x)`."""
 
     def apply(x):
         if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == dtype \
@@ -267,18 +267,18 @@ def _on_concrete(dtype, kernel, otherwise):
     return apply
 
 
-# The natural logarithm as samplers need it: float32 in the steps of XLA's. NumPy's differs in the
-# last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path: compiled
-# programs have a logarithm of their own. The exponential function of float32 is rounded once,
-# because NumPy's is off by up to three units in the last place on some processors. The bounds of
-# a truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
+# The natural logarithm for samplers: float32 in the steps of XLA's. NumPy's differs in the last
+# bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path: compiled
+# programs have their own logarithm. The exponential function of float32 is rounded once, because
+# NumPy's is off by up to three units in the last place on some processors. The bounds of a
+# truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
 log = _on_concrete(np.float32, special.log, lax.log)
 exp = _on_concrete(np.float32, special.exp, lax.exp)
 erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)
 
 # log(1 + r) = r + r² P(r) / Q(r) for sqrt(1/2) < 1 + r <= sqrt(2), leading coefficients first: what
-# XLA's CPU compiler computes where it leaves a logarithm and the reduction after it to YNNPACK.
-# The float32 coefficients are those of jax 0.12; before, one last bit in sixteen was another.
+# XLA's CPU compiler computes where it leaves a logarithm and the reduction after it to YNNPACK. The
+# float32 coefficients are those of jax 0.12; before, the last bit differed in one of 16 cases.
 _LOG_RATIO = {
     4: ((-5.4032374173e-03, -3.3338883519e-01, -4.9999994040e-01),
         (3.9975959063e-01, 1.3334366083e00, 1.0)),
@@ -303,7 +303,7 @@ def log_by_ratio(x):
 
 
 def _even_odd(table, x, x2):
-    """A polynomial by Horner's rule in x² for the even and for the odd coefficients."""
+    """A polynomial by Horner's rule in x², separately for the even and the odd coefficients."""
     table = [x.dtype.type(c) for c in table]
     parts = [table[0], table[1]]
     for i, c in enumerate(table[2:]):
@@ -319,8 +319,8 @@ _NEWTON = platform.machine().lower() in ("x86_64", "amd64")
 def rsqrt(x, newton=_NEWTON):
     """1 / sqrt(x) with the rounding of XLA on this kind of processor.
 
-    A last bit of it counts for many where 1 + x / sqrt(9 d) is near zero. The last step of Newton's
-    method has a last bit of its own, which depends little on the estimate it starts from."""
+    Where 1 + x / sqrt(9 d) is near zero, its last bit is magnified. The last step of Newton's
+    method determines that bit, almost independently of the starting estimate."""
     y = lax.rsqrt(x)
     if not newton or x.dtype != np.float32:
         return y
@@ -330,14 +330,14 @@ def rsqrt(x, newton=_NEWTON):
 
 
 def divide(x, y):
-    """x / y as XLA computes it: by the reciprocal where y is broadcast."""
+    """x / y as XLA computes it: by the reciprocal if y is broadcast."""
     if y.size < x.size:
         return x * (y.dtype.type(1) / y)
     return x / y
 
 
 def concrete(name, kind, x):
-    """`x` as a Python number; an error that names the argument where it is traced."""
+    """`x` as a Python number; an error that names the argument if it is traced."""
     try:
         return kind(x)
     except TypeError as error:

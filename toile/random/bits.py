@@ -100,7 +100,7 @@ def _uniform_between_arrays(key, shape, dtype, minval, maxval):
 
 
 def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
-    """True with probability p; mode "high" spends twice the bits, for p below 1e-7."""
+    """True with probability p; mode "high" uses twice as many bits, for p below 1e-7."""
     if shape is not None:
         shape = args.canonical_shape(shape)
     if mode not in ("high", "low"):
@@ -154,7 +154,7 @@ def _clipped(x, low, high):
 
 
 def _randint_between(key, shape, minval, maxval, dtype):
-    """randint between Python integers: everything but the bits is known beforehand."""
+    """randint between Python integers: everything but the bits is known in advance."""
     info = dtypes.iinfo(dtype)
     width, low, top = info.bits, int(info.min), int(info.max)
     first, last = min(max(minval, low), top), min(max(maxval, low), top)
@@ -167,7 +167,7 @@ def _randint_between(key, shape, minval, maxval, dtype):
         return wrap(_offsets(words, width, shape, *numbers).astype(dtype))
     upper, lower = args.split_key(key)
     offset = random_bits(lower, width, shape)
-    if span:  # 0 stands for 2**width: all bits serve
+    if span:  # 0 stands for 2**width: all bits are used
         offset = lax.rem(offset, unsigned(span)) if span > 1 else offset * unsigned(0)
     if multiplier:
         high = lax.rem(random_bits(upper, width, shape), unsigned(span))
@@ -206,7 +206,7 @@ def _randint_between_arrays(key, shape, minval, maxval, dtype):
     if width not in UNSIGNED:
         raise TypeError(f"randint: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}{here()}")
     top = min(int(info.max), int(dtypes.iinfo(maxval.dtype).max))
-    beyond = maxval > maxval.dtype.type(top)  # maxval itself need not fit dtype: randint(…, 0, 256)
+    beyond = maxval > maxval.dtype.type(top)  # maxval need not fit dtype: randint(…, 0, 256)
     minval, maxval = (to_rank(_clip_to(v, dtype), len(shape)) for v in (minval, maxval))
     beyond = to_rank(beyond, len(shape))
 

@@ -1,9 +1,9 @@
-"""What each generator makes of keys: seeds, splits, folds and bits.
+"""The operations of each generator on keys: seeds, splits, folds and bits.
 
-Threefry-2x32 is operations of its own, which the compiler fuses. The others are functions of the
-words of one key: Threefry-4x32 and Philox hash a counter with the key, `rbg` splits and folds as
-Threefry does and draws through `lax.rng_bit_generator`, `unsafe_rbg` does all of it so. All bits
-are JAX's.
+Threefry-2x32 has its own operations, which the compiler fuses. The others are functions of the
+words of one key: Threefry-4x32 and Philox hash a counter with the key; `rbg` splits and folds like
+Threefry and draws bits through `lax.rng_bit_generator`; `unsafe_rbg` uses that for splits and folds
+too. All bits are JAX's.
 """
 
 import functools
@@ -25,7 +25,7 @@ GENERATOR = "threefry2x32"
 
 
 class _Generator(NamedTuple):
-    """Functions of the words of one key; `draw` is how those of `rbg` keys are drawn from."""
+    """Functions of the words of one key; `draw` draws bits for `rbg` keys."""
 
     seed: object  # (seed) -> words
     split: object  # (words, shape, draw) -> words of shape (*shape, n)
@@ -33,7 +33,7 @@ class _Generator(NamedTuple):
     bits: object  # (words, bit_width, shape, draw) -> unsigned integers
 
 
-# ----------------------------------------------------------------------- what toile.random calls
+# ------------------------------------------------------------------------ used by toile.random
 
 
 def random_seed(seeds, impl):
@@ -71,7 +71,7 @@ def random_bits(keys, bit_width, shape):
 
 
 def _spent_words(keys):
-    """The words of keys that are used up, which the check of reuse cannot see from words."""
+    """The words of keys, marked as consumed, which the reuse check cannot see from words."""
     return random_unwrap(random_consume(keys) if flags.debug_key_reuse else keys)
 
 
@@ -82,7 +82,7 @@ def _each(rank, f):
 
 
 def _draw_for(keys):
-    """`rng_bit_generator` for one key; for arrays of keys one that each key is drawn from."""
+    """`rng_bit_generator` for one key; for arrays of keys, a version that draws from each key."""
     return _each_state if keys.ndim else lax.rng_bit_generator
 
 
@@ -90,7 +90,7 @@ def _each_state(state, shape, dtype=np.uint32):
     return drawn(state, shape, np.dtype(dtype), RandomAlgorithm.RNG_DEFAULT)
 
 
-# ------------------------------------------------------------------------- generators that count
+# ------------------------------------------------------------------------- counter-based generators
 
 
 def _halves(seed):
@@ -99,7 +99,7 @@ def _halves(seed):
 
 
 def _counters(shape):
-    """The numbers of the elements of an array, as upper and lower words."""
+    """The indices of the elements of an array, as upper and lower words."""
     size = math.prod(shape)
     if size > 2**32:
         raise NotImplementedError(
@@ -109,10 +109,10 @@ def _counters(shape):
 
 
 def _counting(hashed, seed, zeros, wide):
-    """The generator of a hash of key words and counter words.
+    """The generator based on a hash of key words and counter words.
 
-    A counter has `zeros` words of zeros, behind the number of an element for bits and before it for
-    keys, so that no key repeats bits; `wide` makes two words of the hash, for 64 bits."""
+    A counter has `zeros` words of zeros, after the element's index for bits and before it for keys,
+    so that no key repeats bits; `wide` makes two words of the hash's, for 64 bits."""
     padding = [np.uint32(0)] * zeros
 
     def key_of(words, number):
@@ -182,7 +182,7 @@ def _rbg_bits(words, bit_width, shape, draw):
     return draw(words, shape, f"uint{bit_width}")[1]
 
 
-_STEPS = 10  # blocks drawn for each key that is kept: as good as a hash
+_STEPS = 10  # blocks drawn per new key, of which one is used: as good as a hash
 
 
 def _unsafe_split(words, shape, draw):

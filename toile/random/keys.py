@@ -1,8 +1,8 @@
-"""Random keys: made from seeds, split, folded, taken apart and put together.
+"""Random keys: made from seeds, split, folded, and converted to and from words.
 
-A key is one element of dtype `key<fry>`; functions also take and return the older form, raw uint32
-words of shape (..., 2): what came in raw goes out raw. Threefry-2x32 is the generator unless `impl`
-or `toile.config`'s `jax_default_prng_impl` names another.
+A key is one element of dtype `key<fry>`; functions also accept the older form, raw uint32 words of
+shape (..., 2), and return raw keys for raw keys. Threefry-2x32 is the generator unless `impl` or
+`toile.config`'s `jax_default_prng_impl` names another.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class PRNGSpec:
 
 
 def _generator(name, impl, dtype=None):
-    """The name of the generator asked for, by name, spec or dtype."""
+    """The name of the requested generator, given by name, spec or dtype."""
     if dtype is not None:
         if impl is not None:
             raise ValueError(f"{name}: Cannot specify both `impl` and `dtype`{here()}")
@@ -93,13 +93,13 @@ def PRNGKey(seed, *, impl=None):
 
 
 def _returned(keys, raw):
-    """Keys in the form asked for; under `jax_enable_custom_prng` all keys are typed."""
+    """Keys in the requested form; under `jax_enable_custom_prng` all keys are typed."""
     return random_unwrap(keys) if raw and not flags.enable_custom_prng else keys
 
 
 def _seeded(name, seed, impl):
     if isinstance(seed, int):
-        # All 64 bits under x64, else the low 32: hash values are common seeds, and large.
+        # All 64 bits under x64, else the low 32: hash values, which are large, are common seeds.
         seed = np.int64(seed + flags.random_seed_offset)
         seed = jnp.asarray(seed if flags.enable_x64 else seed.astype(np.int32))
         return random_seed(seed, impl)
@@ -155,11 +155,11 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
 
 
 def key_impl(keys):
-    """The name of the generator that keys belong to."""
+    """The name of the generator of keys."""
     return wrapped_key("key_impl", keys, batched=True)[0].dtype.impl.name
 
 
 def clone(key):
-    """The key itself, marked as used again on purpose."""
+    """The key itself, marked for another use on purpose."""
     key = operand("random_clone", key)
     return reused(key) if isinstance(key.dtype, dtypes.KeyDType) else key

@@ -1,7 +1,7 @@
 """Samplers of counts: Poisson, binomial and multinomial numbers.
 
-Small means count arrivals one by one, large ones use Hörmann's transformed rejection. Both run on
-whole arrays under one key, each element keeping its number once it has one.
+For small means arrivals are counted one by one, for large ones Hörmann's transformed rejection is
+used. Both run on whole arrays under one key; an element keeps its number once it has one.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from toile.random.generators import random_split
 
 __all__ = ["binomial", "multinomial", "poisson"]
 
-ROUNDS = 2**31 - 1  # more than any sample takes
+ROUNDS = 2**31 - 1  # more than any sample needs
 
 
 def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
@@ -40,7 +40,7 @@ def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
 
 
 def _arrivals(key, lam, shape, dtype, rounds):
-    """Knuth's method: how many uniform factors keep the product above exp(-lam)."""
+    """Knuth's method: the number of uniform factors that keep the product above exp(-lam)."""
 
     def body(carry):
         i, k, key, log_product = carry
@@ -78,7 +78,7 @@ def _poisson_rejection(key, lam, shape, dtype, rounds):
 def _first_accepted(key, propose, shape, dtype, rounds):
     """Draw pairs of uniforms until `propose` has accepted one for every element.
 
-    An element already accepted takes a later accepted proposal too, as long as others wait."""
+    While other elements wait, an accepted element still takes later accepted proposals."""
 
     def body(carry):
         i, result, accepted, key = carry
@@ -125,7 +125,7 @@ def binomial(key, n, p, shape=None, dtype=None):
 
 
 def _successes(key, count, p, shape):
-    """How many geometric waiting times fit into `count` trials."""
+    """The number of geometric waiting times that fit into `count` trials."""
     log_failure = jnp.log1p(-p)
     dtype = p.dtype
 
@@ -181,8 +181,8 @@ _STIRLING_ERRORS = (
 def _stirling_error(k):
     """log k! minus Stirling's formula: a table up to 9.
 
-    Above 9 the series is evaluated at 9, which keeps the numbers of JAX; the acceptance bound it
-    enters is off by less than 0.01."""
+    Above 9 the series is evaluated at 9, to reproduce JAX's numbers; the acceptance bound that uses
+    it is off by less than 0.01."""
     table = jnp.asarray(np.array(_STIRLING_ERRORS, k.dtype))
     tabled = k <= 9
     k = jnp.clip(k, k.dtype.type(0), k.dtype.type(9))

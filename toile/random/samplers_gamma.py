@@ -1,8 +1,8 @@
 """Gamma numbers and the samplers built on them.
 
-Marsaglia and Tsang's rejection method, run for all elements at once: each has a key of its own, so
-its number does not depend on how long the others take. Derivatives with respect to the shape
-parameter go through the sample (implicit reparametrization).
+Marsaglia and Tsang's rejection method, run for all elements at once: each has its own key, so its
+number does not depend on how long the others take. Derivatives with respect to the shape parameter
+pass through the sample (implicit reparametrization).
 """
 
 import math
@@ -60,7 +60,7 @@ def _gamma_sample(key, a):
 
 @partial(custom_jvp, nondiff_argnums=(2,))
 def _log_gamma_sample(key, a, joined):
-    """log d + log v³ + log u / a; `joined` rounds as where XLA leaves these sums to a library."""
+    """log d + log v³ + log u / a; `joined` rounds as when XLA leaves these sums to a library."""
     cube, d, large, boost_keys = _scaled_cube(key, a)
     zero, one = a.dtype.type(0), a.dtype.type(1)
     log_u = -standard_exponential(boost_keys, (), a.dtype)
@@ -72,7 +72,7 @@ def _log_gamma_sample(key, a, joined):
 
 
 def _wide(dtype):
-    """float32 for the 16 bit types, else `dtype`."""
+    """float32 for the 16-bit types, else `dtype`."""
     return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
 
 
@@ -110,7 +110,7 @@ random_gamma_p = _RandomGamma()
 def _scaled_cube(key, a):
     """v³ and d with d v³ from Gamma(a), under keys split from `key`; further keys for a < 1.
 
-    Below a = 1 a sample of Gamma(a + 1) times u ** (1 / a) is one of Gamma(a)."""
+    For a < 1, a sample of Gamma(a + 1) times u ** (1 / a) is one of Gamma(a)."""
     one, third = (np.array(v, a.dtype)[()] for v in (1.0, 1.0 / 3.0))
     keys = random_split(key, a.shape[key.ndim:])
     large = a >= one
@@ -203,10 +203,10 @@ def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
 
 
 def _joins_softmax(alpha):
-    """Whether XLA's CPU compiler hands log-gamma numbers and their softmax to YNNPACK as one.
+    """Whether XLA's CPU compiler passes log-gamma numbers and their softmax to YNNPACK together.
 
-    It does so from 4096 elements on: of the numbers or, where bfloat16 comes with conversions of
-    the maxima, of those. Last bits of the logarithms count for many in exp(log x - max)."""
+    It does so from 4096 elements on, counting the numbers or, where bfloat16 needs conversions of
+    the maxima, the maxima. In exp(log x - max), last bits of the logarithms are magnified."""
     elements = math.prod(alpha.shape[:-1]) if alpha.dtype == dtypes.bfloat16 else alpha.size
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
@@ -254,7 +254,7 @@ def _generalized_normal(key, p, shape, dtype):
 
 
 def ball(key, d, p=2, shape=(), dtype=None, *, out_sharding=None):
-    """Points of the unit ball of the p-norm in d dimensions, uniformly."""
+    """Uniform points of the unit ball of the p-norm in d dimensions."""
     key, shape, dtype = args.sampling("ball", key, shape, dtype, out_sharding, default=float)
     d = args.concrete("ball", int, d)
     p = jnp.asarray(p)

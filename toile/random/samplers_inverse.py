@@ -30,7 +30,7 @@ def standard_exponential(key, shape, dtype):
 
 
 def gumbel(key, shape=(), dtype=None, mode=None, *, out_sharding=None):
-    """Gumbel numbers; modes "high" and "highest" spend more bits to reach further out."""
+    """Gumbel numbers; modes "high" and "highest" use more bits for a longer tail."""
     key, shape, dtype = args.sampling("gumbel", key, shape, dtype, out_sharding)
     return gumbel_noise(key, shape, dtype, gumbel_mode(mode))
 

@@ -64,7 +64,7 @@ def standard_normal(key, shape, dtype):
 
 
 def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
-    """Standard normal numbers conditioned to lie in (lower, upper)."""
+    """Standard normal numbers conditioned to be in (lower, upper)."""
     if shape is not None:
         shape = args.canonical_shape(shape)
     key = args.one_key("truncated_normal", key)
@@ -83,7 +83,7 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     # since u is a small difference where the result is near zero.
     low, high = (args.erf(x * (1 / root) if x.ndim else x / root) for x in (lower, upper))
     u = uniform_between(key, shape, dtype, low, high)
-    # Rounding may reach the bounds, which are outside the open interval.
+    # Rounding may give the bounds themselves, which are outside the open interval.
     least = lax.nextafter(lax.stop_gradient(lower), np.array(np.inf, dtype))
     most = lax.nextafter(lax.stop_gradient(upper), np.array(-np.inf, dtype))
     return jnp.clip(lax.erf_inv(u) * root, least, most)
@@ -205,7 +205,7 @@ def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
 
 
 def orthogonal(key, n, shape=(), dtype=None, m=None, *, out_sharding=None):
-    """Orthogonal (or unitary) matrices, uniformly; n by m ones have orthonormal rows or columns."""
+    """Uniform orthogonal (or unitary) matrices; n by m ones have orthonormal rows or columns."""
     shape = args.canonical_shape(shape)
     key = args.one_key("orthogonal", key)
     dtype = args.float_dtype("normal", dtype, allow_complex=True)

@@ -1,9 +1,9 @@
-"""Python written for one kind of call: the way into a compiled Program.
+"""Generated Python for repeated calls: the fast path into a compiled Program.
 
-An `Entrance` is made for a structure of arguments. Its function takes them apart by direct
-indexing, compares what must be the same, looks the arrays' signatures up and hands their pointers
-to an exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the call to
-the general path, which can do everything. May import the engine and platforms.
+An `Entrance` is made for one structure of arguments. Its generated function unpacks them by direct
+indexing, checks that the structure is the same, looks up the arrays' signatures and passes their
+pointers to an exit, which a platform makes for a Program (`platforms.call_exits`). `MISS` sends the
+call to the general path, which can handle everything. May import the engine and platforms.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from toile.engine.trace import state
 from toile.engine.treedefs import PyTreeDef
 from toile.platforms.call_exits import MISS, adopted, written
 
-MAX_SIGNATURES = 1024  # of one structure
+MAX_SIGNATURES = 1024  # per structure
 _MAX_CONTEXTS = 16
 
 
 class Statics:
-    """Which arguments of a call are static: positions, and names of keywords."""
+    """Which arguments of a call are static: positions, and names of keyword arguments."""
 
     __slots__ = ("numbers", "names")
 
@@ -32,10 +32,10 @@ class Statics:
 
 
 class Entrance:
-    """The way in for arguments of one structure.
+    """The fast path for arguments of one structure.
 
-    `others` are the leaves that came as something else than arrays, `donated` those whose memory
-    is given up. There is a table of Exits for each configuration that was met."""
+    `others` are the leaves that were not arrays, `donated` those whose memory is donated. There is
+    one table of Exits for each configuration seen."""
 
     __slots__ = ("enter", "others", "tables", "current")
 
@@ -45,10 +45,11 @@ class Entrance:
         self.others = others
         self.tables: dict[Any, dict[Any, Any]] = {}
         self.current: tuple[Any, dict[Any, Any]] = ((None, ()), {})
-        self.enter = _Way(in_tree, statics).function(self, donated)
+        self.enter = _Unpacker(in_tree, statics).function(self, donated)
 
     def renew(self) -> dict[Any, Any]:
-        """The table for the configuration of this thread; an empty one where nothing may run."""
+        """The table for this thread's configuration; an empty one under `no_execution`,
+        where nothing may run."""
         if config.flags.no_execution:
             return {}
         values = config.trace_context()
@@ -61,7 +62,7 @@ class Entrance:
         return table
 
     def add(self, leaves: Sequence[Any], statics: Sequence[Any], exit: Any) -> None:
-        """Let calls with such leaves and static values take an Exit."""
+        """Let calls with these kinds of leaves and static values use an Exit."""
         key: list[Any] = [adopted(x)._signature for x in leaves]
         for value in statics:
             key += [type(value), value]
@@ -71,7 +72,7 @@ class Entrance:
         table[tuple(key)] = exit
 
     def forget(self) -> None:
-        """Send all calls the general way, until they are added again."""
+        """Send all calls to the general path until they are added again."""
         self.tables.clear()
         self.current = (None, ()), {}
 
@@ -81,8 +82,8 @@ def _row(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if items else ''})"
 
 
-class _Way:
-    """The text of a function that takes arguments apart."""
+class _Unpacker:
+    """The source of a function that unpacks arguments."""
 
     def __init__(self, in_tree: PyTreeDef, statics: Statics):
         self.scope: dict[str, Any] = {
@@ -134,7 +135,7 @@ class _Way:
         self.static += names[len(keys):]
 
     def _take(self, treedef: PyTreeDef, name: str) -> None:
-        """Lines that take one value apart, or give up."""
+        """Add lines that unpack one value, or return MISS."""
         entry = treedef.entry
         if entry is None:
             self.leaves.append(name)
@@ -177,7 +178,8 @@ class _Way:
             "    if state.trace is not None or state.axes: return MISS\n"
             f"    try:\n{body}"
             f"        key = {_row(key)}\n"
-            # Held during the run, and from before the pointers are read: another thread may delete.
+            # Held during the run, from before the pointers are read: another thread may delete the
+            # arrays.
             f"        memory = {_row([f'{a}._memory' for a in arrays])}\n"
             f"        pointers = {_row([f'{a}._pointer' for a in arrays])}\n"
             "        known, table = owner.current\n"

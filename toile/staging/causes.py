@@ -1,4 +1,4 @@
-"""Why a call is traced, in words, and when it is time to say so unasked.
+"""Why a call is traced, in words, and when to warn about it.
 
 May import the engine.
 """
@@ -41,7 +41,7 @@ def differences(
 
 
 def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
-    """How a static argument changed; its type may know (`__changes_since__`), also in a tuple."""
+    """How a static argument changed; its type may say (`__changes_since__`), also in a tuple."""
     if type(old) is type(new) and hasattr(type(new), "__changes_since__"):
         return new.__changes_since__(old)
     if type(old) is type(new) is tuple and len(old) == len(new):
@@ -51,7 +51,7 @@ def _static_changes(where: Any, old: Any, new: Any) -> list[str]:
     return [f"static argument {where}: {old!r} -> {new!r}"]
 
 
-REPEATED = 3  # retraces for one reason that are worth a warning
+REPEATED = 3  # the retrace for one reason that gives a warning
 STRUCTURE = "the arguments' structure"
 
 
@@ -68,7 +68,7 @@ def reason_of(cause: str) -> str:
 
 
 def warn_of_retraces(name: str, cause: str) -> None:
-    """Say that a function is compiled over and over."""
+    """Warn that a function is compiled over and over."""
     warnings.warn(
         f"jit: {name} is traced again and again ({cause[:300]}). Each trace costs a compilation: "
         "give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
@@ -82,14 +82,14 @@ FIRST = "first call"
 
 
 def _log(text: str) -> None:
-    # Loaded when something is to be said: `import toile` would be slower by it.
+    # Imported only when there is something to log: it would slow down `import toile`.
     import logging
 
     logging.getLogger("toile").warning(text)
 
 
 def log_compile(name: str, seconds: float, cause: str, avals: Sequence[Aval]) -> None:
-    """What `log_compiles` asks for: a function was traced and is compiled when it runs."""
+    """Log for `log_compiles`: a function was traced, and is compiled when it first runs."""
     _log(f"Finished tracing {name} for jit in {seconds:.6f} sec ({cause})")
     _log(f"Compiling jit({name}) with global shapes and types {tuple(avals)}.")
 
@@ -98,9 +98,9 @@ _explained: set[tuple[str, int, str]] = set()  # where explained functions were 
 
 
 def explain_miss(fun: Any, old: Any, new: Any, labels: Sequence[str]) -> None:
-    """What `explain_cache_misses` asks for: why a call of a jitted function is traced.
+    """Log for `explain_cache_misses`: why a call of a jitted function is traced.
 
-    `old` is the closest earlier cache key; None: there is none."""
+    `old` is the closest earlier cache key, or None."""
     place, code = user_source(2), getattr(fun, "__code__", None)
     name = getattr(fun, "__name__", type(fun).__name__)
     defined = f"{name} defined at {code.co_filename}:{code.co_firstlineno}" if code else name
@@ -123,7 +123,7 @@ def explain_miss(fun: Any, old: Any, new: Any, labels: Sequence[str]) -> None:
 
 
 def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
-    """What differs between two cache keys, by kind, a line for each."""
+    """The differences between two cache keys, by kind, one per line."""
     if old[0] != new[0]:
         return [f"  different input pytree:\n  * now {new[0]} and before {old[0]}"]
     lines = []
@@ -142,7 +142,7 @@ def _explained_changes(old: Any, new: Any, labels: Sequence[str]) -> list[str]:
         lines += ["  different tracing context:", *context]
     others = differences((new[0], new[1], old[2], new[3], old[4]), new, labels, labels)
     lines += [f"  * {text}" for text in others]
-    return lines or ["  * a value it closed over is gone"]
+    return lines or ["  * a value that it closed over is no longer valid"]
 
 
 def _typed(signature: Any, weak: bool) -> str:

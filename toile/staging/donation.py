@@ -1,4 +1,4 @@
-"""Donated arguments: which leaves they are, and which of them end with a call.
+"""Donated arguments: which leaves they are, and which of them a call deletes.
 
 `jit`, its compiled stages and `pmap` share these rules, which are JAX's. May import the engine.
 """
@@ -24,7 +24,7 @@ def donated_leaves(
 ) -> list[int]:
     """The positions, among all leaves of (args, kwargs), of those that are donated.
 
-    `static` has the numbers and names of arguments without leaves."""
+    `static` has the numbers and names of the static arguments, which have no leaves."""
     chosen = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
     found: list[int] = []
     start = 0
@@ -45,9 +45,10 @@ def used_arguments(program: Program) -> set[int]:
 
 
 def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | None]:
-    """For each donated buffer the result that it may serve; None: there is none left for it.
+    """For each donated buffer, the result that may reuse it; None if no result is left for it.
 
-    As in JAX, results of the same shape and dtype come first, then those of as many elements."""
+    As in JAX, results of the same shape and dtype come first, then those of as many
+    elements."""
     found: list[Aval | None] = [None] * len(donated)
     left: list[Aval | None] = list(outs)
     for kind in (lambda a: (a.shape, a.dtype), lambda a: a.size):
@@ -65,10 +66,10 @@ def taken_over(donated: Sequence[Aval], outs: Sequence[Aval]) -> list[Aval | Non
 def given_up(
     donated: Sequence[int], program: Program, keep_unused: bool = False
 ) -> tuple[int, ...]:
-    """Of the donated arguments those that end with the call, because a result takes as much memory.
+    """The donated arguments that the call deletes, because a result takes as many bytes.
 
-    The others stay as they are. Outside of a trace the user is told of those that no result could
-    serve; arguments that nothing depends on are left alone unless `keep_unused`."""
+    The others are kept. Outside a trace the user is warned of those that no result can reuse;
+    arguments that nothing depends on are ignored unless `keep_unused`."""
     if donated and not keep_unused:
         used = used_arguments(program)
         donated = [i for i in donated if i in used]
@@ -86,7 +87,7 @@ def given_up(
 
 
 def delete_donated(leaves: Sequence[Any], positions: Sequence[int]) -> None:
-    """End the arrays at some positions after a call; inside of a trace nothing has run yet."""
+    """Delete the arrays at some positions after a call; inside a trace nothing has run yet."""
     if state.trace is None:
         for i in positions:
             if isinstance(leaves[i], ConcreteArray):

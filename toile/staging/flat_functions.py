@@ -1,6 +1,6 @@
 """Python functions of trees as flat functions of leaves, and back.
 
-`FlatFunction` remembers the structure of what the function returned last, for whoever called it.
+`FlatFunction` stores the structure of the function's latest result for its caller.
 May import the engine only.
 """
 
@@ -83,7 +83,7 @@ def argnums_of(argnums: int | Sequence[int], count: int, what: str) -> tuple[int
 
 
 def check_axes(what: str, name: str, axes: Any) -> None:
-    """Refuse mapped axes (`in_axes`, `out_axes`) that are no integers."""
+    """Refuse mapped axes (`in_axes`, `out_axes`) that are not integers."""
     for leaf in flatten(axes)[0]:
         if not isinstance(leaf, int) or isinstance(leaf, bool):
             raise TypeError(
@@ -95,7 +95,7 @@ def check_axes(what: str, name: str, axes: Any) -> None:
 def prefix_error(
     what: str, given: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> ValueError:
-    """The error for a specification that is no prefix of a tree, with each place that differs."""
+    """The error for a specification that is not a prefix of a tree, with each difference."""
     found = [str(make(what)) for make in prefix_errors(given, tree, is_leaf)]
     details = "".join(f"\n  {text}" for text in found[:8])
     return ValueError(
@@ -118,7 +118,7 @@ def argument_labels(
 ) -> list[str]:
     """A label for each leaf of (args, kwargs): `x`, `params['w']`, `batch[0]`.
 
-    What is passed by keyword is an entry of `by_keyword` where that is given: `kwargs['x']`."""
+    Keyword arguments are labeled as entries of `by_keyword` if that is given: `kwargs['x']`."""
     names: list[str] = []
     rest, known = "args", None
     try:

@@ -52,17 +52,17 @@ from toile.staging.options import (
 )
 from toile.staging.stages import Lowered, Traced, TracedStage, operand
 
-# What is kept for one function; the traces not used for longest go. An equation with its kernels'
+# Traced forms kept per function; the least recently used are evicted. An equation with its kernels'
 # arguments, steps and source takes some 3 KB.
 MAX_TRACES = 256
 MIN_TRACES = 8
 MAX_EQUATIONS = 30_000
 _MAX_PATHS = 4
-_MAX_HISTORY = 32  # earlier calls that a new one is compared with, to say why it is traced
+_MAX_HISTORY = 32  # earlier calls compared with a new one to say why it is traced
 
 
 class Cache:
-    """The traced forms of one function under one set of jit options, and the ways into them."""
+    """The traced forms of one function under one set of jit options, and their fast paths."""
 
     __slots__ = (
         "entries", "lock", "history", "causes", "traces", "equations", "reasons", "warned",
@@ -81,7 +81,7 @@ class Cache:
         self.paths: tuple[Callable[[Any, Any], Any], ...] = ()
 
     def clear(self) -> None:
-        """Forget all traced forms; their code goes as soon as nothing runs it."""
+        """Drop all traced forms; their code is freed as soon as no call runs it."""
         for traced in list(self.entries.values()):
             for exit in list(traced.exits.values()):
                 exit.close()
@@ -92,8 +92,8 @@ class Cache:
         self.paths = ()
 
     def add(self, key: Any, traced: Traced) -> None:
-        """Keep a traced form; the generated ways in begin anew when an old one has to go, so
-        that what is in use is seen to be."""
+        """Keep a traced form; evicting an old one resets all fast paths, so that forms in use pass
+        through the general path and count as recently used."""
         self.entries[key] = traced
         self.equations += traced.equations
         count = len(self.entries)
@@ -118,7 +118,7 @@ def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
 
 
 def clear_caches() -> None:
-    """Forget all traced forms, and free their compiled code, but for what is running."""
+    """Drop all traced forms and free their compiled code, except code that is running."""
     for by_options in list(_caches.values()):
         for cache in by_options.values():
             cache.clear()
@@ -133,7 +133,7 @@ def _platform(device: Any) -> Any:
 
 
 def _signature(leaf: Any) -> Any:
-    """What the cache key holds of a leaf."""
+    """The part of the cache key that describes a leaf."""
     if leaf.__class__ is DeviceArray:
         data = leaf._data
         return data.shape, data.dtype, leaf.weak_type
@@ -175,16 +175,16 @@ class Static:
 
 
 class _Signature:
-    """The signature of the function behind a jitted one; None on the class, which has its own."""
+    """The signature of the wrapped function; on the class itself None, since it has its own."""
 
     def __get__(self, instance: PjitFunction | None, owner: type) -> inspect.Signature | None:
         return None if instance is None else inspect.signature(instance.fun)
 
 
 class PjitFunction:
-    """A function that is traced on its first call with arguments of a kind.
+    """A function that is traced on its first call with each kind of arguments.
 
-    The name is JAX's: packages tell jitted functions by it."""
+    The name is JAX's: packages recognize jitted functions by it."""
 
     __signature__ = _Signature()
     __wrapped__: Callable[..., Any]
@@ -205,7 +205,7 @@ class PjitFunction:
         self.cache = _cache_of(fun, key)
         self.plain = not nums and not names
         self.donates = bool(self.donate_argnums or self.donate_argnames)
-        for name, value in getattr(fun, "__dict__", {}).items():  # what the user hung on it
+        for name, value in getattr(fun, "__dict__", {}).items():  # attributes set by the user
             if not name.startswith("__"):
                 self.__dict__.setdefault(name, value)
 
@@ -218,7 +218,7 @@ class PjitFunction:
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The general path: any arguments, and whatever traces."""
+        """The general path: any arguments, under any trace."""
         if config.flags.disable_jit or (state.inlines and state.trace is not None):
             return self.fun(*args, **kwargs)
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
@@ -256,7 +256,7 @@ class PjitFunction:
         return op(*traced.consts, *[operand(x) for x in leaves])
 
     def _run(self, traced: Traced, key: Any, leaves: list[Any]) -> Any:
-        """The results of a traced form on arrays; calls that repeat get a path of their own."""
+        """The results of a traced form on arrays; repeated calls get a fast path."""
         if traced.raw_consts is None:
             return self._as_operation(traced, leaves)
         program, given = traced.program, traced.consts + leaves
@@ -274,7 +274,7 @@ class PjitFunction:
                 self._learn(traced, key[2], leaves, key[0], device)
         return outs
 
-    # Of a function without shardings of its own: nothing is laid out, nothing is asked for.
+    # For a function without shardings: arguments and results stay where they are.
     def _laid_out(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args
 
@@ -295,7 +295,7 @@ class PjitFunction:
     def _learn(
         self, traced: Traced, statics: Any, leaves: Any, in_tree: Any, device: Any
     ) -> None:
-        """Write the way for calls like this one, which has just run the general one."""
+        """Generate the fast path for calls like this one, which has just taken the general path."""
         cache = self.cache
         if len(leaves) > MAX_LEAVES or state.axes:
             return
@@ -312,10 +312,10 @@ class PjitFunction:
             cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
 
     def _exit(self, traced: Traced, leaves: Any, device: Any) -> Any:
-        """The way out for such leaves, made when it is first asked for; None: there is none."""
+        """The Exit for such leaves, made on first use; None if there is none."""
         hosted = () if device is None else hosted_leaves(leaves)
         found = traced.exits.get((device, hosted))
-        if found is None or found.executable is None:  # or it was given up
+        if found is None or found.executable is None:  # or it was closed
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             found = _platform(device).exit_of(
                 program, consts, out_tree, device, hosted, traced.given_up)
@@ -326,8 +326,8 @@ class PjitFunction:
     def _entrance(
         self, statics: Any, given_up: tuple[int, ...], leaves: Any, in_tree: Any
     ) -> Entrance:
-        """The Entrance for a structure; one that took only arrays gives way to one that does not
-        when a number or a NumPy array comes."""
+        """The Entrance for a structure; one made for arrays only is replaced when a number or a
+        NumPy array is passed."""
         cache = self.cache
         where = tuple([where for where, _ in statics or ()])
         key = in_tree, where, given_up
@@ -356,7 +356,7 @@ class PjitFunction:
     def _take_statics(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """Static arguments as part of the key; the others stay (None in a static's place)."""
+        """Split off static arguments for the key; None takes their place among the others."""
         if self.plain:
             return None, args, kwargs
         name = name_of(self.fun)
@@ -422,7 +422,7 @@ class PjitFunction:
         return traced
 
     def _check_traceable(self, cause: str) -> None:
-        """Refuse one trace more than is allowed."""
+        """Raise if another trace is not allowed."""
         name = name_of(self.fun)
         if config.flags.no_tracing:
             raise RuntimeError(
@@ -434,10 +434,11 @@ class PjitFunction:
             )
 
     def _is_retraced_repeatedly(self, cause: str) -> bool:
-        """Whether a function that compiles by itself is retraced for one reason the third time.
+        """Whether a user's function, called outside a trace, is retraced for one reason the third
+        time (the ninth, if the reason is the structure of the arguments).
 
-        Different models through one function are not: what counts is the same argument, or the
-        same static value, that is never the same. Functions of toile are not users' to change."""
+        Different models passed through one function do not count; the same argument, or the same
+        static value, must differ each time. Users cannot change toile's own functions."""
         cache = self.cache
         ours = (getattr(self.fun, "__module__", None) or "").startswith("toile.")
         if ours or state.trace is not None or cache.traces == 1 or cache.warned:
@@ -448,17 +449,17 @@ class PjitFunction:
         return cache.warned
 
     def _cause(self, key: Any, labels: Sequence[str]) -> tuple[str, Any]:
-        """Why this call is traced: what differs from the nearest earlier trace; and its key."""
+        """Why this call is traced: the differences from the nearest earlier trace; and its key."""
         if not self.cache.history:
             return FIRST, None
         best: tuple[tuple[bool, int], list[str], Any] | None = None
         for old, old_labels in self.cache.history:
             found = differences(old, key, old_labels, labels)
-            distance = (old[0] != key[0], len(found))  # another structure is the furthest
+            distance = (old[0] != key[0], len(found))  # another structure is furthest away
             if best is None or distance < best[0]:
                 best = distance, found, old
         assert best is not None
-        return "; ".join(best[1] or ["a value it closed over is gone"]), best[2]
+        return "; ".join(best[1] or ["a value that it closed over is no longer valid"]), best[2]
 
     def _bad_argument(self, args: Any, kwargs: Any) -> Exception:
         labels = argument_labels(self.fun, args, kwargs)
@@ -517,5 +518,5 @@ class PjitFunction:
     def __repr__(self) -> str:
         try:
             return f"<PjitFunction of {self.__wrapped__!r}>"
-        except Exception:  # the function cannot say what it is
+        except Exception:  # the function has no usable repr
             return "<PjitFunction>"

@@ -43,7 +43,7 @@ def named_arguments(
 
 
 def _parameters(fun: Callable[..., Any], needed: bool) -> list[inspect.Parameter] | None:
-    """The parameters of a function; None of one without a signature, unless they are needed."""
+    """The parameters of a function; None if it has no signature, unless they are needed."""
     try:
         return list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError) as e:
@@ -75,7 +75,7 @@ def _check_names(
     fun: Callable[..., Any], given: Sequence[str], parameters: Sequence[inspect.Parameter],
     what: str,
 ) -> None:
-    """Refuse names of no parameter, or of one that cannot be passed by keyword."""
+    """Refuse names that are not parameters, or that cannot be passed by keyword."""
     anything = _has(parameters, inspect.Parameter.VAR_KEYWORD)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     unnamed = {p.name for p in parameters} - named
@@ -88,7 +88,7 @@ def _check_names(
         )
 
 
-# Options that are not XLA's own, and those of XLA whose kind is looked at.
+# Known options besides XLA's, and options of XLA whose type is checked.
 _OPTIONS = frozenset({
     "exec_time_optimization_effort", "memory_fitting_effort", "memory_fitting_level",
     "optimization_level",
@@ -97,7 +97,7 @@ _SWITCHES = frozenset({"xla_embed_ir_in_executable", "xla_cpu_enable_fast_math"}
 
 
 def check_compiler_options(options: dict[str, Any] | None) -> None:
-    """Refuse options that XLA does not have; the others mean nothing here, and do no harm."""
+    """Refuse options that XLA does not have; the others are accepted and ignored."""
     for name, value in (options or {}).items():
         if not name.startswith("xla_") and name not in _OPTIONS:
             raise JaxRuntimeError(f"No such compile option: {name!r}{here()}")

@@ -1,4 +1,4 @@
-"""What jit goes through, each stage an object: traced, lowered, compiled.
+"""The stages of jit, each an object: traced, lowered, compiled.
 
 May import the engine, control and the call path.
 """
@@ -29,7 +29,7 @@ from toile.staging.options import check_compiler_options
 
 
 class Owner(Protocol):
-    """What a stage needs of the jitted function that it came from."""
+    """What a stage needs of its jitted function."""
 
     fun: Any
 
@@ -41,7 +41,7 @@ class Owner(Protocol):
 
 
 def _size(program: Program) -> int:
-    """The number of equations, those of Programs inside included."""
+    """The number of equations, including those of nested Programs."""
     inner = (p for e in program.equations for p in e.op.programs())
     return len(program.equations) + sum(map(_size, inner))
 
@@ -59,26 +59,26 @@ class Traced:
         self.in_avals = in_avals
         self.equations = _size(program)
         self.calls = 0
-        self.given_up: tuple[int, ...] = ()  # donated arguments that end with a call
-        self.exits: dict[Any, Any] = {}  # written when calls repeat, by device
+        self.given_up: tuple[int, ...] = ()  # donated arguments that a call deletes
+        self.exits: dict[Any, Any] = {}  # made when calls repeat, by device
         concrete = all(isinstance(c, ConcreteArray) for c in consts)
         self.raw_consts = [c._data for c in consts] if concrete else None
 
     def stale(self) -> bool:
-        """Whether it closed over a tracer that has ended since."""
+        """Whether it closed over a tracer whose trace has ended."""
         return self.raw_consts is None and any(
             isinstance(c, Tracer) and not c._trace.alive for c in self.consts
         )
 
 
 def operand(x: Any) -> Any:
-    """An argument as an operation takes it."""
+    """An argument in the form that operations accept."""
     return x if isinstance(x, (ConcreteArray, Tracer)) else as_array(x)
 
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """Shape and dtype of one argument, and whether its buffer is given up."""
+    """Shape and dtype of one argument, and whether it is donated."""
 
     _aval: Aval
     donated: bool = False
@@ -98,11 +98,11 @@ class ArgInfo:
 
 @dataclass(frozen=True)
 class CompiledMemoryStats:
-    """What a call of a compiled function needs of memory; constants are not counted."""
+    """The memory that a call of a compiled function needs; constants are not counted."""
 
     argument_size_in_bytes: int
     output_size_in_bytes: int
-    alias_size_in_bytes: int  # of donated arguments that end with the call
+    alias_size_in_bytes: int  # donated arguments that the call deletes
     temp_size_in_bytes: int  # the arena of the plan
     generated_code_size_in_bytes: int = 0  # kernels are shared by programs
     host_argument_size_in_bytes: int = 0
@@ -113,15 +113,15 @@ class CompiledMemoryStats:
 
     @property
     def peak_memory_in_bytes(self) -> int:
-        """What is in use at once; donated arguments are given back after the call."""
+        """Peak memory; donated arguments are freed after the call."""
         both = self.argument_size_in_bytes + self.output_size_in_bytes
         return both + self.temp_size_in_bytes
 
 
 class TracedStage:
-    """A function traced for certain arguments; `fixed` are the positions of its static ones.
+    """A function traced for certain arguments; `fixed` has the positions of static ones.
 
-    `shardings` has those that its arguments have or are to have, None where nothing is said."""
+    `shardings` has those that its arguments have or should have, None where unspecified."""
 
     def __init__(
         self, owner: Owner, traced: Traced, in_tree: Any, fixed: Sequence[int] = (),
@@ -185,7 +185,7 @@ class TracedStage:
         return Lowered(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Replay what was traced, without the static arguments; transformations see through it."""
+        """Replay the Program, without static arguments; transformations apply to its operations."""
         leaves, tree = flatten((args, kwargs))
         if tree != self.in_tree:
             raise self.other_structure("traced", args, kwargs)
@@ -210,7 +210,7 @@ class TracedStage:
 
 
 class _FromTrace:
-    """What later stages know from the first."""
+    """Base of the later stages, with the attributes that come from the trace."""
 
     stage: TracedStage
 
@@ -252,12 +252,12 @@ class Compiled(_FromTrace):
         self._used = used_arguments(traced.program)
 
     def _in_shardings(self) -> list[Any]:
-        """None for arguments that nothing depends on."""
+        """The arguments' shardings; None for arguments that nothing depends on."""
         given = self.stage.shardings or [None] * len(self.stage.traced.in_avals)
         on_mesh: Any = next((s for s in given if hasattr(s, "mesh")), None)
         if on_mesh is None:
             found = [s or SingleDeviceSharding(first_or_default()) for s in given]
-        else:  # what is not on the mesh is on all of it
+        else:  # values off the mesh are replicated over it
             whole = type(on_mesh)(on_mesh.mesh, type(on_mesh.spec)())
             found = [s if hasattr(s, "mesh") else whole for s in given]
         return [s if i in self._used else None for i, s in enumerate(found)]
@@ -350,7 +350,7 @@ class Compiled(_FromTrace):
 
 
 def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
-    """Row-major layouts, and where the arrays are; arrays on no device have an empty Format."""
+    """Row-major layouts, and the shardings; arrays on no device have an empty Format."""
     return [
         Format() if s is None else Format(Layout(tuple(range(a.ndim)), ()), s)
         for a, s in zip(avals, shardings, strict=True)
@@ -358,14 +358,14 @@ def _formats(avals: Sequence[Aval], shardings: Sequence[Any]) -> list[Format]:
 
 
 def _arena_bytes(program: Program) -> int:
-    """The memory for temporaries of a Program, which is compiled if it has not run yet."""
+    """The temporary memory of a Program, which is compiled if it has not run yet."""
     device = first_or_default()
     found = registry.names[device.platform].compiled(program, device)
     return int(found.arena_bytes)
 
 
 def cost_analysis(program: Program) -> dict[str, float]:
-    """FLOPs and bytes that a Program moves, from its equations."""
+    """FLOPs and bytes moved by a Program, computed from its equations."""
     moved = sum(
         a.aval.nbytes for e in program.equations for a in (*e.ins, *e.outs)
     )

@@ -1,7 +1,7 @@
 """Forward mode: values paired with tangents.
 
 A `JVPTracer` holds a primal and a tangent of the parent trace (or a symbolic zero). Reverse mode is
-this over the linear tape of `transforms.linearize`. May import the engine only.
+forward mode recorded on the linear tape of `transforms.linearize`. May import the engine only.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def jvp_program(program: Program, nonzero: Sequence[bool],
     """The Program of primals followed by tangents.
 
     Inputs: all primals, then the tangents where `nonzero`. Outputs: all results, then the tangents
-    that are not zero (or where `instantiated` asks for an array anyway); which is returned too."""
+    that are nonzero (or `instantiated`, as arrays); the mask of these is returned too."""
     if isinstance(instantiated, bool):
         instantiated = (instantiated,) * len(program.outputs)
     key = ("jvp", tuple(nonzero), tuple(instantiated))

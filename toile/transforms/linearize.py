@@ -1,9 +1,10 @@
 """The linear tape: partial evaluation with respect to linear inputs.
 
-A `LinearTrace` runs what does not depend on its linear inputs in the parent trace and records the
-rest. Under a JVPTrace whose tangents are linear inputs, the record is the derivative at a point;
-under a function's own arguments, it is a linear function to be transposed. Operations that carry
-Programs are split: `split(linear, args)` runs their known part and gives the linear operation.
+A `LinearTrace` runs operations that do not depend on its linear inputs in the parent trace and
+records the others. Under a JVPTrace whose tangents are linear inputs, the record is the derivative
+at a point; with a function's own arguments as linear inputs, it is a linear function to be
+transposed. Operations that carry Programs are split: `split(linear, args)` runs their known part
+and returns the linear operation.
 May import the engine and transforms.jvp.
 """
 
@@ -23,7 +24,7 @@ from toile.transforms.masks import fill, merge, pick
 
 
 class LinearTracer(Tracer):
-    """A value on the tape; `slot` is its place in the environments of the tape's readers."""
+    """A value on the tape; `slot` is its index in the environments of the tape's readers."""
 
     __slots__ = ("aval", "slot")
     aval: Aval
@@ -50,7 +51,7 @@ class LinearTrace(Trace):
 
     def __init__(self, parent: Trace | None):
         super().__init__(parent)
-        self.entries: list[Any] = []  # of Entry, and those of transforms.remembered
+        self.entries: list[Any] = []  # Entry objects, or those of transforms.remembered
         self.slots = 0
 
     def new_tracer(self, aval: Aval) -> LinearTracer:
@@ -117,7 +118,7 @@ class Tape:
 
     def __init__(self, trace: LinearTrace, inputs: Sequence[LinearTracer], outputs: Sequence[Any]):
         self.entries, self.slots = trace.entries, trace.slots
-        trace.entries = []  # they hold tracers, which hold the trace: it gives them away
+        trace.entries = []  # breaks the cycle: entries hold tracers, which hold the trace
         self.inputs, self.outputs = list(inputs), list(outputs)
 
     def is_linear(self, x: Any) -> bool:
@@ -129,8 +130,8 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
                    forward: Callable[[LinearTrace], JVPTrace] = JVPTrace) -> tuple[list[Any], Tape]:
     """Results of a flat function and the tape of its derivative at `primals`.
 
-    `moving` says which arguments are differentiated (all, by default), `forward` makes the trace
-    that writes the tape."""
+    `moving` says which arguments are differentiated (default: all), `forward` makes the trace that
+    records the tape."""
     tape = LinearTrace(state.trace)
     trace = forward(tape)
     args, inputs = [], []
@@ -150,7 +151,7 @@ def linearize_flat(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
 
 def record_linear(fun: Callable[..., Sequence[Any]],
                   avals: Sequence[Aval]) -> tuple[list[Any], Tape]:
-    """Run a linear flat function on linear inputs; outputs on the tape or known values."""
+    """Run a linear flat function on linear inputs; outputs are on the tape or known values."""
     trace = LinearTrace(state.trace)
     inputs = [trace.new_tracer(a) for a in avals]
     with opened(trace):
@@ -161,7 +162,7 @@ def record_linear(fun: Callable[..., Sequence[Any]],
 def tape_to_program(tape: Tape, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
     """The Program (residuals..., inputs...) -> outputs of a tape, and the residuals' values.
 
-    Only what the outputs need is kept. Outputs must be on the tape."""
+    Entries that the outputs do not need are dropped. Outputs must be on the tape."""
     env: dict[int, Var] = {x.slot: Var(x.aval) for x in tape.inputs}
     inputs = [env[x.slot] for x in tape.inputs]
     residuals: list[Any] = []
@@ -202,11 +203,11 @@ def _needed_entries(tape: Tape, outputs: Sequence[Any]) -> list[Entry]:
 
 
 class Split:
-    """A Program taken apart by which inputs are linear.
+    """A Program split by which inputs are linear.
 
     `known`: nonlinear inputs -> known outputs + saved residuals. `linear`: residuals + linear
-    inputs -> linear outputs. `is_linear` tells for each output of the original where it went;
-    `forwarded` gives, for each residual, the nonlinear input that it simply is, or None when it is
+    inputs -> linear outputs. `is_linear` says for each output of the original which of the two has
+    it; `forwarded` gives, for each residual, the nonlinear input that it equals, or None if it is
     among the saved ones."""
 
     __slots__ = ("known", "linear", "is_linear", "residuals", "forwarded")
@@ -229,9 +230,10 @@ class Split:
 def split_program(program: Program, linear: Sequence[bool],
                   instantiated: Sequence[bool] | None = None,
                   saved: Sequence[bool] | None = None) -> Split:
-    """Take a Program apart; outputs where `instantiated` count as linear even if they are known.
+    """Split a Program; outputs where `instantiated` count as linear even if they are known.
 
-    Inputs where `saved` are never forwarded as residuals, because their values pass."""
+    Inputs where `saved` are never forwarded as residuals but saved: the carry of a scan changes
+    each step, and each branch of a cond has residuals of its own."""
     forced = tuple(instantiated) if instantiated is not None else (False,) * len(program.outputs)
     passing = tuple(saved) if saved is not None else (False,) * len(linear)
     key = ("split", tuple(linear), forced, passing)

@@ -1,4 +1,4 @@
-"""Lists of which a mask, one truth value for each entry, picks some. May import the engine only."""
+"""Selecting from lists by a mask, one truth value per entry. May import the engine only."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def spread(values: Sequence[Any], mask: Sequence[bool], likes: Sequence[Any]) ->
 
 def fixed_point(mask: Sequence[bool], step: Callable[[list[bool]], tuple[Any, Sequence[bool]]]
                 ) -> tuple[list[bool], Any]:
-    """The mask of a loop's carries after which the body adds none, and what `step` makes for it.
+    """The given mask of a loop's carries, extended until the body adds none, and
+    the result of `step` for it.
 
-    `step(mask)` gives a derived body, and which carries it returns as nonzero, linear, mapped or
+    `step(mask)` returns a derived body, and which carries it returns as nonzero, linear, mapped or
     live: those must be so from the start."""
     held = list(mask)
     while True:

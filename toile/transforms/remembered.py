@@ -1,11 +1,11 @@
-"""Eager reverse mode that derives an operation once for all operands of the same types.
+"""Eager reverse mode that differentiates an operation once for all operands of the same types.
 
-Differentiating an operation costs several times what a small array takes to compute: its rule is
-run, each linear operation it makes is inferred and recorded, and transposed later. All of that
-depends on the operands' types alone. A `GradTrace` does it on a Program of the one operation, when
-that has occurred a few times, and keeps two plain functions of NumPy arrays: the result with what
-the backward pass needs, and the cotangents. They run the same rules in the same order, so results
-are the same bits. Under other traces, or where operands are not plain arrays, `JVPTrace` is used.
+Differentiating an operation costs several times what computing a small array does: its rule is run,
+and each linear operation it makes is inferred, recorded, and transposed later. All of that depends
+on the operands' types alone. A `GradTrace` does it on a Program of the one operation, after a few
+occurrences, and caches two plain functions of NumPy arrays: one returns the result with the
+residuals, the other the cotangents. They run the same rules in the same order, so results are the
+same bits. Under other traces, or if operands are not plain arrays, `JVPTrace` is used.
 May import the engine and the other transforms.
 """
 
@@ -35,35 +35,35 @@ from toile.transforms.linearize import (
 )
 from toile.transforms.transpose import accumulate, transpose_program
 
-OFTEN = 3  # times that an operation occurs before its derivative is kept
-MOST = 4096  # derivatives that are kept, for each setting of the flags
+OFTEN = 3  # occurrences of an operation before its derivative is cached
+MOST = 4096  # cached derivatives at most, for each setting of the flags
 MOST_TABLES = 16
 
 ndarray = np.ndarray
 
 
 class Derivative(NamedTuple):
-    """An operation and its reverse, for operands of certain types, some of which move."""
+    """An operation and its reverse, for operands of certain types, some of them differentiated."""
 
     forward: Callable[..., tuple[Any, tuple[Any, ...]]]  # operands -> result, residuals
     backward: Callable[..., tuple[Any, ...]]  # residuals, cotangent -> cotangents
     program: Program  # what `backward` does
-    arriving: tuple[int, ...]  # which operands `backward` gives cotangents of
+    arriving: tuple[int, ...]  # the operands that `backward` returns cotangents for
     tangent: Aval
 
 
 class Remembered:
-    """An entry of a tape: what one operation keeps for the backward pass."""
+    """An entry of a tape: what one operation saves for the backward pass."""
 
     __slots__ = ("derivative", "residuals", "slots", "slot")
 
     def __init__(self, derivative: Derivative, residuals: tuple[Any, ...], slots: list[int],
                  slot: int):
         self.derivative, self.residuals = derivative, residuals
-        self.slots, self.slot = slots, slot  # of the operands that move, of the result
+        self.slots, self.slot = slots, slot  # of differentiated operands, of the result
 
     def send(self, env: list[Any]) -> None:
-        """Add the cotangents of the operands to what has arrived there."""
+        """Add the cotangents of the operands to those accumulated so far."""
         ct = env[self.slot]
         if ct is None:
             return
@@ -78,12 +78,12 @@ class Remembered:
             accumulate(env, self.slots[i], c)
 
 
-# By the flags in force, then by operation and types: a count, then a Derivative or None (unfit).
+# By flags, then by operation and types: a count, later a Derivative or None (unsuitable).
 _tables: dict[tuple[Any, ...], dict[Any, Any]] = {}
 
 
 class GradTrace(JVPTrace):
-    """Forward mode onto a tape that nothing else traces."""
+    """Forward mode that records on a tape, with no other trace around it."""
 
     __slots__ = ("flags", "table")
     parent: LinearTrace
@@ -126,7 +126,7 @@ class GradTrace(JVPTrace):
         return JVPTracer(self, DeviceArray(out, False), LinearTracer(tape, found.tangent, slot))
 
     def _derivative(self, op: Operation, key: tuple[Any, ...]) -> Derivative | None:
-        """What is kept for an operation; None: nothing, or not yet."""
+        """The cached derivative of an operation; None if there is none (yet)."""
         values = config.trace_context()
         if values is not self.flags:
             if len(_tables) >= MOST_TABLES:
@@ -153,7 +153,7 @@ class GradTrace(JVPTrace):
 
 
 def _made(op: Operation, key: tuple[Any, ...]) -> Derivative | None:
-    """The derivative of an operation; None where it cannot be two functions of plain arrays."""
+    """The derivative of an operation; None if it cannot be two functions of plain arrays."""
     if not _is_plain(op) or hasattr(op, "split") or not op.interned:
         return None
     moving = key[1::3]
@@ -171,7 +171,7 @@ def _made(op: Operation, key: tuple[Any, ...]) -> Derivative | None:
         linear = [i >= residuals for i in range(len(split.linear.inputs))]
         back, nonzero = transpose_program(split.linear, linear, [True])
     except Exception:
-        return None  # the general way gives the error in the user's terms
+        return None  # the general path raises the error in the user's terms
     if not (_has_plain_equations(split.known) and _has_plain_equations(back)):
         return None
     places = [i for i, m in enumerate(nonzero) if m]
@@ -182,7 +182,7 @@ def _made(op: Operation, key: tuple[Any, ...]) -> Derivative | None:
 
 
 def _is_plain(op: Operation) -> bool:
-    """One result, of a type that the operands' buffers tell."""
+    """Whether it has one result, whose type follows from the operands' buffers."""
     return not (op.multiple or op.makes_weak or op.effects)
 
 
@@ -209,7 +209,7 @@ def _function(program: Program, name: str) -> Callable[..., Any]:
 
 
 def _lines(program: Program) -> tuple[dict[Any, str], list[str], dict[str, Any]]:
-    """Names of the variables, a line of Python for each equation, and what the lines call."""
+    """Names of the variables, a line of Python for each equation, and the objects they use."""
     names: dict[Any, str] = {v: f"x{i}" for i, v in enumerate(program.inputs)}
     env: dict[str, Any] = {"np": np, "ndarray": ndarray, "asarray": np.asarray}
     lines = []
@@ -239,6 +239,6 @@ def _compiled(name: str, inputs: int, lines: list[str], env: dict[str, Any]) -> 
 
 def grad_tape(fun: Callable[..., Sequence[Any]], primals: Sequence[Any],
               moving: Sequence[bool]) -> tuple[list[Any], Tape]:
-    """Results of a flat function and a tape that `transpose.backward` alone can read."""
+    """Results of a flat function and a tape that only `transpose.backward` can read."""
     alone = state.trace is None
     return linearize_flat(fun, primals, moving, GradTrace if alone else JVPTrace)

@@ -1,7 +1,7 @@
 """Reverse mode: a linear tape or Program read backwards.
 
-`backward` gives cotangents to the transpose rules of the recorded operations, the last one first,
-and adds up what arrives at each value. May import the engine, transforms.linearize and, for adding
+`backward` passes cotangents to the transpose rules of the recorded operations, the last one first,
+and accumulates them at each value. May import the engine, transforms.linearize and, for adding
 cotangents, primitives.families.
 """
 
@@ -38,7 +38,7 @@ def backward(tape: Tape, cts: Sequence[Any]) -> list[Any]:
 
 
 def accumulate(env: list[Any], slot: int, ct: Any) -> None:
-    """Add a cotangent to what has arrived at a value."""
+    """Add a cotangent to those accumulated at a value."""
     have = env[slot]
     env[slot] = ct if have is None else add(have, ct)
 
@@ -51,7 +51,7 @@ def _send(e: Entry, env: list[Any], trace: Any) -> None:
     if e.source is not None:
         state.source, state.scope = e.source, e.scope
     operands: list[Any] = []
-    linear: list[Any] = []  # None for operands that are not
+    linear: list[Any] = []  # None for other operands
     for a in e.args:
         if a.__class__ is LinearTracer and a._trace is trace:
             operands.append(a.aval)
@@ -69,7 +69,7 @@ def _send(e: Entry, env: list[Any], trace: Any) -> None:
 
 
 def _arrived(e: Entry, env: list[Any]) -> Any:
-    """Take the cotangents that arrived at the results of an operation; None: there is none."""
+    """Take the cotangents accumulated at the results of an operation; None if there are none."""
     if not e.op.multiple:
         slot = e.outs[0].slot
         ct, env[slot] = env[slot], None
@@ -102,8 +102,7 @@ def transpose_program(program: Program, linear: Sequence[bool],
                       arriving: Sequence[bool]) -> tuple[Program, list[bool]]:
     """The Program (nonlinear inputs, cotangents where `arriving`) -> cotangents of linear inputs.
 
-    The second result says which of the linear inputs' cotangents are not zero: only those are
-    outputs."""
+    The second result says which cotangents of linear inputs are nonzero: only those are outputs."""
     key = ("transpose", tuple(linear), tuple(arriving))
     return program.memoized(key, lambda: _transpose_program(program, linear, arriving))
 

@@ -20,7 +20,7 @@ from toile.primitives.families import bdim_at
 
 
 class BatchTracer(Tracer):
-    """One example of a batch, as far as its function can tell."""
+    """A batch of values that its function sees as one example."""
 
     __slots__ = ("value", "dim")
     _trace: BatchTrace
@@ -55,7 +55,7 @@ class BatchTrace(Trace):
     """Runs the vmap rules in the parent trace.
 
     Traces of one `level` map the same axis: a custom rule is called under a trace of its own, and
-    may close over values that the trace around it has mapped."""
+    may close over values that the enclosing trace has mapped."""
 
     __slots__ = ("axis", "level")
 
@@ -112,7 +112,7 @@ class BatchTrace(Trace):
 
 def vmap_flat(fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any],
               dims: Sequence[Dim], level: Any = None) -> tuple[list[Any], list[Dim]]:
-    """Results of a flat function over mapped arguments, and where their mapped axes are."""
+    """Results of a flat function over mapped arguments, and the positions of their mapped axes."""
     trace = BatchTrace(state.trace, axis, level)
     tracers = [trace.wrap(a, d) for a, d in zip(args, dims, strict=True)]
     with opened(trace), bound_axis(*axis):
@@ -126,9 +126,9 @@ def vmap_flat(fun: Callable[..., Sequence[Any]], axis: Axis, args: Sequence[Any]
 
 def vmap_program(program: Program, axis: Axis, dims: Sequence[Dim],
                  wanted: Sequence[bool] | bool = False) -> tuple[Program, list[Dim]]:
-    """The Program over mapped inputs, its mapped axes first; dims are None or 0, in and out.
+    """The Program over mapped inputs, with mapped axes first; dims are None or 0, in and out.
 
-    `wanted` says which outputs must have the axis whether or not they depend on mapped inputs."""
+    `wanted` says which outputs must have the axis even if they depend on no mapped input."""
     forced = (wanted,) * len(program.outputs) if isinstance(wanted, bool) else tuple(wanted)
     key = ("vmap", axis, tuple(dims), forced)
     return program.memoized(key, lambda: _vmap_program(program, axis, tuple(dims), forced))

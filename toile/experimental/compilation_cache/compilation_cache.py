@@ -15,4 +15,4 @@ def set_cache_dir(path: Any) -> None:
 
 
 def reset_cache() -> None:
-    """Forget which folder is in use, so that the next compilation looks again."""
+    """Forget the folder, so that the next compilation looks it up again."""

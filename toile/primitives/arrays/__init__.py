@@ -1,8 +1,8 @@
-"""What the heavy structural operations mean, as plain functions on raw arrays.
+"""The heavy structural operations as plain functions on raw arrays.
 
-Every function takes the array module `xp` (numpy or cupy) first and knows nothing of tracing.
-Results may be views of their operands: buffers are never written to once an operation has
-returned them.
+Every function takes the array module `xp` (numpy or cupy) first and does not depend on tracing.
+Results may be views of their operands: buffers are never written to once an operation has returned
+them.
 """
 
 from toile.primitives.arrays.contraction import contract

@@ -1,7 +1,7 @@
 """Coefficients of special functions that eager operations and compiled kernels share.
 
-Random samplers pass through these functions, so both have to take the same steps with the same
-numbers. Leading coefficients come first. Imports nothing of toile.
+Random samplers use these functions, so both must take the same steps with the same numbers. Leading
+coefficients come first. Imports nothing of toile.
 """
 
 import math
@@ -29,7 +29,7 @@ LOG_P = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1
 LOG2_LOW, LOG2_HIGH = -2.12194440e-4, 0.693359375
 
 # M. Giles, "Approximating the erfinv function": polynomials in w = -log(1 - x²) or its root. Each
-# row: up to which w it holds, whether it takes the root, the center, the coefficients.
+# row: its upper limit of w, whether it takes the root, the center, the coefficients.
 ERF_INV_SINGLE = (
     (5.0, False, 2.5, (
         2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,

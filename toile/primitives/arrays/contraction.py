@@ -1,9 +1,9 @@
 """Contraction of two raw arrays by axis labels, lowered to one `matmul`.
 
-A plan is a function made once for each triple of label strings. It arranges the operands as
-(batch, rows, summed) and (batch, summed, columns), by views where it can, multiplies, and puts
-the axes of the result in the order asked for. Half-precision operands accumulate in float32;
-integers, exactly: in float64 when no partial sum can leave its 53 bits, else in the result dtype.
+A plan is a function made once for each triple of label strings. It arranges the operands as (batch,
+rows, summed) and (batch, summed, columns), by views where possible, multiplies, and puts the
+result's axes in the requested order. Half-precision operands accumulate in float32; integers
+accumulate exactly: in float64 if no partial sum can exceed its 53 bits, else in the result dtype.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Module = Any
 Plan = Callable[[Module, Array, Array], Array]
 
 _EXACT = 2.0**53
-ONE_THREAD = 1 << 18  # products of sizes up to which libraries use the calling thread only
-_SMALL_PRODUCT = 4096  # below this many multiplications the integer loop of matmul is quick enough
+ONE_THREAD = 1 << 18  # libraries compute products up to this size in the calling thread
+_SMALL_PRODUCT = 4096  # below this many multiplications the integer loop of matmul is fast enough
 
 
 @cache
@@ -67,7 +67,7 @@ def _contract(
         return run(xp, x, y)
     dtype = np.dtype(dtype)
     kind = dtype_kind(dtype)
-    if kind == "b":  # sums of non-negative numbers: positive iff one term is
+    if kind == "b":  # sums of non-negative numbers: positive iff one term is positive
         return xp.asarray(run(xp, x.astype(np.float32), y.astype(np.float32)) > 0)
     if kind in "iu":
         summed = prod(n for c, n in zip(lhs, x.shape, strict=True) if c not in out)
@@ -82,7 +82,8 @@ def _contract(
 def integer_workspace(
     xp: Module, x: Array, y: Array, summed: int, products: int, dtype: np.dtype
 ) -> np.dtype:
-    """float64 when sums of `summed` integer products are exact in it and it pays, else `dtype`."""
+    """float64 if sums of `summed` integer products are exact in it and it is faster, else
+    `dtype`."""
     if products < _SMALL_PRODUCT or x.size == 0 or y.size == 0:
         return dtype
     bound = float(summed)
@@ -93,7 +94,7 @@ def integer_workspace(
 
 
 def from_workspace(result: Array, dtype: np.dtype) -> Array:
-    """Cast to the result dtype; integers wrap around, as they would have all along."""
+    """Cast to the result dtype; integers wrap around, as if computed in it throughout."""
     if result.dtype == dtype:
         return result
     if dtype_kind(dtype) in "iu" and result.dtype.kind == "f":
@@ -118,7 +119,7 @@ def contraction_plan(lhs: str, rhs: str, out: str) -> Plan:
             f"got {lhs!r}, {rhs!r}, {out!r}{here()}"
         )
     free = _labels(out, without=batch)
-    if rows and columns and free[0] in columns:  # (y^T x^T)^T: rows come first in `out`
+    if rows and columns and free[0] in columns:  # (y^T x^T)^T, since y's axes come first in `out`
         mirrored = contraction_plan(rhs, lhs, out)
         return lambda xp, x, y: mirrored(xp, y, x)
     if not summed:
@@ -128,7 +129,7 @@ def contraction_plan(lhs: str, rhs: str, out: str) -> Plan:
 
 
 def _plain_plan(lhs: str, rhs: str, out: str, batch: str) -> Plan | None:
-    """Products that are one call of matmul on the operands as they are, or transposed."""
+    """Products that are one matmul call on the operands themselves, or transposed."""
     if batch or len(lhs) > 2 or len(rhs) > 2:
         return None
     if len(lhs) == len(rhs) == 1:
@@ -163,16 +164,16 @@ def _product_plan(lhs: str, rhs: str, out: str) -> Plan:
 
 
 def _arrange(labels: str, batch: str, first: str, second: str) -> tuple[Any, bool]:
-    """Axis order (or None) for batch+first+second, or its mirror, then to be swapped (True)."""
+    """Axis order (or None) for batch+first+second, or for the swapped order (then True)."""
     straight, mirrored = batch + first + second, batch + second + first
-    # The label that is last in memory stays last, so that a copy, if one is needed, is by runs.
+    # The label that is last in memory stays last, so that a copy, if needed, copies whole runs.
     swap = labels != straight and (labels == mirrored or labels[-1] not in second)
     order = mirrored if swap else straight
     return (None if order == labels else tuple(labels.index(c) for c in order)), swap
 
 
 class _Operand:
-    """How the axes of an operand become batch, rows and columns of matrices."""
+    """How the axes of an operand map to batch, rows and columns of matrices."""
 
     __slots__ = ("batch", "order", "is_swapped", "split")
 
@@ -192,7 +193,7 @@ class _Operand:
         return parts[::-1] if self.is_swapped else parts
 
     def matrices(self, x: Array) -> Array:
-        """An ordered operand as matrices."""
+        """An operand, its axes already ordered, as matrices."""
         if self.split != (1, 1):
             x = _group(x, self.batch, self.split)
         return x.swapaxes(-1, -2) if self.is_swapped else x

@@ -1,9 +1,9 @@
 """Convolution of raw arrays in the layout lhs (N, C, *S), rhs (O, I, *K), out (N, O, *P).
 
-Every case comes down to matrix products over x as (N, G, C, *S) and w as (G, O, C, *K), one group
-of channels for each G. Which product depends on shapes and on memory order: patches with channels
-first or last, one product for each output position when these are few (the gradient of a
-kernel), or a sum over kernel taps when groups are tiny (depthwise).
+Every case reduces to matrix products over x as (N, G, C, *S) and w as (G, O, C, *K), one group of
+channels for each G. Which product depends on shapes and on memory order: patches with channels
+first or last, one product for each output position when these are few (the gradient of a kernel),
+or a sum over kernel taps when groups are tiny (depthwise).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Module = Any
 Sizes = Sequence[int]
 Pairs = Sequence[tuple[int, int]]
 
-_PATCH_BYTES = 1 << 23  # patches are made for as many samples at a time as fit here
-_TINY_GROUP = 8  # groups of at most this many products per tap go without matrix products
+_PATCH_BYTES = 1 << 23  # patches are made for as many samples at a time as fit into this
+_TINY_GROUP = 8  # groups of at most this many products per tap avoid matrix products
 
 
 def conv_output_shape(
@@ -67,7 +67,7 @@ def conv_general(
         work = accumulator(dtype)
     x, w = x.astype(work, copy=False), w.astype(work, copy=False)
     groups = max(feature_group_count, batch_group_count)
-    if batch_group_count > 1:  # batch group g meets kernel group g: make it a channel group
+    if batch_group_count > 1:  # batch group g uses kernel group g: make it a channel group
         x = x.reshape((groups, x.shape[0] // groups) + x.shape[1:]).swapaxes(0, 1)
     else:
         x = x.reshape((x.shape[0], groups, x.shape[1] // groups) + x.shape[2:])
@@ -87,10 +87,10 @@ def _phases(
 ) -> list[tuple[slice, slice, int, tuple[int, int], int]]:
     """Split one axis of a convolution of a dilated operand into plain convolutions.
 
-    Output o meets kernel element k at o*stride + k*dilation - low, which is an element of the
-    operand iff base divides it. That depends on o modulo base/gcd(stride, base) only, and for each
-    residue the k that matter form an arithmetic progression. Gives, for each residue: the outputs,
-    the kernel elements, the stride, the padding and the kernel dilation.
+    Output o combines kernel element k with position o*stride + k*dilation - low, which is an
+    element of the operand iff base divides it. That depends on o modulo base/gcd(stride, base)
+    only, and for each residue the matching k form an arithmetic progression. Returns, for each
+    residue: the outputs, the kernel elements, the stride, the padding and the kernel dilation.
     """
     period, common = base // gcd(stride, base), gcd(dilation, base)
     step = base // common
@@ -118,7 +118,7 @@ def _conv_of_dilated(
     xp: Module, x: Array, w: Array, strides: Sizes, padding: Pairs, lhs_dilation: Sizes,
     rhs_dilation: Sizes, out_shape: tuple[int, ...],
 ) -> Array:  # fmt: skip
-    """Convolve without ever multiplying by the zeros between the elements of x."""
+    """Convolve without multiplying by the zeros between the elements of x."""
     per_axis = [
         _phases(n, k, out, s, low, base, d)
         for n, k, out, s, (low, _), base, d in zip(
@@ -137,7 +137,7 @@ def _conv_of_dilated(
 
 
 def _channels_last(x: Array) -> bool:
-    """Whether the channels of (N, G, C, *S) lie closer together in memory than its positions."""
+    """Whether the channels of (N, G, C, *S) are closer together in memory than the positions."""
     spatial = [s for s, n in zip(x.strides[3:], x.shape[3:], strict=True) if n > 1]
     channels = [s for s, n in zip(x.strides[1:3], x.shape[1:3], strict=True) if n > 1]
     return bool(spatial and channels) and min(channels) < min(spatial)
@@ -201,7 +201,7 @@ def _by_patches(
     windows = _windows(xp, x, kernel, strides, dilation, positions)
     rank, length, count = len(kernel), channels * prod(kernel), prod(positions)
     taps, places = tuple(range(3, 3 + rank)), tuple(range(3 + rank, 3 + 2 * rank))
-    last = last or (groups == 1 and count < 32)  # else the products of single samples are too thin
+    last = last or (groups == 1 and count < 32)  # else products of single samples are too small
     step = min(batch, max(1, _PATCH_BYTES // max(1, groups * length * count * x.dtype.itemsize)))
     if length == channels and all(s == 1 for s in strides):  # x itself holds the patches
         step = batch
@@ -213,7 +213,7 @@ def _by_patches(
         matrix = w.reshape(groups, outs, length)
         windows = windows.transpose((0, 1, 2, *taps, *places))
         result = xp.empty((batch, groups, outs, count), x.dtype)
-    # One buffer serves all parts: fresh pages cost more than the copy.
+    # One buffer is reused for all parts: fresh pages cost more than the copy.
     buffer: Any = None
     for start in range(0, batch, step):
         stop = min(start + step, batch)
@@ -235,7 +235,7 @@ def _by_patches(
 
 
 def _materialise(xp: Module, part: Array, buffer: Array | None, reuse: bool) -> tuple[Array, Any]:
-    """The part in one piece, in a buffer that later parts of at most this size use again."""
+    """With `reuse`, a copy of the part in a buffer that later parts, no larger, reuse too."""
     if not reuse:
         return part, None
     if buffer is None:
@@ -248,10 +248,10 @@ def _materialise(xp: Module, part: Array, buffer: Array | None, reuse: bool) -> 
 def _by_positions(
     xp: Module, x: Array, w: Array, strides: Sizes, dilation: Sizes, positions: tuple[int, ...]
 ) -> Array:
-    """Sum over large kernels for few output positions: the gradient of a kernel is such a case."""
+    """Sum over large kernels for few output positions, such as the gradient of a kernel."""
     batch, groups = x.shape[:2]
     outs, kernel, rank = w.shape[1], w.shape[3:], len(positions)
-    # The summed axes (C, *K) go in the memory order of w, so that w need not be copied.
+    # The summed axes (C, *K) are in the memory order of w, so that w need not be copied.
     summed = sorted(range(2, w.ndim), key=lambda a: (w.shape[a] == 1, -w.strides[a]))
     windows = _windows(xp, x, kernel, strides, dilation, positions)
     step = max(1, _PATCH_BYTES // max(1, x.dtype.itemsize * windows.size // w.shape[summed[0]]))
@@ -272,7 +272,7 @@ def _by_positions_of_tiny_groups(xp: Module, windows: Array, w: Array, rank: int
     """Multiply and sum in memory order, one output position, sample and kernel at a time."""
     batch, groups, outs = windows.shape[0], windows.shape[1], w.shape[1]
     positions = windows.shape[3 + rank :]
-    # Axes (G, C, *K) of one kernel, outermost in memory first; G is the one that stays.
+    # Axes (G, C, *K) of one kernel, outermost in memory first; only G is kept.
     axes = sorted(range(2 + rank), key=lambda a: -w[:, 0].strides[a])
     group_axis = axes.index(0)
     summed = tuple(a for a in range(2 + rank) if a != group_axis)
@@ -291,7 +291,7 @@ def _by_positions_of_tiny_groups(xp: Module, windows: Array, w: Array, rank: int
 
 
 def _stack(x: Array, group: int, kept: tuple[int, ...], summed: list[int]) -> Array:
-    """x as (group, product of kept, product of summed), copied, if it must be, in memory order."""
+    """x as (group, product of kept, product of summed), copied, if needed, in memory order."""
     size, length = prod(x.shape[a] for a in kept), prod(x.shape[a] for a in summed)
     last, inner = kept[-1], [x.strides[a] for a in summed if x.shape[a] > 1]
     if x.shape[last] > 1 and inner and x.strides[last] < min(inner):

@@ -2,7 +2,7 @@
 
 The dtype is that of the operand: integers wrap around, short floats are accumulated in float32
 and rounded once. float32 sums and products along long axes run in float64, because a sequential
-float32 sum is worse than the tree that a compiler would use.
+float32 sum is less accurate than the tree that a compiler would use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cumulative(xp: Module, x: Array, axis: int, kind: str, reverse: bool) -> Arr
 def _scan_by_doubling(
     xp: Module, x: Array, axis: int, combine: Callable[[Array, Array], Array]
 ) -> Array:
-    """Inclusive scan in log2(n) whole-array steps: after step k each place holds 2^k elements."""
+    """Inclusive scan in log2(n) whole-array steps: after step k each entry covers 2^k elements."""
     before, shift = (slice(None),) * axis, 1
     while shift < x.shape[axis]:
         head = x[before + (slice(None, shift),)]

@@ -1,9 +1,9 @@
-"""Gather, scatter and dynamic slices of raw arrays, with XLA's meaning.
+"""Gather, scatter and dynamic slices of raw arrays, with XLA's semantics.
 
 Operand axes are of two kinds: those that a window covers whole, and those that are addressed by
-`indices`, alone or as a window that starts there. A gather becomes one basic slice, one `take` of
-rows or one fancy index. A scatter combines rows: the whole axes are columns, the others become a
-row number for each update; duplicates combine in order, so of several sets the last one stays.
+`indices`, alone or as the start of a window. A gather becomes one basic slice, one `take` of rows
+or one fancy index. A scatter combines rows: the whole axes are columns, the others become a row
+index for each update; duplicates combine in order, so the last of several sets wins.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _columns(xp: Module, indices: Array, count: int) -> list[Array]:
 
 
 def _clamp(xp: Module, columns: list[Array], limits: Sizes) -> list[Array]:
-    """Components moved into 0..limit."""
+    """Components clamped to 0..limit."""
     return [xp.minimum(xp.maximum(c, 0), n) for c, n in zip(columns, limits, strict=True)]
 
 
 def _in_bounds(xp: Module, columns: list[Array], limits: Sizes) -> Array | None:
-    """Where all components lie in 0..limit; None if they do everywhere."""
+    """Where all components are in 0..limit; None if they are everywhere."""
     inside: Any = None
     for column, limit in zip(columns, limits, strict=True):
         here = column.view(_UINTP) <= _UINTP.type(limit)  # negative numbers become huge
@@ -51,7 +51,7 @@ def _in_bounds(xp: Module, columns: list[Array], limits: Sizes) -> Array | None:
 
 
 def _single_start(indices: Array, dims: Sizes, limits: Sizes) -> tuple[dict[int, int], bool]:
-    """The clamped start of the only window by operand axis, and whether it was inside."""
+    """The clamped start of the only window by operand axis, and whether it was in bounds."""
     wanted = indices.reshape(-1).tolist()
     clamped = [min(max(i, 0), n) for i, n in zip(wanted, limits, strict=True)]
     return dict(zip(dims, clamped, strict=True)), wanted == clamped
@@ -63,7 +63,7 @@ def _block(starts: dict[int, int], sizes: Sizes) -> tuple[slice, ...]:
 
 
 def default_fill(dtype: np.dtype) -> Any:
-    """What an out-of-bounds read gives: NaN, the least signed or the largest unsigned integer."""
+    """The result of an out-of-bounds read: NaN, the least signed or largest unsigned integer."""
     kind = dtype_kind(dtype)
     if kind == "b":
         return np.True_
@@ -79,16 +79,16 @@ def _fill(given: Any, dtype: np.dtype) -> Any:
 
 @dataclass(frozen=True)
 class _GatherPlan:
-    """What of a gather follows from shapes and dimension numbers alone."""
+    """The part of a gather that depends on shapes and dimension numbers only."""
 
     shape: tuple[int, ...]  # of the result
     mask_shape: tuple[int, ...]  # of the batch, to broadcast against the result
     limits: tuple[int, ...]  # largest legal start for each component of an index vector
-    picked: tuple[int, ...]  # operand axes that are addressed, the others are read whole
+    picked: tuple[int, ...]  # operand axes that are addressed; the others are read whole
     sources: tuple[int, ...]  # for each: component >= 0 of the vectors, or ~axis of the batch
-    windows: tuple[int, ...]  # those of `picked` that stay in the result
-    basic: tuple[Any, ...]  # slices that leave only picked and whole axes in the operand
-    axis: int  # of the basic slice to take along, or -1
+    windows: tuple[int, ...]  # those of `picked` that are kept in the result
+    basic: tuple[Any, ...]  # slices that reduce the operand to picked and whole axes
+    axis: int  # the axis of the basic slice to take along, or -1
     front: tuple[int, ...]  # order of the basic slice that puts picked axes first
     order: tuple[int, ...]  # from the axes of the gathered array to those of the result
 
@@ -102,7 +102,7 @@ def _batch_axes(count: int) -> _Axes:
 
 
 def _result_axes(batch: int, stay: list[int], offset_dims: Sizes) -> _Axes:
-    """The axes of the result, of which those of the operand stand at `offset_dims`."""
+    """The axes of the result; those of the operand are at `offset_dims`."""
     rank = batch + len(stay)
     batch_dims = [d for d in range(rank) if d not in offset_dims]
     places: dict[int, Any] = dict(zip(batch_dims, _batch_axes(batch), strict=True))
@@ -115,7 +115,7 @@ def _named_sizes(axes: _Axes, batch: tuple[int, ...], sizes: Sizes) -> tuple[int
 
 
 def _basic_slices(sizes: Sizes, picked: list[int], dropped: set[int]) -> tuple[Any, ...]:
-    """What is cut from the operand before rows are picked."""
+    """The slices of the operand before rows are picked."""
     return tuple(slice(None) if d in picked else 0 if d in dropped else slice(0, n)
                  for d, n in enumerate(sizes))
 
@@ -129,7 +129,7 @@ def _gather_plan(
     dropped = {*collapsed, *batching}
     stay = [d for d in range(len(operand)) if d not in dropped]
     names = _result_axes(len(batch), stay, offset_dims)
-    # An axis that every window covers whole starts at 0, and so does one that none addresses.
+    # An axis that every window covers whole, or that none addresses, starts at 0.
     source = {d: i for i, d in enumerate(mapped)}
     source.update(zip(batching, map(invert, batching_axes), strict=True))
     picked = [d for d in sorted(source) if sizes[d] < operand[d]]
@@ -189,7 +189,7 @@ def _gather_many(
     xp: Module, operand: Array, columns: list[Array], batch_shape: tuple[int, ...], sizes: Sizes,
     plan: _GatherPlan,
 ) -> Array:  # fmt: skip
-    """The gathered array for starts inside their bounds."""
+    """The gathered array for starts that are in bounds."""
     view, batch = operand[plan.basic], len(batch_shape)
     if not plan.picked:
         return xp.broadcast_to(view, batch_shape + view.shape).transpose(plan.order)
@@ -219,7 +219,7 @@ def _along(xp: Module, size: int, axis: int, rank: int) -> Array:
 
 
 def _pick(xp: Module, x: Array, index: list[Array]) -> Array:
-    """x[index] over the leading axes, as one take of rows where x lies in one piece."""
+    """x[index] over the leading axes, as one take of rows if x is contiguous."""
     count = len(index)
     if count > 1 and not x.flags.c_contiguous:
         return x[tuple(index)]
@@ -236,7 +236,7 @@ def flatten_index(shape: Sizes, index: Sequence[Array]) -> Array:
 
 
 def _clamped(starts: Sequence[Any], shape: Sizes, sizes: Sizes) -> tuple[slice, ...]:
-    """Slices of `sizes` at `starts`, moved so that they lie inside `shape`."""
+    """Slices of `sizes` at `starts`, clamped to be inside `shape`."""
     slices = []
     for start, n, size in zip(starts, shape, sizes, strict=True):
         first = min(max(int(start), 0), n - size)
@@ -245,7 +245,7 @@ def _clamped(starts: Sequence[Any], shape: Sizes, sizes: Sizes) -> tuple[slice, 
 
 
 def dynamic_slice(xp: Module, x: Array, starts: Sequence[Any], sizes: Sizes) -> Array:
-    """The block of `sizes` at `starts`, each start clamped so that the block lies inside x."""
+    """The block of `sizes` at `starts`, each start clamped so that the block is inside x."""
     return x[_clamped(starts, x.shape, sizes)]
 
 
@@ -302,7 +302,7 @@ def scatter(
 
 
 def _window_sizes(window: Sizes, rank: int, dropped: set[int]) -> list[int]:
-    """The sizes of a window along all axes of the operand, 1 along those that it lacks."""
+    """The sizes of a window along all axes of the operand, 1 along dropped ones."""
     sizes = iter(window)
     return [1 if d in dropped else next(sizes) for d in range(rank)]
 
@@ -310,7 +310,7 @@ def _window_sizes(window: Sizes, rank: int, dropped: set[int]) -> list[int]:
 def _flat_starts(
     xp: Module, starts: dict[int, Array], batching: dict[int, int], batch_shape: tuple[int, ...]
 ) -> dict[int, Array]:
-    """The starts of all windows along each operand axis; `batching`: operand to batch axes."""
+    """The starts of all windows along each operand axis; `batching` maps operand to batch axes."""
     for d, axis in batching.items():
         starts[d] = _along(xp, batch_shape[axis], axis, len(batch_shape))
     return {d: xp.broadcast_to(s, batch_shape).reshape(-1) for d, s in starts.items()}
@@ -339,8 +339,8 @@ def _scatter_many(
     xp: Module, result: Array, starts: dict[int, Array], updates: Array, sizes: list[int],
     combine: str,
 ) -> None:  # fmt: skip
-    """Combine updates (n, *sizes) into `result` in place, at starts inside their bounds."""
-    # An axis that a window covers whole starts at 0; one that is not addressed, too.
+    """Combine updates (n, *sizes) into `result` in place, at starts that are in bounds."""
+    # An axis that a window covers whole, or that is not addressed, starts at 0.
     picked = sorted(d for d in starts if sizes[d] < result.shape[d])
     whole = [d for d in range(result.ndim) if d not in picked]
     view = result[tuple(
@@ -373,7 +373,7 @@ def _combine_rows(xp: Module, rows: Array, index: Array, updates: Array, combine
             rows[index] = getattr(xp, _UFUNCS[combine])(rows[index], updates)
         return
     if combine == "set":
-        if xp is not np:  # only NumPy promises that the last one stays
+        if xp is not np:  # only NumPy guarantees that the last one wins
             _, last = xp.unique(index[::-1], return_index=True)
             last = index.size - 1 - last
             index, updates = index[last], updates[last]
@@ -384,7 +384,7 @@ def _combine_rows(xp: Module, rows: Array, index: Array, updates: Array, combine
         _add_rows(rows, index, updates)
     else:
         width = rows.shape[1]
-        if width > 1:  # ufunc.at is quick only on one axis
+        if width > 1:  # ufunc.at is fast only on one axis
             index = (index[:, None] * width + np.arange(width)).reshape(-1)
         getattr(np, _UFUNCS[combine]).at(rows.reshape(-1), index, updates.reshape(-1))
 
@@ -401,7 +401,7 @@ def _add_rows(rows: Array, index: Array, updates: Array) -> None:
         return
     count, target = index.size, None
     height = rows.shape[0]
-    if height > 4 * count:  # few of many rows: sum into the distinct ones only
+    if height > 4 * count:  # few of many rows: sum only into the distinct ones
         target, index = np.unique(index, return_inverse=True)
         height = target.size
     ones = np.ones(count, rows.dtype)

@@ -1,8 +1,8 @@
 """Matrix decompositions and solves of raw arrays, by LAPACK and BLAS through SciPy.
 
 A kernel works on one matrix (or one set of them) and returns a tuple, or None when LAPACK failed;
-`batched` runs it over the leading axes and turns failures into NaN. SciPy is imported when a
-kernel first runs. Arrays of another library than NumPy visit the host.
+`batched` runs it over the leading axes and turns failures into NaN. SciPy is imported when a kernel
+first runs. Arrays of other libraries than NumPy are copied to the host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 def batched(
     xp: Any, kernel: Kernel, xs: Sequence[Any], ranks: Sequence[int], outs: Sequence[Spec]
 ) -> list[Any]:
-    """Run `kernel` on each element of a batch; `ranks` are the axes of one element's operands."""
+    """Run `kernel` on each element of a batch; `ranks` are the ranks of one element's operands."""
     if xp is not np:
         on_host = [xp.asnumpy(x) for x in xs]
         return [xp.asarray(r) for r in batched(np, kernel, on_host, ranks, outs)]
@@ -53,7 +53,7 @@ def batched(
 
 
 def _failed(out: ndarray) -> ndarray:
-    """Fill with what stands for the result of a failed decomposition."""
+    """Fill with the value that marks a failed decomposition."""
     kind = out.dtype.kind
     out.fill(complex(np.nan, np.nan) if kind == "c" else np.nan if kind == "f" else 0)
     return out
@@ -72,7 +72,8 @@ def _routine(name: str, dtype: Any, unitary: str | None = None) -> Any:
 
 
 def _sizes(routine: Any, *args: Any, **options: Any) -> list[int]:
-    """Best workspace sizes; sizes come as floats, so those beyond their precision round up."""
+    """Best workspace sizes; LAPACK returns floats, so sizes beyond their precision are rounded
+    up."""
     *works, info = routine(*args, **options)
     if info:
         return []
@@ -115,7 +116,7 @@ def cholesky_update(r: Any, w: Any) -> tuple[Any, ...]:
 
 
 def lu(a: Any) -> tuple[Any, ...] | None:
-    """Packed factors, row swaps and the permutation they make."""
+    """Packed factors, row swaps and the resulting permutation."""
     m, n = a.shape
     if not a.size:
         return a, np.zeros(min(m, n), np.int32), np.arange(m, dtype=np.int32)
@@ -126,7 +127,7 @@ def lu(a: Any) -> tuple[Any, ...] | None:
 
 
 def permutation(pivots: Any, size: int) -> ndarray:
-    """The order of rows that a sequence of row swaps makes."""
+    """The order of rows after a sequence of row swaps."""
     order = list(range(size))
     for i, j in enumerate(pivots.tolist()):
         order[i], order[j] = order[j], order[i]
@@ -144,7 +145,7 @@ def geqrf(a: Any) -> tuple[Any, ...] | None:
 
 
 def geqp3(a: Any) -> tuple[Any, ...] | None:
-    """`geqrf` of the columns in the order of pivoting, and that order."""
+    """`geqrf` of the columns in pivot order, and that order."""
     routine = _routine("geqp3", a.dtype)
     work = int(np.real(routine(a, lwork=-1)[3][0]))
     packed, order, taus, _, info = routine(_fortran(a), lwork=work, overwrite_a=1)
@@ -152,7 +153,7 @@ def geqp3(a: Any) -> tuple[Any, ...] | None:
 
 
 def householder_product(a: Any, taus: Any) -> tuple[Any, ...] | None:
-    """The first columns of the product of the reflectors that `geqrf` made."""
+    """The first columns of the product of the reflectors from `geqrf`."""
     if not a.size:
         return (a,)
     if not taus.size:
@@ -164,7 +165,7 @@ def householder_product(a: Any, taus: Any) -> tuple[Any, ...] | None:
 
 
 def ormqr(left: bool, adjoint: bool, a: Any, taus: Any, c: Any) -> tuple[Any, ...] | None:
-    """Q c, Qᴴ c, c Q or c Qᴴ for the reflectors that `geqrf` made."""
+    """Q c, Qᴴ c, c Q or c Qᴴ for the reflectors from `geqrf`."""
     if not c.size or not taus.size:
         return (c,)
     flip = "N" if not adjoint else "T" if a.dtype.kind == "f" else "C"
@@ -211,7 +212,7 @@ def eigh(lower: bool, a: Any) -> tuple[Any, ...] | None:
 
 
 def eig(left: bool, right: bool, a: Any) -> tuple[Any, ...] | None:
-    """Eigenvalues, then left and right eigenvectors where asked."""
+    """Eigenvalues, then left and right eigenvectors if requested."""
     n = a.shape[-1]
     if not a.size:
         return (np.zeros(n, a.dtype), *[a] * (left + right))
@@ -240,7 +241,7 @@ def _conjugate_pairs(imaginary: Any, v: Any) -> ndarray:
 
 
 def svd(full: bool, vectors: bool, by_qr: bool, a: Any) -> tuple[Any, ...] | None:
-    """Descending singular values, then U and Vᴴ where asked."""
+    """Descending singular values, then U and Vᴴ if requested."""
     m, n = a.shape
     k = min(m, n)
     if not a.size:
@@ -259,7 +260,7 @@ def svd(full: bool, vectors: bool, by_qr: bool, a: Any) -> tuple[Any, ...] | Non
 
 
 def schur(vectors: bool, a: Any) -> tuple[Any, ...] | None:
-    """The (real: quasi-) triangular form and, where asked, its basis."""
+    """The (real: quasi-) triangular form and, if requested, its basis."""
     if not a.size:
         return (a, a) if vectors else (a,)
     if not _usable(a):
@@ -279,7 +280,7 @@ def schur(vectors: bool, a: Any) -> tuple[Any, ...] | None:
 
 
 def hessenberg(a: Any) -> tuple[Any, ...] | None:
-    """The upper Hessenberg form over the reflectors that make it, and their factors."""
+    """The upper Hessenberg form with its reflectors below, and their factors."""
     n = a.shape[-1]
     if n <= 1:
         return a, np.zeros(max(n - 1, 0), a.dtype)
@@ -338,7 +339,7 @@ def lu_solve(transposed: bool, packed: Any, pivots: Any, b: Any) -> tuple[Any, .
 def tridiagonal_solve(
     perturb: bool, dl: Any, d: Any, du: Any, b: Any
 ) -> tuple[Any, ...] | None:
-    """X with A X = B for the matrix of three diagonals; dl[0] and du[-1] are not read."""
+    """X with A X = B for a tridiagonal matrix; dl[0] and du[-1] are not read."""
     n = d.shape[0]
     if not b.size:
         return (b,)
@@ -352,7 +353,7 @@ def tridiagonal_solve(
 
 
 def _away_from_zero(pivots: Any, largest: Any) -> ndarray:
-    """Pivots that are tiny beside the largest element of U, moved away from zero."""
+    """Pivots that are tiny compared with the largest element of U, moved away from zero."""
     info = np.finfo(pivots.dtype)
     least = max(info.eps * largest, info.tiny)
     size = np.abs(pivots)
@@ -361,7 +362,7 @@ def _away_from_zero(pivots: Any, largest: Any) -> ndarray:
 
 
 def _perturbed_solve(dl: Any, d: Any, du: Any, b: Any) -> tuple[Any, ...] | None:
-    """As `tridiagonal_solve` for matrices that may be singular."""
+    """Like `tridiagonal_solve`, for matrices that may be singular."""
     n = d.shape[0]
     if n == 2:  # gttrf's second superdiagonal would be empty: pad with an equation x = 0
         one, zero = np.ones(1, d.dtype), np.zeros(1, d.dtype)

@@ -1,8 +1,8 @@
-"""Padding of raw arrays: low, high and interior, each of the first two possibly negative.
+"""Padding of raw arrays: low, high and interior; low and high may be negative.
 
-`pad` is the base of windows and convolutions. Nothing here knows of tracing; `xp` is the array
-module (numpy or cupy). The result may be a view of the operand: buffers are never written to
-after an operation has returned them.
+`pad` is the base of windows and convolutions. Nothing here depends on tracing; `xp` is the array
+module (numpy or cupy). The result may be a view of the operand: buffers are never written to after
+an operation has returned them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pad(xp: Module, x: Array, value: Any, config: PadConfig) -> Array:
     source, target = [], []
     for n, m, (low, _, interior) in zip(shape, out_shape, config, strict=True):
         step = interior + 1
-        # Element i lands on low + i*step: keep the i that land inside 0..m-1.
+        # Element i goes to low + i*step: keep the i that land inside 0..m-1.
         first = max(0, -(low // step))
         last = min(n, -((low - m) // step))
         if last <= first:

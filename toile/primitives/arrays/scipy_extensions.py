@@ -1,4 +1,4 @@
-"""SciPy's extension modules by themselves: they load in a fraction of their package's time."""
+"""SciPy's extension modules without their packages: they load in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @cache
 def linalg_extension(name: str) -> Any:
-    """`scipy.linalg.<name>`, without `scipy.linalg` where that is not loaded already."""
+    """`scipy.linalg.<name>`, without importing `scipy.linalg` if that is not loaded yet."""
     full = f"scipy.linalg.{name}"
     if full not in sys.modules and "scipy.linalg" not in sys.modules:
         found = _alone(full, name)
@@ -23,7 +23,7 @@ def linalg_extension(name: str) -> Any:
 
 
 def _alone(full: str, name: str) -> Any:
-    """The extension module of a file; None where there is none, or it needs its package."""
+    """The extension module from its file; None if there is none, or if it needs its package."""
     package = importlib.util.find_spec("scipy")
     if package is None or package.origin is None:
         return None
@@ -40,6 +40,6 @@ def _alone(full: str, name: str) -> Any:
                 return module
             except (ImportError, AttributeError):
                 return None
-            finally:  # the package finds its own when it is imported later
+            finally:  # the package loads its own when it is imported later
                 sys.modules.pop(full, None)
     return None

@@ -39,7 +39,7 @@ def sort(
 
 
 def _comparable(x: Array) -> Array:
-    """The same keys in a dtype whose NaNs and order the array module knows."""
+    """The same keys in a dtype whose NaNs and order the array module supports."""
     kind = dtype_kind(x.dtype)
     if kind == "f":
         return x.astype(accumulator(x.dtype), copy=False)
@@ -47,7 +47,7 @@ def _comparable(x: Array) -> Array:
 
 
 def _sort_values(xp: Module, x: Array, axis: int, stable: bool) -> Array:
-    """Sort one operand; stability shows only in the signs of zeros."""
+    """Sort one operand; stability matters only for the signs of zeros."""
     keys = _comparable(x)
     signed_zero = (
         stable and keys.dtype.kind == "f" and bool(xp.any((keys == 0) & xp.signbit(keys)))
@@ -77,7 +77,7 @@ def _descending_key(xp: Module, x: Array) -> Array:
         raise TypeError(f"top_k: needed real numbers, got {x.dtype}{here()}")
     keys = _comparable(x)
     bits = xp.ascontiguousarray(keys).view(f"i{keys.dtype.itemsize}")
-    # Negative floats order backwards as integers: flip all their bits but the sign.
+    # Negative floats are ordered backwards as integers: flip all their bits but the sign.
     return ~xp.where(bits < 0, bits ^ xp.asarray(np.iinfo(bits.dtype).max, bits.dtype), bits)
 
 
@@ -107,7 +107,7 @@ def _smallest(xp: Module, key: Array, k: int) -> Array:
     rows = key.reshape(-1, n)
     limit = xp.partition(rows, k - 1, axis=-1)[:, k - 1 : k]
     taken = rows <= limit
-    if int(taken.sum()) > k * rows.shape[0]:  # ties at the limit: only the first ones fit
+    if int(taken.sum()) > k * rows.shape[0]:  # ties at the limit: keep only the first ones
         below, equal = rows < limit, rows == limit
         missing = k - below.sum(axis=-1, keepdims=True)
         taken = below | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= missing))

@@ -1,10 +1,10 @@
 """Special functions on raw NumPy or CuPy arrays, one function each, `xp` first.
 
-Two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU compiler step by
-step, fused multiply-adds included, because random samplers pass through them and must agree with
-it to the bit; float64 uses the formulas of recent releases and fuses the last steps. The rest calls
-scipy.special (cupyx on a GPU) in float64 and rounds once, with domain edges set to what a user of
-JAX sees. Narrow types are computed in float32 or float64 and rounded to the input type.
+There are two kinds. `erf`, `erf_inv` and `log1p` repeat in float32 the formulas of XLA's CPU
+compiler step by step, fused multiply-adds included, because random samplers use them and must agree
+with it bit for bit; float64 uses the formulas of recent releases and fuses the last steps. The
+others call scipy.special (cupyx on a GPU) in float64 and round once, with JAX's values at the edges
+of the domain. Narrow types are computed in float32 or float64 and rounded to the input type.
 """
 
 import importlib
@@ -83,7 +83,7 @@ _libm_erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf_by_element(xp: ModuleType, x: Array) -> Array:
-    """The error function; float64 from the C library, as XLA's, at a call per element."""
+    """The error function; float64 from the C library, like XLA's, with one call per element."""
     if xp is not np or x.dtype != np.float64:
         return erf(xp, x)
     return np.asarray(_libm_erf(x), np.float64)
@@ -106,9 +106,9 @@ def _stepwise(xp: ModuleType, x: Array, steps: Callable[[ModuleType, Array], Arr
 def _horner(xp: ModuleType, x: Array, *tables: tuple[float, ...]) -> Array:
     """Polynomials of one degree, leading coefficient first, as rows; one rounding per step.
 
-    The product of two float32 is exact in float64, so that adding there and rounding to float32 is
-    a fused multiply-add but for a double rounding, 29 bits further down. In float64 fusing takes
-    twenty operations a step; the last steps, which decide the last bit, have it."""
+    The product of two float32 numbers is exact in float64, so adding there and rounding to float32
+    is a fused multiply-add, except for a double rounding 29 bits further down. In float64 fusing
+    takes twenty operations a step; only the last steps, which decide the last bit, are fused."""
     constants = _constants(x.dtype, tables)
     if xp is not np:
         constants = tuple(map(xp.asarray, constants))
@@ -146,7 +146,7 @@ def _constants(dtype: Any, tables: tuple[tuple[float, ...], ...]) -> tuple[Array
 
 
 def _by_branch(xp: ModuleType, inside: Array, f: Callable, g: Callable, *xs: Array) -> Array:
-    """f where `inside`, g elsewhere; on the CPU each sees only its own elements."""
+    """f where `inside`, g elsewhere; on the CPU each is computed for its own elements only."""
     if xp is not np:
         return xp.where(inside, f(*xs), g(*xs))
     chosen = inside.nonzero()[0]
@@ -375,7 +375,7 @@ def zeta(xp: ModuleType, x: Array, q: Array) -> Array:
     """The Hurwitz zeta function Σ (k + q)⁻ˣ."""
     dtype, x, q = x.dtype, x.astype(np.float64), q.astype(np.float64)
     out = _library(xp).zeta(x, q)
-    # At a pole terms of even order are all positive; odd ones change sign there.
+    # At a pole, terms of even order are all positive; odd ones change sign there.
     pole = (q <= 0) & (q == xp.floor(q))
     out = xp.where(pole, xp.where(x % 2 == 0, np.inf, np.nan), out)
     undefined = (x < 1) & ~pole | (q < 0) & (x != xp.floor(x)) | (x == np.inf) | (q == np.inf)
@@ -398,7 +398,7 @@ def betainc(xp: ModuleType, a: Array, b: Array, x: Array) -> Array:
 
 
 def fused_multiply_add(xp: ModuleType, a: Array, b: Array, c: Array) -> Array:
-    """a * b + c with a single rounding, up to a double rounding far below the last place."""
+    """a * b + c with a single rounding, except for a double rounding far below the last digit."""
     wider = {2: np.float32, 4: np.float64}.get(a.dtype.itemsize)
     if wider is not None and a.dtype.kind == "f":  # products are exact in the wider type
         return (a.astype(wider) * b + c).astype(a.dtype)

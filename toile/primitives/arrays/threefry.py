@@ -1,11 +1,11 @@
-"""The Threefry-2x32 counter hash on raw NumPy or CuPy arrays, and what keys do with it.
+"""The Threefry-2x32 counter hash on raw NumPy or CuPy arrays, and the key operations based on it.
 
 Everything takes `xp` (numpy or cupy) first and works on uint32 arrays; keys are raw words of
 shape (..., 2). Counters follow the partitionable layout: element i of a result hashes the 64-bit
 number i, split into a high and a low word, so each element depends on the key and its own index
-only; the older layout, of `jax_threefry_partitionable=False`, is at the end. Few blocks are hashed
-as lanes of one big Python integer, where an operation costs tens of nanoseconds; many in place,
-32-bit arrays in cache-sized chunks. Both agree bit for bit.
+only; the older layout (`jax_threefry_partitionable=False`) is at the end. A small number of blocks
+is hashed as lanes of one big Python integer, where an operation costs tens of nanoseconds; larger
+arrays are hashed in place, in cache-sized chunks of 32-bit words. Both agree bit for bit.
 """
 
 import math
@@ -26,8 +26,8 @@ PARITY = 0x1BD11BDA  # the key schedule's third word is k0 ^ k1 ^ PARITY
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))  # used in turn, four rounds each
 UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
-FEW = 192  # blocks up to which one big integer beats some hundred NumPy calls
-CHUNK = 1 << 15  # three uint32 buffers of this length stay in the second-level cache
+FEW = 192  # up to this many blocks, one big integer is faster than some hundred NumPy calls
+CHUNK = 1 << 15  # three uint32 buffers of this length fit into the second-level cache
 
 # Shift counts as 0-d arrays: a ufunc takes them without converting a Python number each time.
 _SHIFTS = tuple(tuple((np.array(r, np.uint32), np.array(32 - r, np.uint32)) for r in rs)
@@ -79,7 +79,7 @@ def unit_floats(xp: ModuleType, keys: Array, shape: Shape, dtype: np.dtype) -> A
 
 @cache
 def float_layout(dtype: np.dtype) -> tuple[int, int, Array, Array]:
-    """Bits of a float, bits drawn for it, how far they are shifted down, and the number 1."""
+    """Bits of a float, bits drawn for it, the right shift applied to them, and the number 1."""
     info = ml_dtypes.finfo(dtype)
     if info.bits not in UNSIGNED:
         raise TypeError(f"uniform: needed an 8-, 16-, 32- or 64-bit dtype, got {dtype}{here()}")
@@ -142,8 +142,8 @@ def _counters(xp: ModuleType, size: int) -> tuple[Array, Array]:
     return (counts >> np.uint64(32)).astype(np.uint32), counts.astype(np.uint32)
 
 
-# Few blocks. Lane i is bits 64i … 64i+31 of an integer; the 32 bits above each lane take up
-# carries and what shifts move out, and are masked off.
+# Few blocks. Lane i is bits 64i … 64i+31 of an integer; the 32 bits above each lane absorb carries
+# and bits shifted out, and are masked off.
 
 
 def _hash_few(key: Array, size: int) -> Array:
@@ -192,7 +192,7 @@ def _unpack(x0: int, x1: int, lanes: int) -> Array:
 
 
 def _hash_in_place(k0: Array | int, k1: Array | int, x0: Array, x1: Array) -> None:
-    """Replace flat words x0, x1 by their hash; keys are integers or flat arrays as long."""
+    """Replace flat words x0, x1 by their hash; keys are integers or flat arrays of that length."""
     shared = _schedule(k0, k1) if isinstance(k0, int) else None
     scratch = np.empty(min(x0.size, CHUNK), np.uint32)
     for start in range(0, x0.size, CHUNK):
@@ -203,7 +203,7 @@ def _hash_in_place(k0: Array | int, k1: Array | int, x0: Array, x1: Array) -> No
 
 
 def _schedule(k0: Array | int, k1: Array | int) -> list[Array]:
-    """What is added to (x0, x1) before the rounds and after each four of them, twelve words."""
+    """The twelve words added to (x0, x1) before the rounds and after each four of them."""
     if isinstance(k0, int):
         k0, k1 = np.array([[k0], [k1]], np.uint32)  # length 1: scalars would warn on wraparound
     keys = k0, k1, k0 ^ k1 ^ np.uint32(PARITY)
@@ -242,11 +242,11 @@ def _device_kernel(xp: ModuleType) -> Any:
         "\n".join(lines), "threefry2x32")
 
 
-# The older layout. The words of a result are numbered; a block hashes the number of a word of the
-# first half with that of the second half's word that comes with it, so that each element depends on
-# the size of the result too. Narrow integers are parts of words, wide ones a word of each half.
+# The older layout. The words of a result are numbered; a block hashes the index of a word in the
+# first half together with that of its partner in the second half, so each element also depends on
+# the size of the result. Narrow integers are parts of words, wide ones a word of each half.
 
-LONGEST = 2**32 - 1  # words of one key; more are those of several keys, which it is split into
+LONGEST = 2**32 - 1  # words per key; for more, the key is split into several
 
 
 def older_words(xp: ModuleType, keys: Array, count: int) -> Array:
@@ -263,7 +263,7 @@ def _paired(xp: ModuleType, keys: Array, count: int) -> Array:
     half = -(-count // 2)
     x0, x1 = xp.arange(half, dtype=np.uint32), xp.arange(half, 2 * half, dtype=np.uint32)
     if count % 2:
-        x1[-1] = 0  # the last word has none to come with
+        x1[-1] = 0  # the last word has no partner
     k0, k1 = keys[..., 0], keys[..., 1]
     if keys.ndim > 1:
         k0, k1 = k0[..., None], k1[..., None]
@@ -288,6 +288,6 @@ def older_bits(xp: ModuleType, keys: Array, bit_width: int, shape: Shape) -> Arr
 
 
 def older_split(xp: ModuleType, keys: Array, shape: Shape) -> Array:
-    """`split` in the older layout: a key is two words that follow each other."""
+    """`split` in the older layout: a key is two consecutive words."""
     words = _paired(xp, keys, 2 * math.prod(shape))
     return words.reshape((*keys.shape[:-1], *shape, 2))

@@ -1,8 +1,8 @@
 """Reductions over sliding windows of raw arrays, and the two that select an element per window.
 
-A window position is never materialised: tap t of a window is a strided slice of the padded
-operand, as large as the result, so a reduction is a few whole-array calls. For the six monoids
-the axes are reduced one after the other. Out-of-range places count as the identity.
+Windows are never materialized: tap t of all windows is a strided slice of the padded operand, as
+large as the result, so a reduction is a few whole-array calls. For the six monoids the axes are
+reduced one after the other. Out-of-range positions count as the identity.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def window_output_shape(
 
 
 def _tap(tap: int, dilation: int, stride: int, count: int) -> slice:
-    """The slice of a padded axis that element `tap` of each of `count` windows visits."""
+    """The slice of a padded axis with element `tap` of each of `count` windows."""
     start = tap * dilation
     return slice(start, start + (count - 1) * stride + 1, stride) if count else slice(0, 0)
 
@@ -95,7 +95,7 @@ def reduce_window(
     result = pad(xp, x, neutral, config).astype(work, copy=False)
     if 0 in out_shape:
         return xp.zeros(out_shape, dtype)
-    # Axes that shrink most go first: the later ones have less to read.
+    # Axes that shrink most go first, so that the later ones have less to read.
     for axis in sorted(range(x.ndim), key=lambda a: out_shape[a] / max(result.shape[a], 1)):
         result = _reduce_axis(
             xp, ufunc, result, axis, window[axis], strides[axis], window_dilation[axis],
@@ -140,7 +140,7 @@ def _reduce_axis(
 def _reduce_axis_by_doubling(
     ufunc: Any, x: Array, axis: int, window: int, stride: int, dilation: int, count: int
 ) -> Array:
-    """Windows of 1, 2, 4 … elements; those of the binary digits of `window` are combined."""
+    """Combine windows of 1, 2, 4 … elements according to the binary digits of `window`."""
     before = (slice(None),) * axis
     result, done, size = None, 0, 1
     while window:
@@ -162,7 +162,7 @@ def reduce_window_with(
     function: Callable[[tuple[Array, ...], tuple[Array, ...]], tuple[Array, ...]],
     window: Sizes, strides: Sizes, padding: Pairs, base_dilation: Sizes, window_dilation: Sizes,
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Fold each window of several operands, in row-major order, with any vectorised function."""
+    """Fold each window of several operands, in row-major order, with any vectorized function."""
     out_shape = window_output_shape(
         operands[0].shape, window, strides, padding, base_dilation, window_dilation
     )
@@ -174,7 +174,7 @@ def reduce_window_with(
     if 0 in out_shape:
         return result
     inside = None
-    if any(any(c) for c in config):  # padding takes no part, whatever the function makes of it
+    if any(any(c) for c in config):  # padding takes no part, whatever the function
         inside = pad(xp, xp.ones(operands[0].shape, bool), False, config)
     for index in _taps(window, window_dilation, strides, out_shape):
         after = tuple(function(result, tuple(p[index] for p in padded)))
@@ -194,7 +194,7 @@ def select_and_scatter_add(
     xp: Module, source: Array, operand: Array, select: str, window: Sizes, strides: Sizes,
     padding: Pairs,
 ) -> Array:  # fmt: skip
-    """Add each source element to the place of the largest ('ge') or least ('le') of its window."""
+    """Add each source element at the largest ('ge') or least ('le') element of its window."""
     dtype = source.dtype
     work = accumulator(dtype)
     ones = (1,) * operand.ndim
@@ -223,7 +223,7 @@ def select_and_gather_add(
     xp: Module, tangents: Array, operand: Array, select: str, window: Sizes, strides: Sizes,
     padding: Pairs, base_dilation: Sizes, window_dilation: Sizes,
 ) -> Array:  # fmt: skip
-    """The tangent that lies where each window of the operand has its largest or least element."""
+    """The tangent at the largest or least element of each window of the operand."""
     key_type = accumulator(operand.dtype)
     neutral = identity("max" if select == "ge" else "min", key_type)
 
