@@ -6,7 +6,7 @@ Names, signatures, defaults and results are those of JAX and Flax wherever these
 
 from toile.engine.garbage import paused as _paused
 
-with _paused():  # nearly all imports
+with _paused():  # these import nearly everything
     from toile import _absent, lax, numpy, tree, tree_util
 from toile.api import (
     closure_convert,

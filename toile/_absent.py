@@ -29,7 +29,7 @@ _INSTEAD = {
     "experimental.serialize_executable": "compiled kernels are kept on disk by themselves",
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
     "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
-    "experimental.topologies": "use toile.sharding.AbstractMesh for devices you do not have",
+    "experimental.topologies": "use toile.sharding.AbstractMesh to trace for devices you lack",
     "experimental.transfer": "use toile.device_put and toile.device_get",
     "export": "toile.jit(f).lower(*args) gives the Program to look at",
     "extend": "it is JAX's own machinery; toile.core has Programs and avals",

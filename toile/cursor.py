@@ -72,7 +72,7 @@ def _traverse_tree(
 ) -> Iterator[Any]:
     """The outermost (path, new value) pairs that update_fn changes, or paths that satisfy cond_fn.
 
-    The root itself, whose path is empty, is not visited. Exactly one function is given.
+    They are not called for the root, whose path is empty. Exactly one function is given.
     """
     if bool(update_fn) == bool(cond_fn):
         raise TraverseTreeError(update_fn, cond_fn)

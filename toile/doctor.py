@@ -234,7 +234,7 @@ def _frontend() -> Finding:
 
 
 def _device(index: int) -> list[Finding]:
-    """The model of a GPU, and whether a Program runs on it."""
+    """The properties of a GPU, and whether a Program runs on it."""
     def describe() -> str:
         import cupy
 

@@ -138,7 +138,7 @@ def _is_shape(x: Any) -> bool:
 def _of_processes(leaf: Any, sharding: Any, shape: Any) -> Any:
     """An array to which each process contributes the block of its devices."""
     local = np.asarray(leaf)
-    if shape is None:  # the sum of all processes' parts along each axis
+    if shape is None:  # along each axis, the length of all processes' parts together
         unit = sharding.num_devices  # divisible by any number of parts
         own = _block(sharding, (unit,) * local.ndim)
         shape = [n * unit // (hi - lo) for n, (lo, hi) in zip(local.shape, own, strict=True)]
@@ -237,8 +237,8 @@ def _in_order(arrays: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> S
 
 
 def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
-    """The device of an array on one device; for a small array still on the host, the default device
-    if that is wanted."""
+    """The device of an array on one device; for a small array that stays on the host until its
+    first use, the default device if that is wanted."""
     (own,) = x.devices()
     default = default_device()
     waits = default is not None and not x.committed and own.platform == "cpu"

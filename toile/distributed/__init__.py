@@ -158,7 +158,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, traceback: Any) -
 
 
 def _forget() -> None:
-    """In a forked child, which is not one of the processes and must not act for one."""
+    """Forget the processes in a forked child, which is none of them and must not act for one."""
     processes.slot.joined = None
     if _State.meeting is not None:
         _State.meeting.close_pipe()

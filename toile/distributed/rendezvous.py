@@ -32,11 +32,11 @@ class Launch:
     launcher: str
     rank: int
     size: int
-    local: int  # how many of them are on this machine, if known
+    local: int  # how many of them are on this machine, as far as is known
 
 
 def detect(environment: Mapping[str, str] = os.environ) -> Launch | None:
-    """The launcher's data on this process; None if it was started alone."""
+    """The launcher's data on this process; None if no launcher started it."""
 
     def number(name: str) -> int | None:
         text = environment.get(name, "")
@@ -120,7 +120,7 @@ class Meeting:
             Path(self.shared, str(self.launch.rank)).unlink(missing_ok=True)
 
     def close_pipe(self) -> None:
-        """In a child of this process, which must not command the watcher."""
+        """Close the pipe in a forked child, which must not hold it open for its parent."""
         if self.pipe is not None:
             os.close(self.pipe)
             self.pipe = None

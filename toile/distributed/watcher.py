@@ -46,7 +46,7 @@ def mark(folder: str, name: str, text: str, private: bool = True) -> None:
 
 
 def is_own(folder: str) -> bool:
-    """Whether a folder belongs to this user, is not a link, and is not writable by others.
+    """Whether a folder belongs to this user or root, is not a link, and others cannot write to it.
 
     The name of a job's folder can be guessed, since its processes have to find it, and the folder
     for temporary files is shared: files that another user has put there are not used."""

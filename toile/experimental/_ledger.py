@@ -160,7 +160,7 @@ class Checks:
         self.ledger, self.enabled = ledger, enabled
 
     def look_into(self, op: Operation) -> bool:
-        """Whether an operation may need checks other than the user's."""
+        """Whether other checks than the user's are enabled, or the operation contains a user's."""
         return bool(self.enabled - {FailedCheckError}) or "check" in op.effects
 
     def run(self, op: Operation, ins: list[Any]) -> list[Any]:
@@ -344,7 +344,7 @@ def _without_ledger(program: Program, n: int) -> Program:
 def _note(
     ledger: Ledger, shape: tuple[int, ...], index: Any, axes: Sequence[int], sizes: Sequence[int]
 ) -> None:
-    """Check for an index below 0 or too large for its window; `axes` are along the last axis."""
+    """Note the first index below 0 or too large for its window; `axes` are along the last axis."""
     last = np.asarray([shape[a] - sizes[a] for a in axes], np.int32)
     bad = ((index < 0) | (index > last)).reshape(-1)
     at = bad.argmax().astype(np.int32)

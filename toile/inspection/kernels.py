@@ -81,7 +81,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """Its kind, or the operation if that is more specific."""
+        """Its kind, with the operation if that says more."""
         names = set(self.operations)
         if len(names) == 1 and self.kind not in names:
             return f"{self.kind} ({names.pop()})"
@@ -155,7 +155,7 @@ def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> N
     _number_borders(plan.fused, found)
     for origin, reason in getattr(plan, "unchained", {}).items():
         if origin in found:
-            found[origin].borders.append(f"not chained with its neighbors: {reason}")
+            found[origin].borders.append(f"not chained with what makes or reads its rows: {reason}")
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
@@ -228,7 +228,7 @@ def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -
 
 
 def _show_loop(k: Kernel) -> None:
-    """For a kernel that is a whole loop, add the operations of its bodies."""
+    """For a kernel that is a whole loop, show the operations of its bodies."""
     (e,) = k.equations
     if e.op.carries_programs:
         k.trips = getattr(e.op, "length", None)

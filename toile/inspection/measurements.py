@@ -149,7 +149,7 @@ class Bench:
             t.times.append(self.run(t.table))
 
     def inner_round(self) -> None:
-        """Time regions kernel by kernel, and one iteration of each loop step by step."""
+        """Run all steps; time regions kernel by kernel, one iteration of each loop step by step."""
         self.begin()
         for t in self.steps:
             self._inside(t)

@@ -165,7 +165,7 @@ def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> 
                counted(k.operations), rows)
 
 
-# ------------------------------------------------------------------------- times by kernel-
+# -------------------------------------------------------------------------- times by kernel
 
 
 def assigned(kernels: list[Kernel], steps: list[Any], scale: float

@@ -32,7 +32,7 @@ from toile.targets.llvm import native
 
 @dataclass
 class Subject:
-    """A compiled function, and the time it took to compile."""
+    """A compiled function, and the time that tracing and compiling took."""
 
     name: str
     jitted: PjitFunction

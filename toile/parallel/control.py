@@ -72,7 +72,7 @@ class Control:
         self.statuses: dict[int, str] = {}
         self.broken: str | None = None  # why no run can go on, once that is known
         self.since = 0.0
-        self.raised = False  # whether the main thread has raised the error
+        self.raised = False  # whether the error has been raised in this process
         self.outbox: list[Any] = []  # buffers that MPI may still read
         self.leaving = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True, name="toile processes")
@@ -129,7 +129,7 @@ class Control:
                            lambda r: str(self.members[r]))
 
     def report(self, wait: Report) -> None:
-        """Send the processes that this one waits for the place where it waits."""
+        """Report where this process waits to those that it waits for."""
         self.waits[wait.id] = wait
         self.send(WAITING, wait.late, wait.packed())
 
@@ -196,7 +196,7 @@ class Control:
     def _look(self, now: float) -> None:
         """Look for processes that send no heartbeat."""
         pause, self.looked = now - self.looked, now
-        if pause > 2:  # this process was stopped or starved itself, and has missed heartbeats
+        if pause > 2:  # this process itself was stopped or starved: it missed heartbeats
             self.heard = {r: t + pause for r, t in self.heard.items()}
         before = (self.rank - 1) % self.size
         silent = now - self.heard[before]

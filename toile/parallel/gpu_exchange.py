@@ -95,7 +95,7 @@ class OnGpus(ThreadExchange):
     def _joined(
         self, members: tuple[GpuDevice, ...], group: Group, axes: tuple[Any, ...], groups: Groups
     ) -> nccl.Communicator:
-        """A communicator of the group, all of it in this process; its first device makes the id."""
+        """A communicator of the group; all its devices call this and get the first one's id."""
         calls = nccl.functions()
         id = np.zeros(nccl.ID_BYTES, np.uint8)
         if group.place == 0:
@@ -238,7 +238,7 @@ def _reduce(
 ) -> None:
     """Reduce the spans at some addresses, in order, on the device's stream.
 
-    Kernels read aligned memory, so an unaligned span (a row of an array) is copied first."""
+    Kernels read aligned memory, so an unaligned span (a row of an array) is copied."""
     program = _reduction(kind, len(addresses), prod(like.shape), np.dtype(like.dtype))
     nbytes, held = _nbytes(like), []  # freed memory is reused only later on the same stream
     places = []

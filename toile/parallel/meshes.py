@@ -354,7 +354,7 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Make an abstract mesh the current one for a block."""
+    """Set the axis names and sizes that `get_abstract_mesh` returns in a block."""
 
     def __init__(self, mesh: AbstractMesh):
         if not isinstance(mesh, AbstractMesh):

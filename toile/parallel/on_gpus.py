@@ -1,4 +1,4 @@
-"""One Program on several GPUs: compiled once, issued by one thread per device.
+"""One Program on several GPU devices: compiled once, issued by one thread per device.
 
 Threads enqueue the work on the devices' streams and return; results are buffers that the work will
 fill. Only one run is issued at a time, because its devices wait for each other. May import backends

@@ -35,7 +35,7 @@ class _Overlap:
         self.count = 0
         self.open: dict[Any, _Bucket] = defaultdict(_Bucket)  # buckets still filling, by operation
         self.of: dict[Var, _Bucket] = {}  # buckets that have not ended, by result
-        self.makers: dict[Var, Equation] = {}  # equations in no bucket yet, by result
+        self.makers: dict[Var, Equation] = {}  # all-reduces in no bucket yet, by result
         self.readers: dict[Var, list[Equation]] = defaultdict(list)
         self.missing: dict[int, int] = {}  # number of missing operands, by equation
         for e in program.equations:
@@ -89,7 +89,7 @@ class _Overlap:
         for v in atoms:
             maker = self.makers.get(v) if v.__class__ is Var else None
             if maker is not None:
-                self.need(maker.ins)  # its operand is itself a sum, which must end first
+                self.need(maker.ins)  # its operand is a sum; ending that puts this one in a bucket
             bucket = self.of.get(v) if v.__class__ is Var else None
             if bucket is None:
                 continue

@@ -101,7 +101,7 @@ def _mesh(named: Sequence[Any], wanted: Sequence[Any], args: Sequence[Any]) -> M
 
 def _needs_mesh(mesh: Mesh) -> bool:
     """Whether a mapped function inside a Program forces all of it onto the mesh: as a step of a
-    Program on one device, its results would have to pass through the host or other processes."""
+    Program on one device, its results would come through the host or from other processes."""
     return bool(mesh.devices.flat[0].platform != "cpu" or mesh.is_multi_process)
 
 
@@ -131,7 +131,7 @@ def find(program: Program, args: Sequence[Any], wanted: Sequence[Any] = ()) -> P
 
 
 def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
-    """Refuse an operand on other devices than those the Program names."""
+    """Refuse an operand that was put on other devices than those the Program names."""
     if first is None or not first._is_committed:
         return
     if first._sharding.device_set != set(mesh.devices.flat):

@@ -46,7 +46,7 @@ def pmap(
     axis_size: int | None = None,
     donate_argnums: int | Iterable[int] = (),
 ) -> Any:
-    """Run `fun` on every device at once, each with its own slice of the arguments."""
+    """A function that runs `fun` on every device at once, each on its slice of the arguments."""
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}{here()}")
     if devices is not None and not len(devices):

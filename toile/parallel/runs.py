@@ -31,7 +31,7 @@ class Run:
         self.ranks, self.number, self.digest = ranks, number, digest
         self.name, self.history = name, history
         self.line = line  # the user's line of the first call, or of this one
-        self.comparing = False  # whether processes are comparing it now
+        self.comparing = False  # whether processes compare it now, and so find differences
 
     def end(self) -> None:
         """Note that this process has left the run."""
@@ -97,7 +97,7 @@ class Report:
                  waited: float | None, now: float):
         self.id, self.run, self.what, self.group = id, run, what, group
         self.late, self.waited = tuple(late), waited
-        self.first = self.last = now  # when this process received it
+        self.first = self.last = now  # when this process first and last learned of it
 
     def packed(self) -> bytes:
         run = self.run

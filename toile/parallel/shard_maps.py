@@ -53,7 +53,7 @@ def shard_map(
     f: Any = None, /, *, out_specs: Any, in_specs: Any = Infer, mesh: Any = None,
     axis_names: Any = frozenset(), check_vma: bool = True,
 ) -> Any:
-    """Run `f` on each device's parts of the arguments; a decorator when `f` is not given.
+    """A function that runs `f` on each device's parts of the arguments; a decorator without `f`.
 
     Arguments whose spec is None are static: `f` gets them unchanged."""
     if f is None:
@@ -118,7 +118,7 @@ def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:
 
 
 def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Any:
-    """Run `f` on each device's parts along one axis of the current mesh."""
+    """A function that runs `f` on each device's parts along one axis of the current mesh."""
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if isinstance(axis_name, (tuple, list, set, frozenset)):
@@ -206,7 +206,7 @@ class _Sharded:
         return kept
 
     def _is_inside(self) -> bool:
-        """Whether an abstract mesh is already mapped, by array axes that are on no device."""
+        """Whether an abstract mesh is already mapped, by array axes that are not laid out on it."""
         return isinstance(self.mesh, AbstractMesh) and any(
             n in self.mesh.axis_names for n, _ in state.axes)
 
@@ -444,7 +444,7 @@ class _Given:
         return unflatten(self.tree, [next(fixed if s is None else moving) for s in self.specs])
 
     def static_key(self) -> tuple[Any, ...] | None:
-        """Equal for static values that may share a trace; None if they cannot be compared."""
+        """Equal for static values that may share a trace; None if they cannot be hashed."""
         key = tuple([(type(x), x, str(x) if isinstance(x, _SIGNED) else "") for x in self.static])
         try:
             hash(key)

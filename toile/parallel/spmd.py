@@ -367,7 +367,7 @@ class Spmd(Carrier):
                 found = split(x, shape, self.in_shardings[i])
                 parts.append([found[k] for k in self.first_of])
             else:
-                parts.append([x] * len(self.grid.runs))  # NumPy memory: each device copies it
+                parts.append([x] * len(self.grid.runs))  # NumPy memory: each device fetches it
         results = self.run(parts)
         outs = []
         for i, (aval, sharding) in enumerate(

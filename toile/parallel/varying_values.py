@@ -37,7 +37,7 @@ class _Mode(threading.local):
 
     axes: tuple[tuple[Any, int], ...] = ()
     traces: weakref.WeakKeyDictionary[Any, _Variation]
-    # The axes that the next trace's inputs vary over, and that trace once it has begun.
+    # The axes that the next trace's inputs vary over, and that trace once it is seen.
     pending: list[list[Any]]
 
     def __init__(self) -> None:
