@@ -100,7 +100,7 @@ class Exit:
             lines += ["run(context)", "free.append(context)"]
         lines += result_lines(scope, outs, "DeviceArray", program.places)
         body = "".join(f"    {line}\n" for line in lines)
-        return written(f"def leave(pointers, memory):\n{body}", "the way out", scope, "leave")
+        return written(f"def leave(pointers, memory):\n{body}", "exit", scope, "leave")
 
 
 def exit_of(

@@ -128,7 +128,7 @@ class GpuExit:
             f"        with lock{'' if sole else ', current()'}:\n"
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
-        return written(text, "the way out of a GPU", scope, "leave")
+        return written(text, "exit of a GPU", scope, "leave")
 
 
 def exit_of(
