@@ -41,7 +41,7 @@ def encode(value: Any, schema: Schema) -> bytes:
     try:
         return _Writer(schema).written(value)
     except RecursionError:
-        raise Unencodable("it is very deep") from None
+        raise Unencodable("it is nested too deeply") from None
 
 
 def decode(data: bytes, schema: Schema) -> Any:
@@ -142,7 +142,7 @@ class _Writer:
             found = self._atom(_RUNS, x)
         else:
             if id(x) in self.open or len(self.open) >= MOST_OPEN:
-                raise Unencodable("it refers to itself, or is very deep")
+                raise Unencodable("it refers to itself, or is nested too deeply")
             self.open.add(id(x))
             found = self._new(x, kind)
             self.open.discard(id(x))
@@ -162,7 +162,7 @@ class _Writer:
             return self._record(DTYPE, [self.reference(self.schema.dtype_name(x))])
         if kind is np.ndarray:
             if not x.dtype.itemsize:
-                raise Unencodable("an array of elements without a size")
+                raise Unencodable("an array whose elements have no size")
             fields = (x.dtype, x.shape, np.ascontiguousarray(x).tobytes())
             return self._record(ARRAY, self._references(fields), True)
         record = self.records_of.get(kind)
@@ -367,7 +367,7 @@ def _ends(lengths: np.ndarray, total: int, start: int) -> list[tuple[int, int]]:
 def _int_lists(columns: list[Any]) -> list[Any]:
     (runs,) = columns
     if set(map(type, runs)) != _TUPLE:
-        raise Damaged("it has a list of no tuple")
+        raise Damaged("it has a list that is not made from a tuple")
     return [list(x) for x in runs]
 
 
@@ -375,6 +375,6 @@ def _arrays(columns: list[Any]) -> list[Any]:
     made = []
     for dtype, shape, content in zip(*columns, strict=True):
         if not isinstance(dtype, np.dtype) or min(shape, default=0) < 0:
-            raise Damaged("it has an array of no dtype or shape")
+            raise Damaged("it has an array without a valid dtype or shape")
         made.append(np.frombuffer(content, dtype).reshape(shape).copy())
     return made

@@ -96,8 +96,8 @@ class Verifier:
             found = len(frame.owners[key].works) if key in frame.owners else 0
             if found != len(launches):
                 names = ", ".join(m.equation.op.name for m in key.members) if key else "a result"
-                raise PlanError(f"{frame.where}: of {len(launches)} kernels of {names} "
-                                f"{found} are there")
+                raise PlanError(f"{frame.where}: {found} of {len(launches)} kernels of {names} "
+                                "were executed")
 
     # ---- memory
     def address(self, ref: Any) -> Address:
@@ -153,7 +153,7 @@ class Verifier:
         done = {w.number for w in owner.works}
         for i, x in enumerate(lowered):
             if i not in done and buffer in _touched(x):
-                raise PlanError(f"{frame.where}: {content} is read before it is whole")
+                raise PlanError(f"{frame.where}: {content} is read before it is complete")
 
     def _run_units(self, frame: Frame, run: Run) -> None:
         """Units see the state before the step; none may write what another one uses."""
@@ -334,7 +334,7 @@ class _Unit:
         if content not in self.fresh:
             if before is not content or offset:
                 raise PlanError(
-                    f"{frame.where}: {work.name} goes on with {content}, but {where} holds "
+                    f"{frame.where}: {work.name} continues {content}, but {where} holds "
                     f"{verifier.memory.described(where, size)}")
         elif before is not None and any(e.op.updates for e in work.equations):
             owner.replaced.add(before)

@@ -185,7 +185,7 @@ class Writer(Sums):
         for here, x in zip(slots, values, strict=True):
             if isinstance(here, Stored) or isinstance(x, Stored):
                 if here is not x:
-                    raise Unsupported("arrays in memory that take turns")
+                    raise Unsupported("carries in memory that are exchanged")
                 continue
             for s, v in zip(here, self.settled(x), strict=True):
                 self.k.write(s, v)
@@ -314,7 +314,7 @@ def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
             stored |= {o for o in e.outs if o.aval in [a.aval for a in changed[id(e)]]}
         for a in changed[id(e)]:
             if a in program.outputs or sum(a is b for b in e.ins) > 1:
-                raise Unsupported("an array in memory that is needed as it was")
+                raise Unsupported("an array in memory whose old value is still needed")
     known: set[Any] = set(program.inputs)
     while waiting:
         found = next((e for e in waiting if _is_next(e, waiting, known, changed[id(e)])), None)

@@ -83,7 +83,7 @@ class Blocks:
         """The array that an equation reads or updates blocks of."""
         operand, *rest = ins
         if any(isinstance(x, Stored) for x in rest):
-            raise Unsupported("places, or an update, that stay in memory")
+            raise Unsupported("indices, or an update, that stay in memory")
         x = self._in_memory(operand, e.ins[0].aval.shape)
         if e.op.updates and not x.writable:
             raise Unsupported("an update of an array that is not the loop's own")
@@ -109,7 +109,7 @@ class Blocks:
     def index(self, x: Value) -> str:
         """An integer as i64, the type of addresses."""
         if kind(x.dtype) == "u" and x.dtype.itemsize == 8:
-            raise Unsupported("places beyond 63 bits")
+            raise Unsupported("indices beyond 63 bits")
         return self.k.convert(x, INT64).name
 
     def _begin(

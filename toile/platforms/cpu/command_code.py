@@ -111,7 +111,7 @@ class Reading:
         except (IndexError, ValueError) as error:
             raise Damaged("its commands end too early") from error
         if self.at != len(self.code) or self.used != [len(x) for x in self.tables]:
-            raise Damaged("it has more than its commands use")
+            raise Damaged("it has data after its last command")
         return found
 
     def _commands(self, depth: int) -> list[Command]:
@@ -121,7 +121,7 @@ class Reading:
         for _ in range(self._count(1)):
             (kind,) = self._take(1)
             if not 0 <= kind < len(self.readers):
-                raise Damaged("it has a command of no kind")
+                raise Damaged("it has an unknown command")
             found.append(self.readers[kind](depth))
         return found
 

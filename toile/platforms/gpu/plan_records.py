@@ -86,7 +86,7 @@ def _in_order(plan: Any, found: set[Any]) -> list[Any]:
         if mine:
             rows.append((launch, tuple([b for pair in mine for b in pair])))
     if pairs:
-        raise Unencodable("a launch of no step")
+        raise Unencodable("a launch that belongs to no step")
     return rows
 
 

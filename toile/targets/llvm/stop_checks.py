@@ -27,7 +27,7 @@ TURNS = 4096  # iterations between two checks in a kernel's loop; with loops ins
 OUTER_TURNS = 16
 FEW_TURNS = 64  # an inner loop with no more iterations has no checks
 
-# What the runner does when it is given no table; the numbers are passed in its place.
+# What the runner does when the table is null; passed as its argument `threads`.
 RESET, FUNCTIONS, MAIN_THREAD, ROWS, FLAGGED, RAISED, RUNS = range(7)
 _MOST_ROWS = 1024
 
