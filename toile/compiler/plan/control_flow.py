@@ -58,7 +58,7 @@ class _Carries:
             bind(step, i, trips)
 
     def _updated_in_place(self, i: int) -> bool:
-        """Whether the last equation that reads a carry updates it, and nothing else does."""
+        """Whether the only reader of a carry is the equation that updates it."""
         out, given = self.body.outputs[i], self.inputs[i]
         if out.__class__ is not Var or any(o is given for o in self.body.outputs):
             return False

@@ -30,7 +30,7 @@ class Frame:
         self.copied: dict[int, Content] = {}  # results that have been copied, by number
         self.made = {o: e for e in plan.program.equations for o in e.outs}
         self.owners: dict[Any, Owner] = {}
-        # Groups of loops. Copies of initial values go to `begun`, which become results at the end.
+        # Loops that have not ended: until then, their copies of initial values are in `begun`.
         self.loops = {group for group, lowered in plan.staged.items()
                       if any(isinstance(x, LoopStep) for x in lowered)}
         self.begun: dict[Any, Content] = {}

@@ -151,7 +151,7 @@ def _records() -> list[Record]:
 
 
 def _by_number(constants: list[Any]) -> dict[Any, Any]:
-    """No constants: they are looked up by value only while a plan is made."""
+    """Constants by number: they are looked up by value only while a plan is made."""
     return dict(enumerate(constants))
 
 

@@ -45,7 +45,7 @@ def soon() -> None:
 
 
 def _is_wanted() -> bool:
-    """Whether the default device will be a GPU of this process, if the driver need not be asked."""
+    """Whether the default device will be a GPU here, as far as known without asking the driver."""
     if wanted_platform() == "cpu" or host.only or flags.default_device is not None:
         return False
     return gpu.fleet.ordinals != () and gpu.driver_library() is not None and gpu.has_cupy()
