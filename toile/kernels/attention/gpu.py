@@ -3,7 +3,7 @@
 Causal masks, windows and lengths that cuDNN supports are passed to it; an explicit mask is passed
 as a table that is added to the logits, and so are combinations. A query that sees no key would give
 another result in cuDNN: it is replaced by zeros that see all keys, which gives the mean of the
-values, and its derivative is zero.
+values, and the derivative of the query is zero.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Op
 
 # ---- choosing
 class Way(NamedTuple):
-    """What cuDNN is given: its `options`, whether `lengths`; everything else is in a table."""
+    """What cuDNN is given: `options`, and whether `lengths`; everything else is in a table."""
 
     options: Options
     lengths: bool = False

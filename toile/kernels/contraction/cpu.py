@@ -74,7 +74,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
 
 # ---- dtypes
 def _complex_fits(op: DotGeneral, x: Operand, out: Operand) -> bool:
-    """Complex products need BLAS, a row of C with unit stride, and a summed axis."""
+    """Complex products need BLAS, rows of C with unit stride, and sums that are not empty."""
     if blas.symbol(ROUTINES[out.dtype.name]) is None:
         return False
     last = [c for c, n in zip(op.out, out.shape, strict=True) if n > 1][-1:]
@@ -132,7 +132,7 @@ def oriented(problem: Problem) -> Problem:
 
 
 def _is_thin(p: Problem) -> bool:
-    """Whether C has few columns, and A, which would have to be packed, can be read as B."""
+    """Whether C has few columns, and A, which would have to be packed, can be B in place."""
     if p.types.work is None or p.types.a != p.types.work:
         return False
     if not len(p.rows) == len(p.columns) == len(p.summed) == 1:
@@ -164,7 +164,7 @@ def _product(p: Problem, plan: Planner) -> None:
     p, packed = _packed_once(p, cut, plan)
     if cut.parts == 1 and not needs_scratch(p, cut):
         plan.stage(_matrices(p, cut, packed))
-        if t.c is not None and t.work is not None:  # a larger batch may have to be divided
+        if t.c is not None and t.work is not None:  # a larger batch may split its sum
             plan.also.add(products.sum_arrays(t.c if t.c.kind in "iu" else t.work, t.c))
         return
     assert t.c is not None and t.work is not None
@@ -391,7 +391,7 @@ def _packs_as_floats(b: Element, work: Element) -> bool:
 
 def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], source: Element,
             work: Element, tile: Tile, plan: Planner) -> Ref:
-    """Stages that pack a matrix [K, N] into panels [N / columns][K][columns]; their address."""
+    """Add the stage that packs a matrix [K, N] into panels [N / columns][K][columns], returned."""
     k, n = shape
     panels = -(-n // tile.columns)
     held = plan.scratch(panels * k * tile.columns * work.size)

@@ -1,6 +1,6 @@
 """Contractions on the CPU: the dtypes that kernels compute with, groups of axes, and copies.
 
-An operand is copied if its summed axes do not merge, or if its rows are scattered in C.
+An operand is copied if its summed axes do not merge, or if its rows merge only in C.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class _Library:
         self.addresses = {n: _address(capsules[n]) for n in ROUTINES if n in capsules}
         own = [path for path in _loaded() if path not in before or _bundled(path)]
         found = _counters(own)
-        self.shared = not found  # SciPy has no copy of its own: NumPy's library
+        self.shared = not found  # SciPy has no copy of its own: NumPy has loaded the library
         self.counters = found or _counters(before)
         self.users, self.saved = 0, [0] * len(self.counters)
         if not self.shared:

@@ -84,7 +84,7 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
 
 
 def _parts(m: int, n: int, k: int, threads: int) -> int:
-    """How many parts a sum is split into, if blocks of C would be small and repacked often."""
+    """How many parts a sum is split into, if blocks of C would be small and pack much again."""
     wide = max(m, n)
     least = 4 * wide if wide <= NARROW * threads else 8 * wide
     if threads == 1 or k < least or m * n * k < 4 * SERIAL:

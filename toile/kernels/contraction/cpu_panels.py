@@ -36,7 +36,7 @@ class Tile(NamedTuple):
 def pack_function(name: str, width: int, lanes: int, source: Element, work: Element) -> Function:
     """Copy `count` rows of `valid` elements (at most `width` are taken) to [count][width].
 
-    Vectors of `lanes` are copied at once if either stride is 1; the rest is padded with zeros."""
+    Vectors of `lanes` are copied at once if either stride is 1; missing elements become zeros."""
     f = inner(name, _PARAMS, PLAIN)
     flat, deep = f.compare("eq", "%sn", 1), f.compare("eq", "%sk", 1)
     for j in range(0, width, lanes):

@@ -187,7 +187,7 @@ class _Tiles:
                         value = plus(f, c, f.load(out, place, c.size), value, lanes)
                     f.store(out, value, place, c.size)
 
-        adds = c == work or c.kind in "iu"  # integers may be added after conversion
+        adds = c == work or c.kind in "iu"  # partial sums of integers may be added converted
         with f.when(whole):
             for adding in ((True, False) if adds else (False,)):
                 with f.when("%adds", adding):
@@ -196,7 +196,7 @@ class _Tiles:
             self._store_part(f, acc, adds)
 
     def _store_part(self, f: Function, acc: list[list[str]], adds: bool) -> None:
-        """Store a tile at an edge or with strided columns: through memory, maybe in vectors."""
+        """Store a tile at an edge or with strided columns: via memory, in vectors if possible."""
         c, work, lanes = self.spec.c, self.work, self.tile.lanes
         rows, vectors = len(acc), len(acc[0])
         spill = f.alloca(work.llvm, rows * vectors * lanes, 64)

@@ -134,7 +134,7 @@ def float32_compute(precision: Any) -> str:
     """What a precision request means for float32: "tf32", "bf16" or "float32".
 
     As in JAX, products may have TF32's 11 bits by default and with HIGH; HIGHEST is float32. An
-    algorithm is chosen by its name; those with several passes count as float32."""
+    algorithm is known by its name or types; those with several passes count as float32."""
     if precision is None:
         return "float32" if flags.default_matmul_precision in ("highest", "float32") else "tf32"
     if isinstance(precision, tuple) and not hasattr(precision, "accumulation_type"):
@@ -267,7 +267,7 @@ def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned
     loop = p.count // p.outer[largest].extent
     if loop <= CALLS:
         return replace(p, calls=loop)
-    # Offsets of all matrices: if all are multiples, cuBLAS may assume aligned addresses.
+    # Offsets of all matrices: if all are multiples of ALIGNED, cuBLAS may assume aligned addresses.
     item, item_c = items
     steps = [n for a in p.outer for n in (a.a * item, a.b * item, a.c * item_c)]
     if item > 1 and not any(n % cublas.ALIGNED for n in (*steps, *(r.offset for r in refs))):

@@ -245,7 +245,7 @@ class _Fusion:
         self.gone |= set(behind)
 
     def _branches(self, v: Atom) -> bool:
-        """Whether several equations read a value or its conversion, as gelu does."""
+        """Whether several equations read a value or its conversion, as in gelu."""
         while len(found := self.readers.get(v, [])) == 1:
             if not found[0].op.only_rounds:
                 return False
@@ -337,7 +337,7 @@ class _Fusion:
         return e.ins[0], scale
 
     def _scalar(self, a: Atom) -> Atom | None:
-        """The number that fills an operand, if it is a broadcast scalar."""
+        """The variable of one number that fills an operand, or None."""
         _, a = self._broadcast(a) or (None, a)
         return a if a.__class__ is Var and a.aval.size == 1 else None
 

@@ -95,7 +95,7 @@ def is_near(a: Operand) -> bool:
 
 
 def _side(ref: Ref, outer: Walk, inner: Walk) -> Side:
-    """A matrix, read in vectors along the axis where it is contiguous."""
+    """A matrix, read in vectors along the sum or across it if it is contiguous there."""
     for deep, one, other in ((True, inner, outer), (False, outer, inner)):
         if one.extents and one.steps[-1] == ITEM and not one.extents[-1] % VECTOR and not any(
                 s % (VECTOR * ITEM) for s in (*one.steps[:-1], *other.steps)) and is_aligned(
@@ -106,7 +106,7 @@ def _side(ref: Ref, outer: Walk, inner: Walk) -> Side:
 
 def product(left: Side, right: Side, out: Ref, rows: Walk, columns: Walk, plan: Planner,
             note: str) -> None:
-    """Add a product; `rows` and `columns` are the axes of the result."""
+    """Add a product; `rows` and `columns` map its rows and columns to the result."""
     m, n, depth = left.outer.size, right.outer.size, left.inner.size
     tile = _tile(m, n, depth)
     tiles = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
@@ -143,7 +143,7 @@ def is_aligned(ref: Ref, unit: int = cublas.ALIGNED) -> bool:
 
 
 def _added(parts: Ref, count: int, out: Ref, rows: Walk, columns: Walk) -> Launch:
-    """The launch that adds consecutive parts."""
+    """The launch that adds the parts of sums, which are stored one after the other."""
     size = rows.size * columns.size
     args: Args = (parts, out, size, count, divisor(columns.size), *rows.words, *columns.words)
     text = _added_text(rows.form, columns.form)

@@ -110,7 +110,7 @@ class Walk(NamedTuple):
 
 
 def walk_text(name: str, form: WalkForm, r: Words, steps_to: Sequence[str] = ()) -> str:
-    """A function from a number to its `Place`; its coordinates are also steps in memory."""
+    """A function from a number to its `Place`; coordinates also add to `at`, by `steps_to`."""
     kind, rank = form
     extents, steps = r.many(rank), r.many(rank)
     if kind == "axes":
@@ -306,7 +306,7 @@ def _sum_text(tile: Tile, left: Form, right: Form) -> str:
 
 
 def _write_text(tile: Tile, paired: bool) -> str:
-    """Write the result; a thread has two adjacent columns of every eighth row."""
+    """Write the result; a thread has two adjacent columns of every eight, in every eighth row."""
     downs, overs = tile.fragments
     if paired:
         put = ("if (column < columns) *(float2*)(to + row_to.at + column_at(w, column).at) = "

@@ -22,7 +22,7 @@ from toile.targets.cuda.text import MOST, Words, decode, divisors, kernel_text
 _TILE = 64
 _DEEP = 16  # summed positions in shared memory at a time
 _EACH = 4  # rows and columns of a thread
-_THIN = 64  # elements of the result per batch up to which tiles do not pay
+_THIN = 64  # elements of the result, for each of a batch, up to which tiles do not pay
 # Products that use a warp per number: most numbers, most columns or rows, terms of each.
 _FEW, _NARROW, _SHORT, _LONG = 4096, 16, 64, 1024
 

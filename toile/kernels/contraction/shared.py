@@ -60,7 +60,7 @@ class Labels(NamedTuple):
 
 
 def cheapest_order(found: Labels, x: Operand, y: Operand) -> tuple[list[bool], list[str]]:
-    """The order of summed labels with the fewest bytes to copy, and which operands to copy."""
+    """Which operands to copy, and the order of summed labels with the fewest elements to copy."""
     costs = []
     for candidate in (found.by(found.summed, "a"), found.by(found.summed, "b")):
         apart = [len(merge(found.of(candidate), side)) > 1 for side in "ab"]
@@ -98,7 +98,7 @@ def merge(axes: Sequence[Axis], sides: Sequence[str] = "abc") -> list[Axis]:
 
 def copied(op: DotGeneral, side: str, x: Operand, summed: Sequence[str], plan: Copies
            ) -> tuple[DotGeneral, Operand]:
-    """A copy of an operand with its axes in the order of C, the summed ones last."""
+    """An operand with its axes in the order of C, the summed ones last; copied if need be."""
     labels = getattr(op, side)
     free = [c for c in op.out if c in labels]
     order = free + [c for c in labels if c not in op.out and c not in summed] + list(summed)

@@ -45,7 +45,7 @@ def scratch_dtype(nest: LoopNest, n: int) -> np.dtype:
 
 
 class _Kernel:
-    """The kernel: computes the rows of its chunk and calls the inner function for each."""
+    """The kernel: finds the rows of its chunk and calls the inner function for each."""
 
     def __init__(self, nest: LoopNest, body: Body):
         self.nest, self.body = nest, body

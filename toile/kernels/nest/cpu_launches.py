@@ -191,7 +191,7 @@ def _sum_parts(
 def rows_of(
     x: Loops, refs: Sequence[Ref], outer: int, count: int = 1, totals: Sequence[Any] = ()
 ) -> Rows:
-    """Which bytes belong to `count` indices along the outer axes; all have `totals`.
+    """Which bytes belong to each `count` indices along the outer axes, of `totals` too.
 
     `refs`: the addresses of the operands in memory."""
     rows = -(-prod(x.extents[:outer]) // count)

@@ -1,8 +1,8 @@
 """Sums over outer axes as CUDA text.
 
-A block has `lanes` threads along the axes kept, by as many along the axes summed over: each adds
-packs in registers, then the block adds those of equal columns in shared memory, in pairs. With
-`split`, each block sums a part of the reduced axes and stores totals, an array for each part.
+A block has `lanes` threads along the axes kept, and threads / lanes along those summed over: each
+adds its packs in registers, then the block adds those of equal columns in shared memory, in pairs.
+With `split`, each block sums a part of the reduced axes and stores totals, an array for each part.
 """
 
 from __future__ import annotations

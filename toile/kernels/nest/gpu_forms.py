@@ -63,7 +63,7 @@ def is_wide(x: Loops) -> bool:
 
 
 def vector_of(x: Loops, where: Refs) -> int:
-    """Elements of a pack: up to 16 bytes of the narrowest operand, as extents and strides allow."""
+    """Elements of a pack: up to 16 bytes of the narrowest operand, if extents and alignment fit."""
     units = [(p, p.dtype.itemsize) for p, a in operands_of(x) if a.inner == 1]
     if not units:
         return 1
@@ -193,7 +193,7 @@ class _Totals:
         return max(rows + self.row * self.size(form.kept), totals)
 
     def of_warps(self, vector: int) -> TotalForm | None:
-        """One row per warp; None if a row takes too many registers."""
+        """One row per warp; None if a row takes too many registers or too much shared memory."""
         ahead = int(self.copies(vector))
         held = -(-self.row // (vector * WARP)) * self.registers(vector, ahead, self.kept)
         if held > MOST_OF_LANE:

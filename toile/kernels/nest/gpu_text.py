@@ -5,14 +5,14 @@ names them, and `kernels.nest.gpu` supplies their values. A name is one of
 
   ("extent", a)      elements along an axis; along the vector axis, packs
   ("elements", a)    elements along an axis, always
-  ("magic", a)       the multiplier that divides by it (see `magic`), if indices have 32 bits
+  ("magic", a)       what divides by that extent (see `magic`), if indices have 32 bits
   ("pointer", i)     the address of operand i (loads, then stores)
   ("stride", i, a)   of operand i along an axis, in elements
   ("total", n)       the address of the partial results of a reduction (node n)
   ("constant", c, h) the bits of a constant; h: 1 for the imaginary part
   ("units",) ("rows",) ("parts",) ("step",) ...   numbers of one kind of kernel
 
-The innermost axis is the vector axis: threads process packs of `vector` elements along it.
+The innermost axis is the vector axis: threads process packs of `vector` adjacent elements along it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Body(Nodes):
         self.named: set[str] = set()
         self.bases: dict[int, str] = {}  # moved pointers
         self.moved: set[int] = set()  # axes along which pointers have been moved
-        self.guard = ""  # printed before each store
+        self.guard = ""  # what is written before each store
         self.coordinates: dict[int, str] = {}  # of the row, or of the pack, by axis
         self.code.use("Pack")
         if any(kind(a.dtype) == "c" for a in self.accesses):

@@ -1,4 +1,4 @@
-"""Code shared by writers of loop nests: order of nodes and passes, nodes, sums of parts."""
+"""Code shared by writers of loop nests: order of nodes and passes, code of nodes, sums of parts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Nodes(ABC):
         raise AssertionError(node)
 
     def needed(self, wanted: Sequence[int]) -> list[int]:
-        """The nodes that the wanted ones need, in order, except those already known."""
+        """The nodes to write for the wanted ones, in order, except those already known."""
         found: set[int] = set()
         stack = list(wanted)
         while stack:

@@ -57,7 +57,7 @@ def looks_tiny(program: Program) -> bool:
 
 
 def in_blocks(program: Program, position: int, updates: int = 0) -> bool:
-    """Whether an input is only used in blocks; for a carry (`updates`), only updated in blocks."""
+    """Whether an input is only used in blocks; `updates`=1: and is a carry updated in them."""
     names: set[Any] = {program.inputs[position]}
     for e in program.equations:
         used = [i for i, a in enumerate(e.ins) if a in names]
@@ -185,7 +185,7 @@ class Writer(Sums):
         for here, x in zip(slots, values, strict=True):
             if isinstance(here, Stored) or isinstance(x, Stored):
                 if here is not x:
-                    raise Unsupported("carries in memory that are exchanged")
+                    raise Unsupported("an array in memory in place of another value")
                 continue
             for s, v in zip(here, self.settled(x), strict=True):
                 self.k.write(s, v)

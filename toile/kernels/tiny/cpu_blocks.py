@@ -107,7 +107,7 @@ class Blocks:
         return self._updated(x, ins[0])
 
     def index(self, x: Value) -> str:
-        """An integer as i64, the type of addresses."""
+        """An integer as i64, the type that addresses are computed in."""
         if kind(x.dtype) == "u" and x.dtype.itemsize == 8:
             raise Unsupported("indices beyond 63 bits")
         return self.k.convert(x, INT64).name

@@ -4,8 +4,9 @@ The number of iterations and the distances between slices are arguments. Arrays 
 registers are allowed if the body only reads blocks of them, or updates blocks of a carry in place;
 they stay in memory. Arguments of the kernel, in 64-bit words:
 
-  the number of iterations (of a scan); for each operand, inputs first: slot, offset, and for
-  slices the stride, for arrays in memory extents and strides by axis, in bytes;
+  the number of iterations (of a scan); for each operand (first those that do not change, then
+  carries, then slices): slot, offset, and for slices the stride, for arrays in memory extents and
+  strides by axis, in bytes;
   the constants' bits
 """
 
@@ -30,7 +31,7 @@ from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
-FARTHEST = 4 * LARGEST  # between elements of one array: an array with larger gaps is copied
+FARTHEST = 4 * LARGEST  # elements that an array may extend over: if they are more, it is copied
 NANOSECONDS = 0.25  # of a line, roughly
 
 
