@@ -70,7 +70,7 @@ class Group:
 
     # ---- the domain
     def axis(self, extent: int) -> int:
-        """Add an innermost axis; its number."""
+        """Add an innermost axis; returns its number."""
         a = max(self.extents, default=-1) + 1
         self.extents[a] = extent
         self.order.append(a)
@@ -91,7 +91,7 @@ class Group:
         return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
 
     def row_by_row(self, limits: Limits) -> bool:
-        """Whether one thread can process a whole row that is summed over."""
+        """Whether one thread processes each row that is summed over, whole."""
         if self.reduced is None:
             return False
         row = self.size(tuple(self.reduced))
@@ -99,7 +99,7 @@ class Group:
         return row < limits.long_row or rows >= limits.few_rows
 
     def can_reduce_rows(self, row: frozenset[int], rows: frozenset[int], limits: Limits) -> bool:
-        """Whether sums over the axes `rows` can be accumulated while rows `row` are processed."""
+        """Whether sums over the axes `rows` can be formed while the axes `row` are processed."""
         inner = self.order[len(self.order) - len(row):]
         return (
             bool(row) and set(inner) == row and rows == set(self.order) - row
@@ -144,7 +144,7 @@ class Group:
         return None if op.domain_axes is None else op.domain_axes(self, m)
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
-        """The map of a value that is repeated along new axes."""
+        """The map of a value that is repeated along axes, new ones or of size 1."""
         given = dict(zip(dims, m, strict=True))
         missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
         if not missing:

@@ -140,7 +140,7 @@ class SwitchStep(LoopStep):
 
 
 class MadePlan:
-    """Steps, and the buffers of constants, results and values that belong to other plans."""
+    """Steps, and the buffers of constants, results and whatever is not the plan's own."""
 
     program: Program
     steps: list[Any]

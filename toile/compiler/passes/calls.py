@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
 
-# Given an attention equation and those before it, the Program that replaces it.
+# Given an attention equation and those before it, the Program of its operands that replaces it.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
 
 

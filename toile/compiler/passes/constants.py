@@ -11,7 +11,7 @@ from toile.engine.program import Equation, Literal, Program
 
 
 def fold_constants(program: Program) -> Program:
-    """Replace scalar results that depend on literals only by literals."""
+    """Replace rank-0 results whose operands are all literals by literals."""
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:

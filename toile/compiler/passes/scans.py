@@ -26,7 +26,7 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var, derive, 
 from toile.primitives.families import BroadcastInDim, add
 from toile.transforms.vmap import vmap_program
 
-MOST_BYTES = 1 << 30  # stacked values that a product after the loop may need
+MOST_BYTES = 1 << 30  # of the values that are stacked for a product after the loop
 
 
 class Loop:
@@ -62,7 +62,7 @@ class Loop:
 
     def mapped(self, part: Program, args: Sequence[Atom], differ: Sequence[bool],
                late: bool = False) -> list[Atom]:
-        """A part of the body computed for all steps at once; `differ`: operands that vary."""
+        """A part of the body computed for all steps at once; `differ`: what varies by step."""
         dims = [0 if d else None for d in differ]
         program, _ = vmap_program(part, (None, self.op.length), dims, True)
         return self.inlined(program, args, late)

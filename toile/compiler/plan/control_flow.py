@@ -45,7 +45,7 @@ class _Carries:
         self.writes: list[Ref] = []  # where it writes the carries that change
 
     def bind_fixed(self, i: int) -> None:
-        """Let the body read a carry that does not change from its initial value."""
+        """Let the body read a carry that does not change where its initial value is stored."""
         self.refs[i] = self.plan.contiguous(self.inits[i]).ref
 
     def bind_moving(self, step: LoopStep, trips: int | None) -> None:

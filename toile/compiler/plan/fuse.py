@@ -443,7 +443,7 @@ def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
                     return None
     left = [a for a in other.order if a not in names]
     free = [a for a in home.order if a not in names.values()]
-    # The remaining axes are joined by a reduced value: both must sum over the same extents.
+    # If axes are left, the pairs are reduced values: both groups must sum over the same extents.
     if [other.extents[a] for a in left] != [home.extents[a] for a in free]:
         return None
     names.update(zip(left, free, strict=True))

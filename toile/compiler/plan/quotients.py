@@ -9,7 +9,7 @@ def reciprocal_products(nest: LoopNest) -> frozenset[int]:
     """The divisions of a row by one number that may become products with its reciprocal.
 
     That adds one rounding. It is allowed where the result has the rounding errors of a root or a
-    transcendental function anyway: the numerator has them, or all users of the quotient do."""
+    transcendental function anyway: the numerator has them, or all that the quotient leads to."""
     if nest.kind == "column":
         return frozenset()
     _, varies = levels(nest)
@@ -33,7 +33,7 @@ def _inexact(nest: LoopNest) -> list[bool]:
 
 
 def _only_inexact_users(nest: LoopNest, inexact: list[bool]) -> list[bool]:
-    """Which nodes are used only by inexact results."""
+    """Which nodes lead only to inexact results, directly or through other nodes."""
     users: list[list[int]] = [[] for _ in nest.nodes]
     for n, node in enumerate(nest.nodes):
         match node:

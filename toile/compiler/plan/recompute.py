@@ -99,7 +99,7 @@ class _Recomputing:
         return found
 
     def _collect(self, a: Atom, recipe: _Recipe, first: bool = False) -> bool:
-        """Add the equations and sources of an atom to a recipe; False if there are too many."""
+        """Add the equations and sources of an atom to a recipe; False if that costs too much."""
         if a.__class__ is Literal:
             return True
         kept = a in self.fused.stored and a not in self.gone or a in self.kept

@@ -53,7 +53,7 @@ def kind(dtype: Dtype) -> str:
     """One of "biufc"; raises Unsupported for dtypes that kernels do not hold."""
     if dtype == BFLOAT16:
         return "f"
-    own = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1  # not another package's
+    own = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1  # others may have the same char
     if not own or dtype.char not in _CHARACTERS:
         raise Unsupported(f"{dtype} in a kernel")
     return dtype.kind
@@ -77,7 +77,7 @@ def integers_like(dtype: Dtype) -> Dtype:
 
 
 class Printer(ABC):
-    """The instructions that a backend writes: memory, constants, arithmetic; nothing complex."""
+    """What a backend writes: memory, constants and instructions, the last for real numbers only."""
 
     # ---- memory; `index` counts elements of an array without gaps
     @abstractmethod

@@ -36,7 +36,7 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
         [Equation], bool]:
     """Make the function that says whether a backend can fuse an equation.
 
-    `names` gives the register name of a sample operand."""
+    `names` gives the name of a sample operand of a dtype."""
     has_code = functools.lru_cache(4096)(functools.partial(_has_code, printer, names))
 
     def can_fuse(e: Equation) -> bool:

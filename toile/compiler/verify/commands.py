@@ -29,7 +29,7 @@ class Access(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One kernel or library call; if it has no equations, it copies a result to its output.
+    """One kernel or library call; without equations, it copies a result to where it is returned.
 
     Works of one `owner` compute the same equations, in stages."""
 

@@ -33,7 +33,7 @@ class PlanError(AssertionError):
 
 
 class Content:
-    """A value in memory, written by one kernel or by several together.
+    """A value in memory: an input, a constant, or what one kernel or several together write.
 
     `sources` are the values that it was computed from; a kernel's scratch value is replaced by its
     own sources. `parts` are the variables stored into it so far, if it is a concatenation."""
@@ -112,7 +112,7 @@ class Memory:
         return segments[first:last]
 
     def content(self, where: Address, nbytes: int) -> tuple[Content | None, int]:
-        """The one content of a range of bytes, and the offset in it; None if there are more."""
+        """The one content of a whole range of bytes, and the offset in it; None if not just one."""
         at, first = where.offset, None
         for s in self.read(where, nbytes):
             first = first or s

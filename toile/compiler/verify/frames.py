@@ -17,7 +17,7 @@ from toile.compiler.verify.commands import Work
 from toile.compiler.verify.contents import Content
 from toile.engine.program import Atom, Equation, Literal
 
-Meaning = tuple[Content, int | None]  # a value, and an offset in it; None: given by a view
+Meaning = tuple[Content, int | None]  # a value, and an offset in it; None: any, as of a view
 
 
 class Frame:

@@ -1,4 +1,4 @@
-"""Checks that a Program is well formed: variables are defined once, before use, with an aval."""
+"""Checks Programs: every variable is defined once, before its use, with the inferred aval."""
 
 from __future__ import annotations
 

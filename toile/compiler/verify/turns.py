@@ -43,7 +43,7 @@ class _Carries:
             verifier.extents[ref.buffer] = verifier.extents[write.buffer] = v.aval.nbytes
 
     def begin(self) -> None:
-        """Let the first turn read copies of the initial values."""
+        """Check that the first turn reads copies of the initial values."""
         frame, verifier = self.frame, self.verifier
         self.now = []
         for i, (ref, a) in enumerate(zip(self.reads, self.inits, strict=True)):
@@ -236,7 +236,7 @@ class WhileWalk(_LoopWalk):
         return given
 
     def _finish(self) -> None:
-        """Check that the results are copied from the carries, in either buffer."""
+        """Record the last carries, in either buffer, as what the results must be copies of."""
         verifier, swaps = self.verifier, self.command.swaps
         other: dict[Key, Key] = {**dict(swaps), **{b: a for a, b in swaps}}
         last: list[Meaning] = []

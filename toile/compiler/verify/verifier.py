@@ -33,7 +33,7 @@ from toile.engine.program import Atom, Equation, Literal, Var
 class Verifier:
     """The check of one plan; `pointers` is the device's table when a call begins.
 
-    `key_of` gives the key of a buffer in a backend's table."""
+    A backend overrides `key_of`, which gives the key of a buffer in its table."""
 
     def __init__(self, pointers: dict[Key, Address], spaces: Mapping[Any, int]):
         self.pointers = pointers
@@ -145,7 +145,7 @@ class Verifier:
         self.owner(frame, work).works.append(work)
 
     def check_complete(self, frame: Frame, content: Content, buffer: Any) -> None:
-        """Check that a value has all its parts when it is read."""
+        """Check that all kernels of a value's owner that use its buffer have run."""
         lowered = frame.plan.staged.get(content.owner, ())
         owner = frame.owners.get(content.owner)
         if owner is None or len(owner.works) == len(lowered):

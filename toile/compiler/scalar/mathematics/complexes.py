@@ -1,6 +1,6 @@
 """Functions of complex numbers, from those of their parts.
 
-Moduli and square roots of complex64 are computed in float64, where squares do not overflow.
+Moduli and square roots of complex64 are computed in float64: squares neither over- nor underflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _widened(k: Arithmetic, z: Value) -> tuple[Value, Value, Any]:
 
 
 def _modulus(k: Arithmetic, re: Value, im: Value, narrow: bool) -> Value:
-    """sqrt(re² + im²) in float64; `narrow`: the parts were float32, so squares cannot overflow."""
+    """sqrt(re² + im²) in float64; `narrow`: the parts were float32: squares need no scaling."""
     a, b = k.abs(re), k.abs(im)
     largest = k.select(k.gt(a, b), a, b)
     if not narrow:

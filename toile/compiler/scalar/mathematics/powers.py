@@ -33,7 +33,7 @@ _CBRT_GUESS = {FLOAT32: 0x2A5137A0, FLOAT64: 0x2A9F7893782DA1CE}
 
 
 def cbrt(k: Arithmetic, x: Value) -> Value:
-    """The real cube root: Halley's steps, then a Newton step with a more precise residual."""
+    """The real cube root: Halley's steps, then Newton's with a residual of twice the digits."""
     a = k.abs(x)
     below = k.lt(a, 1.0)  # keep cubes far from overflow and underflow
     scale, back = (k.select(below, k.constant(2.0**n, x.dtype), k.constant(2.0**-n, x.dtype))
@@ -238,7 +238,7 @@ def reduce_precision(k: Arithmetic, x: Value, exponent_bits: int, mantissa_bits:
     """Round half to even to fewer bits; overflow to infinity, underflow to zero."""
     dtype, w = x.dtype, k.wide(x)
     if w.dtype == FLOAT32 and exponent_bits > 8:
-        w = k.convert(w, FLOAT64)  # subnormal numbers are rounded too; they are normal here
+        w = k.convert(w, FLOAT64)  # subnormal numbers are rounded too; as float64 they are normal
     form, integer = FORMS[w.dtype], integers_like(w.dtype)
     bias = 2 ** (exponent_bits - 1) - 1
     tiny = k.lt(k.abs(w), form.least_normal)

@@ -179,7 +179,7 @@ def _sine_cosine(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _turned(k: Arithmetic, y: Value, bits: Value) -> Value:
-    """y with its sign changed if the highest bit is set."""
+    """y with its sign changed if the highest bit of `bits` is set."""
     wide = integers_like(y.dtype)
     sign = k.and_(bits, -1 << (8 * wide.itemsize - 1))
     return k.bitcast(k.xor(k.bitcast(y, wide), sign), y.dtype)
