@@ -1,4 +1,4 @@
-"""Lowering of convolutions to cuDNN: forward, and as derivatives of the images or the kernels.
+"""Lowering of convolutions to cuDNN: forward, and derivatives in the images or the kernels.
 
 Derivatives of convolutions are convolutions again: with the images dilated by the stride and the
 kernels reversed (with respect to the images), or with images as channels and a window as large as
@@ -32,7 +32,7 @@ FEW = 32  # with fewer channels, they are padded to a vector
 VECTOR = 16  # bytes
 SPATIAL = 3
 # Conditions for a product of patches: the least number of patches, the most bytes of all, the most
-# numbers per patch if there are few channels, and the most numbers of a derivative of kernels.
+# numbers per patch if there are few channels, and the most numbers of a derivative in kernels.
 MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 64 << 20, 32, 1 << 15
 # The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
@@ -67,7 +67,7 @@ class Form:
 
     @property
     def forward(self) -> Form | None:
-        """A derivative of the images as a convolution of the cotangent; None if it has strides."""
+        """A derivative in the images as a convolution of the cotangent; None if it has strides."""
         if any(n != 1 for n in self.stride):
             return None
         taps = self.w.shape[3:]
@@ -123,7 +123,7 @@ def _by_cudnn(form: Form, engine: Any, tf32: bool, plan: Planner) -> bool:
 
 # ---- products of matrices
 def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan: Planner) -> bool:
-    """A kernel of one element, or its derivative: all positions are rows of one matrix."""
+    """A kernel of one element, or the derivative in one: all positions are rows of one matrix."""
     x_spec, w_spec, y_spec = op.dimension_numbers
     groups = max(op.feature_group_count, op.batch_group_count)
     steps = (*op.window_strides, *op.lhs_dilation, *op.rhs_dilation)
@@ -146,7 +146,7 @@ def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan:
 def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
     """A product of the images' patches with the kernels or the cotangent, if that is faster.
 
-    The derivative of a small kernel has few numbers, which are long sums: cuDNN's deterministic
+    The derivative in a small kernel has few numbers, which are long sums: cuDNN's deterministic
     engines compute each sum in one place, while cuBLAS splits sums into parts. In the forward pass
     cuDNN has no engines for so few channels that a patch is little more than a vector."""
     groups, features, channels, *taps = form.w.shape
@@ -300,7 +300,7 @@ def _fprop(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form |
 
 
 def _wgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
-    """The derivative of kernels: batch and features are exchanged; the window is the cotangent."""
+    """The derivative in kernels: batch and features are exchanged; the window is the cotangent."""
     extra = _extra(op)
     (xb, xf, *xs), (wo, wi, *ws), (yb, yf, *ys) = op.dimension_numbers
     images = _canonical(x, (xf, xb, *xs), extra)
@@ -330,7 +330,7 @@ def _with_high(form: Form) -> Form | None:
 
 
 def _dgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
-    """The derivative of images: the result as images, kernels reversed back and transposed."""
+    """The result as images; kernels reversed back, with features and channels exchanged."""
     extra = _extra(op)
     x_spec, w_spec, y_spec = op.dimension_numbers
     cotangent, images = _canonical(x, x_spec, extra), _canonical(y, y_spec, extra)
@@ -449,7 +449,7 @@ class Layout:
 
 def layouts(form: Form) -> Iterator[Layout]:
     """Layouts to try, channels last first. Unequal margins are stored as zeros: some of cuDNN's
-    engines for derivatives of kernels accept them, but give wrong numbers."""
+    engines for derivatives in the kernels accept them, but give wrong numbers."""
     channels, groups = form.w.shape[2], form.w.shape[0]
     vector = VECTOR // form.x.dtype.itemsize
     padded = channels

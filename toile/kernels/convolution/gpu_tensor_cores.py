@@ -1,8 +1,8 @@
 """Small convolutions in float32, and their derivatives, as products on tensor cores.
 
 In the forward pass, rows are positions of the result, columns its features, and a sum runs over
-taps and channels. The derivative of the images is such a convolution of the cotangent, if there are
-no strides. In the derivative of the kernels, rows are taps and channels, and a sum runs over
+taps and channels. The derivative in the images is such a convolution of the cotangent, if there are
+no strides. In the derivative in the kernels, rows are taps and channels, and a sum runs over
 positions.
 """
 
@@ -21,8 +21,8 @@ from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda.launches import Planner
 
-# Multiplications from which cuDNN is faster: for the forward pass and the images, and for the
-# kernels; and how many tiles fill a GPU if no sums are split.
+# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels;
+# and how many tiles fill a GPU if no sums are split.
 MOST_TERMS, MOST_IN_KERNELS, FEWEST_TILES = 1 << 29, 1 << 30, 128
 
 

@@ -11,7 +11,7 @@ from toile.targets.llvm.text import Function
 class Arguments:
     """The arguments of a kernel: buffers, numbers by name, and numbers of the axes by name.
 
-    If no axis is `dilated`, the text omits the divisions."""
+    If no axis is `dilated`, dilations are the constant 1, which saves divisions by them."""
 
     def __init__(
         self, f: Function, buffers: int, names: Sequence[str], axis: Sequence[str],

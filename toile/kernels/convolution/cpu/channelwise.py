@@ -131,7 +131,7 @@ class _Outputs:
         self._loop(whole, last["outs"])
 
     def _loop(self, low: str | int, high: str, several: int = 1) -> None:
-        """Outputs from `low` to `high`; `several` at once only if all taps exist."""
+        """Outputs from `low` to `high`; for `several` at once, all taps must exist."""
         f, last = self.f, self.a.axes[2]
         with f.loop(low, high, several, vectorize=False) as p:
             start = f.sub(f.mul(p, last["stride"]), last["low"])

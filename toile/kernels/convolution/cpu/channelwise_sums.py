@@ -83,7 +83,7 @@ def text(t: Tile) -> str:
 def _outputs(
     f: Function, t: Tile, a: Arguments, row: tuple[str, str], at: tuple[str, str, str]
 ) -> None:
-    """Add one row of w to the outputs of one image and feature."""
+    """Add the products of one row of w with x to the outputs of one image and feature."""
     x, w, y = at
     with f.loop(0, a.axes[0]["outs"]) as t0, f.loop(0, a.axes[1]["outs"]) as t1:
         inside, here, target = "true", x, y

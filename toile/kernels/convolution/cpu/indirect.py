@@ -27,7 +27,7 @@ from toile.targets.llvm.text import Function
 _TABLE = 1 << 15  # addresses in the table of one tile of positions: 256 KB of stack
 _PANELS = 1 << 19  # bytes of panels that one unit of work reads
 _SUBTILES = 8
-_LEAST = 4  # subtiles of a unit in a chain
+_LEAST = 4  # fewest subtiles of a unit in a chain
 _ROWS = 16  # rows of kernels packed at a time
 
 
@@ -323,7 +323,7 @@ def _write_table(
     f: Function, t: Tile, a: Arguments, count: str, places: tuple[str, str, str],
     span: tuple[str, str, str], room: _Room,
 ) -> None:  # fmt: skip
-    """Addresses of x at each tap, for the `rows` of a tile, and of y, for some positions.
+    """Addresses of x at each tap, those of a tile's `rows` adjacent, and of y, for some positions.
 
     Rows beyond the last position repeat it: they compute and store the same sums again."""
     (x, y, zeros), (first, height, last) = places, span

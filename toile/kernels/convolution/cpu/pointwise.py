@@ -1,4 +1,4 @@
-"""Convolutions that are products of matrices in memory: kernels of one tap.
+"""Convolutions that are products of matrices as they are stored: kernels of one tap.
 
 The products with panels packed for a convolution (indirect, outer) are as fast for most sizes;
 those here are faster if packing is expensive: few positions, or gradients of large kernels.

@@ -35,8 +35,8 @@ class Tile(NamedTuple):
         return f"<{self.lanes} x {self.type}>"
 
 
-# Rows and vectors of a tile by bytes of a vector. Indirect: for many columns, and for a single
-# vector of them. Outer (packed rows): for many rows, and for few.
+# Rows and vectors of a tile by bytes of a vector. Indirect (rows read through pointers): for many
+# columns, and for a single vector of them. Outer (packed rows): for many rows, and for few.
 _INDIRECT = {16: ((8, 2), (12, 1)), 32: ((6, 2), (10, 1)), 64: ((12, 2), (20, 1))}
 _OUTER = {16: ((8, 2), (4, 4)), 32: ((6, 2), (3, 3)), 64: ((12, 2), (4, 6))}
 
