@@ -28,7 +28,7 @@ from toile.engine.sharded import Sharded, filled, gathered, layout, own_places, 
 from toile.engine.shardings import Sharding
 from toile.engine.source import here
 
-MOST = 4096  # cached Programs of one operation
+MOST = 4096  # Programs of a single operation that are cached
 
 
 class Platform:
@@ -214,7 +214,7 @@ class Platform:
 
 
 class ArrayElsewhere(DeviceArray):
-    """An array whose buffer is on another platform; code that needs the values copies them.
+    """An array with a buffer of another platform; to use its values, they are copied to the host.
 
     It passes isinstance checks for DeviceArray, but not the fast paths, which check the exact
     type."""

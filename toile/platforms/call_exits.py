@@ -53,8 +53,8 @@ def result_lines(
 ) -> list[str]:
     """Lines that create the arrays of results and return their tree.
 
-    The name `array` is the class of results; `places` has, for each result, the number of its block
-    (memory `m0` at address `p0`) and the offset in it."""
+    `array` is the name of the results' class; `places` has, for each result, the number of its
+    block (block 0 is memory `m0` at address `p0`) and the offset in it."""
     lines = []
     for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
         scope[f"s{i}"] = form

@@ -4,7 +4,7 @@ A product writes rows that a loop nest then reads (a bias and an activation, a s
 rows that one has written (a layer norm). As separate stages, each processes whole arrays, which
 have left the caches in between. As links of a chain they run one after the other on one block of
 rows, which stays in the caches, and then on the next; a chunk is a number of blocks. An array that
-only the chain reads is never allocated: each chunk has space for one block of it on its stack.
+only the chain uses is not allocated if one block of it fits on the stack of a chunk.
 
 Links are the launches that the stages would have been, with the same units in the same order within
 each row: results are the same to the bit. Strides tell which bytes a row has (`Rows`).
@@ -39,7 +39,7 @@ LOOK = 8  # steps searched on either side of the product
 
 
 class Room(NamedTuple):
-    """Stack space that a chain uses instead of a buffer: the bytes from `start` on."""
+    """Stack space for one block of a buffer; the first block begins at byte `start` of that."""
 
     buffer: Any
     start: int

@@ -111,7 +111,7 @@ class Reading:
         except (IndexError, ValueError) as error:
             raise Damaged("its commands end too early") from error
         if self.at != len(self.code) or self.used != [len(x) for x in self.tables]:
-            raise Damaged("it has data after its last command")
+            raise Damaged("it has more data than its commands use")
         return found
 
     def _commands(self, depth: int) -> list[Command]:

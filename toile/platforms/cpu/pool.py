@@ -40,7 +40,7 @@ _CONSTANTS = {
 
 
 def _pause() -> str:
-    """The instruction of a spinning thread that frees its core for the other hardware thread."""
+    """What a spinning thread runs, so that it does not starve its core's other hardware thread."""
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "call void @llvm.aarch64.isb(i32 15)"  # `yield` does nothing on most cores
     if platform.machine().lower() in ("x86_64", "amd64"):

@@ -44,8 +44,8 @@ Slice = tuple[int, int, int, int]
 Swap = tuple[int, int]
 Chunk = tuple[int, Any, int, int]
 
-# What a callback returns if the run should continue. An unlikely number: if an interruption ends a
-# callback before its first line, ctypes may return anything.
+# What a callback returns if the run should continue, and if it should stop. Unlikely numbers: if an
+# interruption ends a callback before its first line, ctypes may return anything.
 GO_ON = 0x746F696C65
 STOP = GO_ON + 1
 _CODES = 1 << 20  # that callbacks may return to stop a run
@@ -64,7 +64,8 @@ def chain(
     """The arguments of a chain: links that run in order on each block, with their own slots.
 
     A link is (function, arguments, units of a block, all units). A slot is (slot of the call, 0, 0)
-    or (-1, start, bytes) for memory on the stack: that many bytes per block, from `start` on."""
+    or (-1, start, bytes) for memory on the stack: that many bytes per block, the first of which
+    would begin at byte `start` of a buffer."""
     room, rest = 0, []
     for slot, start, nbytes in slots:
         rest += [slot, room - start if slot < 0 else 0, nbytes]
@@ -94,7 +95,7 @@ class Table:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The finished table, preceded by a word that counts runs."""
+        """The finished table, preceded by a word for the number of its last run."""
         self._add(END)
         return np.array([0, *self.words], np.int64)
 
@@ -358,7 +359,7 @@ def missing() -> list[str]:
 
 
 def run(table: int, buffers: int, threads: int) -> int:
-    """Execute the table at an address; returns 0, or another value if a callback stopped it."""
+    """Execute the table at an address; returns 0, or another value if the run was stopped."""
     return function()(table, buffers, threads)
 
 
@@ -402,7 +403,7 @@ def execute(table: int, buffers: int, threads: int) -> None:
 
 
 def interruption() -> BaseException:
-    """The exception of a signal handler that ran at the edge of a callback, outside any try."""
+    """In place of what a signal handler raised at the edge of a callback: nothing caught it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return KeyboardInterrupt()
     return RuntimeError("runner: a signal's handler raised an error (Python has printed it)")

@@ -186,7 +186,7 @@ class _Arrival:
     def __call__(self, made: GpuArray) -> Any:
         gpu_start.wait_for_context()
         with self.lock:
-            if self.data is not None:  # another thread was not faster
+            if self.data is not None:  # no other thread was faster
                 made._data, self.data = gpu.upload(self.data, self.device), None
             return made._data
 

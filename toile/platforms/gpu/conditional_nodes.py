@@ -201,7 +201,7 @@ class Nodes:
 
     @contextmanager
     def _body(self, graph: int, stream: int) -> Iterator[int]:
-        """A block whose work is captured into a body graph, on a stream used for nothing else."""
+        """A block whose work is captured into a body graph, on a stream that no other is using."""
         depth = self.streams.index(stream) + 1 if stream in self.streams else 0
         if depth == len(self.streams):
             self.streams.append(driver().new_stream())
@@ -228,7 +228,7 @@ class Nodes:
         self, place: int, nbytes: int, last: int, conditions: Sequence[tuple[int, int]],
         stream: int, copies: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """Set conditions from the integer at an address, and copy, in few launches."""
+        """Set conditions by the integer at an address, and copy, in as few launches as possible."""
         flat = [x for pair in conditions for x in pair]
         parts = [(1, [1, place, nbytes, last, len(conditions), *flat])]
         parts += [(ceil(n / SHARE), [0, target, source, n]) for target, source, n in copies]

@@ -190,11 +190,11 @@ class GpuDevice(Device):
             return memory.array(shape, dtype, 0)
 
     def put(self, data: Any) -> Any:
-        """Copy a NumPy buffer, or one of a primary device, to this device."""
+        """A NumPy buffer, or one of a primary device, on this device; copied if it is not there."""
         return self.moved(data, device_of(data)) if is_gpu_data(data) else upload(data, self)
 
     def moved(self, data: Any, home: GpuDevice) -> Any:
-        """Copy a CuPy array of `home` to this device, in row-major order.
+        """A CuPy array of `home` on this device, in row-major order; copied if it is not yet.
 
         On one GPU the copy runs on CuPy's stream, which is ordered with the streams of all devices
         there. Between GPUs this waits for that stream: waiting for a whole GPU would invalidate a
@@ -233,7 +233,7 @@ class GpuDevice(Device):
 
 
 def as_bits(data: Any) -> Any:
-    """The elements of a CuPy array as integers, which are copied whatever they mean."""
+    """The elements of a CuPy array as integers, which CuPy copies whatever they mean."""
     size = data.dtype.itemsize
     return data.view(np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
 

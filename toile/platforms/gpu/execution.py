@@ -35,7 +35,7 @@ from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
 TRIES = 3  # captures that may fail in a row
-EQUATION_BYTES = 3 << 10  # memory of a plan: steps, and texts of kernels
+EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
 MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
 
 
@@ -209,7 +209,7 @@ class Executable:
         self._launch(pointers, arena, generation, stream)
 
     def direct(self) -> Callable[[Sequence[int]], None] | None:
-        """A function equivalent to `run` if that is one launch of one kernel."""
+        """A function equivalent to `run`, if that is one launch or one library call; else None."""
         if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or self.checked:
             return None
         if isinstance(self.plan.steps[0], CallStep):
@@ -218,7 +218,7 @@ class Executable:
         return self._direct_launch(launches[0]) if len(launches) == 1 else None
 
     def _direct_launch(self, x: Any) -> Callable[[Sequence[int]], None] | None:
-        """`direct` for one launch; None if it reads anything but arguments and constants."""
+        """`direct` for one launch; None if it uses more than inputs, results and constants."""
         where = {b: i for i, b in enumerate(self.buffers)}
         if any(b not in where and b not in self.constants for _, b, _ in x.refs):
             return None

@@ -48,7 +48,7 @@ class _Launch:
 
 
 def launches_of(region: Region) -> list[_Launch]:
-    """The launches of a region; those of the same kernel are combined if arguments allow."""
+    """The launches of a region; those of one text are combined, as many as an argument holds."""
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)

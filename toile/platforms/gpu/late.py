@@ -60,7 +60,7 @@ def replicas() -> Any:
 
 
 def _loaded(name: str, last: str) -> Any:
-    """A module, complete: it defines `last` at its end. Only one thread imports it."""
+    """A module; once it has `last`, it counts as loaded. Only one thread imports it."""
     found = sys.modules.get(name)
     if found is None or not hasattr(found, last):
         with loading:

@@ -117,8 +117,8 @@ def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executab
 def reclaim(device: GpuDevice, with_arena: bool) -> None:
     """Free what is not in use: memory kept for results, buffers of graphs, reference cycles.
 
-    The arena is freed too if a program is about to begin; otherwise a running one may use it. For
-    other devices on the same GPU, this is done only if no program of theirs is running."""
+    The arena is freed too if a program is about to begin; otherwise a running one may use it. Other
+    devices may be on the same GPU: what they keep is freed if no program of theirs is running."""
     _give_up(device, with_arena)
     gc.collect()  # after the local references to the keepers are gone
 

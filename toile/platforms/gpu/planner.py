@@ -29,7 +29,8 @@ class Plan(MadePlan, lower.Plan):
         super().__init__(*args, **where)
 
     def note_in_place(self, x: Loops, launch: Launch) -> None:
-        """Record which buffers a launch may overwrite element by element while it reads others."""
+        """Record pairs of buffers (read, written) that a launch touches only at equal places: it
+        may write the second in the memory of the first."""
         places: dict[Any, set[Any]] = {}
         for p in x.loads:
             places.setdefault(self.place(p).buffer, set()).add((self.place(p), p.strides))

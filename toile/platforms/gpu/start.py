@@ -28,8 +28,8 @@ HEAD_START = 0.012
 
 
 def soon() -> None:
-    """Called when a large array is about to be placed: if that will be on a GPU, start the driver
-    and the backend in another thread, while CuPy and the backend are imported in this one."""
+    """Called when a large array is about to be placed: if that will be on a GPU, start the driver,
+    its context and libraries in other threads, while CuPy and the backend are imported in this."""
     if starting.begun or gpu.known_absent() or not _is_wanted():
         return
     starting.begun.append(threading.Thread(target=_begin, name="toile: starting the GPU"))

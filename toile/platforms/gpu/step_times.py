@@ -145,7 +145,7 @@ class Stopwatch(Issuer):
         self.begun.clear()
 
     def keep_best(self) -> None:
-        """Keep only the fastest rounds."""
+        """Keep only the rounds that were fastest as a whole."""
         top = [p for t in self.timed for p in t.measured]
         rounds = range(min((len(p.times) for p in top), default=0))
         totals = [sum(p.times[r] for p in top) for r in rounds]
@@ -256,5 +256,5 @@ class _Hollow(Executable):
 
 
 def without_steps(executable: Executable) -> Executable:
-    """The executable without its steps, which only launches an empty graph: the cost of a call."""
+    """The executable without its steps (a graph of one event, or nothing): the cost of a call."""
     return _Hollow(executable)
