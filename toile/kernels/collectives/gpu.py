@@ -139,7 +139,7 @@ def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: 
 
 
 def lower_end(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
-    """Lower its end; the results are in use from the start on."""
+    """Lower its end; the results are written from the start on."""
     step = plan.started.get(ins[0].ref)
     if step is None:
         return False

@@ -1,4 +1,4 @@
-"""Loops and branches on the CPU: one kernel if everything is tiny, else steps of the runner.
+"""Loops and branches on the CPU: one kernel if all is tiny, else steps of the native runner.
 
 Steps are those of `compiler.plan.control_flow`; kernels of whole loops are in `kernels.tiny`.
 """

@@ -228,7 +228,7 @@ def _tile_function(size: int, align: int) -> ir.Function:
 def copy_launch(
     dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
 ) -> Launch:
-    """dst[...] = src[...], of equal shapes; the `moving` ("to", "source") starts at `dynamic`."""
+    """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
     a = _arranged(dst, src)
     align = min(src.dtype.itemsize, 8)
     window: list[int | Ref] = []

@@ -26,7 +26,7 @@ _LEAST = 8  # elements on either side of a tile that is worth transposing
 def copy_launch(
     dst: Operand, src: Operand, moving: str = "", dynamic: Dynamic | None = None, note: str = "copy"
 ) -> Launch:
-    """dst[...] = src[...], of equal shapes; the `moving` ("to", "source") starts at `dynamic`."""
+    """dst[...] = src[...], of equal shapes; `moving` ("to", "source") side starts at `dynamic`."""
     a = arranged(dst, src)
     window: list[int | Ref] = []
     starts, dtype, steps = 0, None, tuple[int, ...]()

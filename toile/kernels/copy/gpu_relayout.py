@@ -19,7 +19,7 @@ from toile.targets.cuda.text import divisor, kernel_text
 
 PER_THREAD = 4
 VECTOR = 16  # bytes that a thread writes at once
-FAR = 2**31 - 2**20  # more packs need 64-bit indices
+FAR = 2**31 - 2**20  # from so many packs on, indices need 64 bits
 _WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 

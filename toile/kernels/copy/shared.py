@@ -134,7 +134,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(a: Arranged, least: int, tile: int) -> Tiles | None:
-    """The tiles of a copy; None if it does not transpose axes of at least `least` elements."""
+    """The tiles of a copy; None if it does not transpose, or its axes are too short."""
     if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
         return None
     across = [i for i, s in enumerate(a.source[:-1]) if s == a.size and a.shape[i] >= least]
@@ -169,7 +169,7 @@ def _around(
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Corners and shapes of the slabs around a block."""
     at, shape = [0] * len(count), list(room)
-    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # axes before i are done
+    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # before i: the block's extent
         for lo, hi in ((0, a), (a + n, room[i])):
             if hi > lo:
                 yield [*at[:i], lo, *at[i + 1 :]], [*shape[:i], hi - lo, *shape[i + 1 :]]

@@ -76,7 +76,7 @@ class _Scan:
 
 
 def _logaddexp() -> str:
-    """log(exp(a) + exp(b)) = max + log1p(exp(-|a - b|)); infinities and NaN by their sum."""
+    """log(exp(a) + exp(b)) = max + log1p(exp(-|a - b|)); equal infinities and NaN by their sum."""
     f = ir.inner("logaddexp", "double %a, double %b", result="double")
     top = f.value("call double @llvm.maximum.f64(double %a, double %b)")
     gap = f.value("fsub double %a, %b")
@@ -164,7 +164,7 @@ def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
 
 @lru_cache(maxsize=128)
 def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> str:
-    """One step of divided rows: the total of a part, the sums before parts, or a part itself."""
+    """One step of divided rows: the total of a part, totals before parts, or a part's values."""
     f = ir.kernel()
     r = Reader(f)
     out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()

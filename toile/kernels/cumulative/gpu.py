@@ -60,7 +60,7 @@ def _tiles(key: Any, out: Ref, x: Ref, outer: int, n: int, plan: Planner) -> Non
     if tiles > 1:
         assert isinstance(totals, Ref)
         plan.stage(Launch(_tile_text(*key, "totals"), args, outer * tiles, THREADS, 0, note))
-        # The sums before each tile: running totals, in place.
+        # The totals before each tile: running totals, in place.
         rows = key[0], None, key[2], False
         if tiles > _SHORT:
             _tiles(rows, totals, totals, outer, tiles, plan)

@@ -1,7 +1,7 @@
 """Scatter: updates combined into the result in the order of their indices.
 
 Each element of the result belongs to one chunk, which applies the updates in order: results do not
-depend on how work is divided. Chunks own indices along axes that are not addressed by the indices
+depend on how work is divided. Chunks own positions along axes that the indices do not address
 (rows of a batch, ranges of columns), or, if there are none, ranges of the first addressed axis,
 each reading all indices. 16-bit floats are summed in float32 and rounded once.
 """
@@ -248,7 +248,7 @@ def _columns(
 
 
 def _place(f: ir.Function, key: _Key, components: list[Any], vector: str) -> tuple[str, str]:
-    """The address of an index vector, and whether the update counts ("" if it always does)."""
+    """The offset of an index vector in out, whether the update counts ("" if it always does)."""
     offset, legal = "0", ""
     for c, (at, step, limit) in enumerate(components):
         x = integer(f, key.indices, f.offset(vector, at))

@@ -2,9 +2,10 @@
 
 Windows of updates are rows: axes that the indices do not address are columns, and each row has the
 number of its place, its position along the other axes. If no place can occur twice, or if integers
-make the order irrelevant, every update is written directly. Otherwise few rows are compared with
-each other, and many are sorted by place and combined by segments, in order (`gpu_segments`). If
-rows are set, the last one wins: the greatest row number of each place is found first.
+make the order irrelevant, every update goes directly to its place. Otherwise few rows are
+compared with each other, and many are sorted by place and combined by segments, in order
+(`gpu_segments`). If rows are set, the last one wins: the greatest row number of each place is found
+first.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class _Problem(NamedTuple):
     rows: _Rows
     columns: segments.Axes
     place: segments.Axes  # axes over which places are numbered
-    components: list[tuple[int, int, int, int]]  # index in vector; step in out; limit; of places
+    components: list[tuple[int, int, int, int]]  # offset in vector; step in out; limit; in places
     clips: bool
     out: Ref
     updates: Ref
@@ -358,7 +359,7 @@ def _few_text(key: _Key) -> str:
 
 @lru_cache(maxsize=128)
 def _places_text(key: _Key) -> str:
-    """The place number of each row; modes: "numbers" (with row numbers), "last" (rows)."""
+    """The place number of each row; modes: "numbers" (and row numbers), "last" (and last rows)."""
     r = _Reader(key, 2)
     places, second = r.own
     more = (

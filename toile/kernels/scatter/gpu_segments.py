@@ -37,7 +37,7 @@ class Segments(NamedTuple):
     dtype: Any
     unit: int  # bytes that a thread moves at once
     edges: int
-    rows: int  # of the result
+    rows: int  # of the result that segments may belong to
     sorted_by: str  # "ends": the end of each row's edges; "keys": the row of each edge
     segments: Ref  # int32: those ends or keys
     order: Ref  # int32: the number of each edge's row of terms

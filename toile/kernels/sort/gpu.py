@@ -24,7 +24,7 @@ __all__ = ["lower", "lower_extremum", "lower_top_k"]
 
 _ROOM = 48 << 10  # bytes of shared memory
 _TILES = (256, 512, 1024, 2048)  # elements that a block sorts
-_PART = 4  # a tile pays if k is at most this part of it
+_PART = 4  # tiles are used if k is at most their size divided by this
 
 
 def _words(rows: Rows) -> list[int]:

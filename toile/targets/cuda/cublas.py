@@ -98,7 +98,7 @@ def _status(code: int) -> str:
 
 
 def functions() -> Any:
-    """The functions of cuBLAS; raises LibraryError if it is missing."""
+    """The functions of cuBLAS; raises LibraryError if it is missing or too old."""
     return libraries.Functions(libraries.load("cublas"), PROTOTYPES, _status)
 
 
@@ -173,7 +173,7 @@ def scalar(kind: str, value: float) -> Any:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The address of a matrix: column-major, or transposed; the next of a batch is `step` on."""
+    """A matrix in memory: column-major, or transposed; the next of a batch is `step` on."""
 
     ref: Ref
     type: str

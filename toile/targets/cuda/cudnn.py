@@ -78,7 +78,7 @@ NUMBERS = {"x": 1, "w": 2, "y": 3}  # tensor numbers
 
 @dataclass(frozen=True)
 class Convolution:
-    """y = x * w with groups, or the derivative of x (dgrad) or w (wgrad) given that of y.
+    """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) given that in y.
 
     Dims are (images, channels, spatial...), (features, channels of a group, spatial...) and
     (images, features, spatial...)."""
@@ -115,7 +115,7 @@ class Convolution:
         output(cudnn, out, getattr(self, result), NUMBERS[result])
 
     def left_out(self) -> tuple[str, ...]:
-        """Engines less precise than asked for: half for float32 operands, sums in half."""
+        """Nondeterministic, or less precise than asked: half for float32 operands, sums in half."""
         notes = ["NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
         if self.x.type in ("float32", "float64"):
             notes.append("DOWN_CONVERT_INPUTS")

@@ -179,8 +179,8 @@ class Driver:
     def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
         """Copy from host memory, which has been read when this returns.
 
-        The driver reads page-locked memory (such as a loader's batches) only when the stream gets
-        there: this waits for it. Other memory is read at once."""
+        The driver reads memory that it knows (page-locked, as a loader's batches may be) only when
+        the stream gets there: this waits for it. Other memory is read at once."""
         code = self.copy_from_host(target, source, nbytes, stream)
         if code:
             self.check("cuMemcpyHtoDAsync_v2", code)
@@ -188,7 +188,7 @@ class Driver:
             self._do("cuStreamSynchronize", stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Copy to host memory and wait; not interruptible, since the target might be freed."""
+        """Copy to host memory and wait; not interrupted, since the target might then be freed."""
         self.synchronize(stream)
         self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
         self._do("cuStreamSynchronize", stream)
@@ -215,7 +215,7 @@ class Driver:
         return self._new("cuEventCreate", 0)
 
     def record(self, event: int, stream: int, captured: bool = False) -> None:
-        """Record an event after the work on the stream; `captured`: each time the graph runs."""
+        """Record an event after the work on the stream; `captured`: when the graph gets there."""
         self._do("cuEventRecordWithFlags", event, stream, _EXTERNAL if captured else 0)
 
     def elapsed(self, first: int, second: int) -> float:

@@ -83,4 +83,4 @@ class Planner(Protocol):
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Any], Ref]) -> Ref | None:
-        """What `make(plan)` derives from x before a loop that does not change x, or None."""
+        """What `make(plan)` derives from x before a loop that does not change x; None: no loop."""

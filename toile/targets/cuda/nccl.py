@@ -77,7 +77,7 @@ def summand(kind: str, span: Span) -> tuple[int, int, int]:
 
 
 class Communicator:
-    """One device's member of a group; its GPU must be current when it is created and used."""
+    """One device's part in a group; its GPU must be current when it is created and used."""
 
     def __init__(self, calls: Any, id: bytes, size: int, rank: int):
         self.calls, self.size, self.rank = calls, size, rank
