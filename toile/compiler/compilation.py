@@ -1,8 +1,8 @@
-"""The compiler: a Program becomes what a device runs.
+"""The compiler: turns a Program into what a device runs.
 
     passes -> fuse -> lower -> place -> verify
 
-Each is a function of what the one before gives; a `Target` has what differs between devices.
+Each stage takes the result of the one before; a `Target` holds what differs between devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from toile.engine.program import Program
 
 
 def compile_program(program: Program, target: Target) -> Any:
-    """What a device runs for a Program."""
+    """Compile a Program for a device."""
     optimized = optimize(program, choose=target.choose)
     fused = fuse_groups(optimized, target)
     plan = lower(fused, target, optimized)

@@ -1,4 +1,4 @@
-"""What TOILE_DEBUG asks the compiler for: a list of words, such as `passes,verify`."""
+"""What TOILE_DEBUG turns on in the compiler: a list of words, such as `passes,verify`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def asked_for(what: str) -> bool:
-    """Whether TOILE_DEBUG names something."""
+    """Whether TOILE_DEBUG contains this word."""
     return what in os.environ.get("TOILE_DEBUG", "").split(",")

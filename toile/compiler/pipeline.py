@@ -1,6 +1,6 @@
 """The passes, in order.
 
-`TOILE_DEBUG=passes` prints the Program after each pass that changed it, and what fusion made.
+`TOILE_DEBUG=passes` prints the Program after each pass that changed it, and the fused groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pass = Callable[..., Program]
 
 
 def _simplified(program: Program, choose: Choice) -> Program:
-    """The body of a loop after the passes that make it smaller."""
+    """The body of a loop after the passes that simplify it."""
     program = inline_calls(program, choose)
     for step in (fold_constants, simplify, join_pads, merge_common, without_dead_code):
         program = step(program)
@@ -58,15 +58,15 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-CHOOSING = (inline_calls, hoist_from_loops)  # passes that ask what an attention becomes
+CHOOSING = (inline_calls, hoist_from_loops)  # passes that ask the backend how to compute attention
 
 
 def optimize(
     program: Program, check: Callable[[Program], None] | None = None, choose: Choice = plain
 ) -> Program:
-    """Run all passes; `check` is called on what each of them gives.
+    """Run all passes; `check` is called with the result of each.
 
-    `choose`: what a backend makes of an attention."""
+    `choose`: how a backend replaces attention."""
     show = _shows_passes()
     for step in PASSES:
         after = step(program, choose) if step in CHOOSING else step(program)
@@ -83,7 +83,7 @@ def _shows_passes() -> bool:
 
 
 def show_groups(fused: Fused) -> None:
-    """Print the groups that fusion made, one a line, where the passes are printed."""
+    """Print the fused groups, one per line, if TOILE_DEBUG asks for the passes."""
     if not _shows_passes():
         return
     print(f"--- {fused.program.name} after fuse", file=sys.stderr)

@@ -1,3 +1,2 @@
-"""Kernels by family: what the devices share, then `cpu` (LLVM text) and `gpu` (CUDA text, or
-calls of NVIDIA's libraries).
+"""Kernels by family: `shared` code, then `cpu` (LLVM text) and `gpu` (CUDA text or library calls).
 """

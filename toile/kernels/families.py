@@ -1,8 +1,8 @@
-"""Where the kernels of operations are.
+"""Finds the kernels of operations.
 
 An operation names a folder here as its `kernel_family`. The function `lower(op, ins, outs, plan)`
 of the folder's module for a device adds the stages of an equation to a plan and returns True, or
-False for what it does not take. In a folder with several, "folder.name" means `lower_name`.
+returns False if it has no kernel. In a folder with several, "folder.name" means `lower_name`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Lowering = Callable[..., bool]
 
 @functools.cache
 def lowering(kernel: str | None, device: str) -> Lowering | None:
-    """The function of a kernel for a kind of device ("cpu" or "gpu"); None: there is none.
+    """The function of a kernel for a kind of device ("cpu" or "gpu"); None if there is none.
 
-    Modules are loaded when a Program has an operation of theirs."""
+    Modules are loaded when a Program first has one of their operations."""
     if kernel is None:
         return None
     family, _, name = kernel.partition(".")

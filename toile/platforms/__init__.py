@@ -1,6 +1,6 @@
-"""What runs Programs: a folder for each platform, and `reference`, the authority on meaning.
+"""The platforms that run Programs, one folder each; `reference` defines what Programs mean.
 
-Importing it makes the platforms of the list below known to the engine.
+Importing this package registers the platforms listed below with the engine.
 """
 
 from toile.engine.platform_registry import registry

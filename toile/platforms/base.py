@@ -1,9 +1,9 @@
-"""A platform: a kind of devices, its buffers, and how operations and Programs run there.
+"""A platform: a kind of device, its buffers, and how operations and Programs run there.
 
-To add one, subclass `Platform` (and `Device`, and `ArrayElsewhere`), and give an instance to
-`engine.platform_registry.registry.add`; those that come with toile are in `platforms.__init__`.
-Only the methods that raise here are needed: the others have meanings that are right everywhere, and
-are there to be made faster. docs/extending.md adds a small one. May import the engine.
+To add one, subclass `Platform` (and `Device`, and `ArrayElsewhere`), and pass an instance to
+`engine.platform_registry.registry.add`; the built-in platforms are in `platforms.__init__`. Only
+the methods that raise here are required: the others have defaults that are correct everywhere, and
+can be overridden for speed. docs/extending.md adds a small platform. May import the engine.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from toile.engine.sharded import Sharded, filled, gathered, layout, own_places, 
 from toile.engine.shardings import Sharding
 from toile.engine.source import here
 
-MOST = 4096  # Programs of one operation that are kept
+MOST = 4096  # Programs of a single operation that are cached
 
 
 class Platform:
-    """One kind of devices. The CPU's platform is the one whose buffers are NumPy's arrays."""
+    """One kind of device. The buffers of the CPU's platform are NumPy arrays."""
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    # The class of arrays with a buffer of this platform, and of such arrays in parts. A platform
-    # that makes them late has None until it has a device, and then adds the first to
-    # `engine.platform_registry.array_platforms` itself.
+    # The class of arrays whose buffer is on this platform, and the class of such arrays when
+    # sharded. A platform that defines them late has None until it has a device, and then adds the
+    # first to `engine.platform_registry.array_platforms` itself.
     array: Any = None
     sharded: Any = None
-    # Whether new arrays are here unless told otherwise, where there is a device.
+    # Whether new arrays are placed here by default, if there is a device.
     is_default: ClassVar[bool] = False
-    # What is asked for in an error when there is no device.
+    # What an error says is needed when there is no device.
     needs: ClassVar[str] = "a device of this platform"
 
     # ---- devices
     def devices(self) -> tuple[Device, ...]:
-        """The devices of this process; none where the platform cannot be used."""
+        """The devices of this process; none if the platform cannot be used."""
         raise NotImplementedError(f"{type(self).__name__}.devices{here()}")
 
     def all_devices(self) -> tuple[Device, ...]:
@@ -56,7 +56,7 @@ class Platform:
         return self.devices()
 
     def require(self) -> tuple[Device, ...]:
-        """The devices; an error where there is none."""
+        """The devices; raises an error if there are none."""
         found = self.devices()
         if not found:
             raise RuntimeError(
@@ -67,11 +67,11 @@ class Platform:
         return found
 
     def usable(self) -> int:
-        """How many devices of the hardware this process could use."""
+        """How many hardware devices this process could use."""
         return 0
 
     def use(self, numbers: Sequence[int]) -> None:
-        """Use the hardware of these numbers only; to be called before any is used."""
+        """Use only the hardware with these numbers; call this before any is used."""
 
     def join(self, index: int, names: Sequence[Sequence[str]]) -> None:
         """Make this process number `index` of processes whose devices' hardware has these names."""
@@ -81,49 +81,49 @@ class Platform:
 
     # ---- buffers
     def owns(self, kind: type) -> bool:
-        """Whether buffers of a class are this platform's."""
+        """Whether buffers of this class belong to this platform."""
         raise NotImplementedError(f"{type(self).__name__}.owns{here()}")
 
     def device_of(self, data: Any) -> Device:
-        """The device that a buffer lies on."""
+        """The device that holds a buffer."""
         raise NotImplementedError(f"{type(self).__name__}.device_of{here()}")
 
     def get(self, data: Any) -> Any:
-        """The values of a buffer as a NumPy array, when all work on it is done."""
+        """The values of a buffer as a NumPy array, once all work on it has finished."""
         raise NotImplementedError(f"{type(self).__name__}.get{here()}")
 
     def wrap(self, data: Any, weak_type: bool) -> Any:
-        """A buffer as an array."""
+        """An array that holds this buffer."""
         return self.array(data, weak_type)
 
     def converted(self, data: Any, dtype: Any, copy: bool) -> Any:
-        """A buffer of another dtype; a copy if the dtype is the same and `copy` is true."""
+        """The buffer with another dtype; a copy if the dtype is the same and `copy` is true."""
         return self.device_of(data).put(self.get(data).astype(dtype, copy=copy))
 
     def address(self, data: Any) -> tuple[Any, int]:
-        """Row-major elements of a buffer, and where they begin; for compiled code that has a way
-        out of its own (see `exit_of`)."""
+        """Row-major elements of a buffer, and their address; for compiled code with an exit of its
+        own (see `exit_of`)."""
         raise NotImplementedError(f"{type(self).__name__}.address{here()}")
 
     def joined(self, parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
-        """The parts of an array in one buffer of the first part's primary device."""
+        """All parts of an array in one buffer, on the primary device of the first part."""
         device = next(iter(own_places(sharding, aval.shape))).primary
         if sharding.is_fully_replicated:
             return device.put(parts[0])
         return device.put(filled([self.get(p) for p in parts], aval, sharding, np.empty))
 
     def placed_by_default(self, x: Any) -> Any:
-        """A new array of the host where it belongs: a large one on the default device."""
+        """A new array of the host, moved to the default device if it is large."""
         device = default_device()
         return x if device is None or x.size <= FEW else placed(x, device)
 
     def from_dlpack(self, x: Any) -> Any:
-        """A buffer on the memory of a DLPack object, or None where it is not of this platform."""
+        """A buffer that shares memory with a DLPack object; None if it is not of this platform."""
         return None
 
-    # ---- operations outside of jit
+    # ---- operations outside jit
     def run_eagerly(self, op: Operation, args: Sequence[Any]) -> Any:
-        """The results of an operation, or NotImplemented where it does not belong here."""
+        """The results of an operation, or NotImplemented if it should not run here."""
         arrays = [a if isinstance(a, ConcreteArray) else as_array(a) for a in args]
         device = self.device_for(op, arrays)
         if device is None:
@@ -139,10 +139,10 @@ class Platform:
         return outs if op.multiple else outs[0]
 
     def device_for(self, op: Operation, arrays: Sequence[Any]) -> Any:
-        """The device that an operation runs on; None: it is not of this platform.
+        """The device that an operation runs on; None if it should not run on this platform.
 
-        An operation runs here if an operand lies here, or if the default device is here and what
-        it makes or reads is large; all else is the host's."""
+        An operation runs here if an operand is here, or if the default device is here and the
+        operands or results are large; everything else runs on the host."""
         for x in arrays:
             if isinstance(x, ConcreteArray):
                 owner = platform_of(x._data)
@@ -158,45 +158,45 @@ class Platform:
         return default if max(sizes) > FEW else None
 
     def has_run(self, op: Operation, args: Sequence[Any], program: Program, device: Any) -> None:
-        """An operation has run on these operands: a platform may prepare for the next time."""
+        """Called after an operation has run on these operands, to prepare for the next time."""
 
     def quickly(self, op: Operation, args: Sequence[Any]) -> Any:
         """The results of an operation that was prepared for such operands, or NotImplemented."""
         return NotImplemented
 
     def unary(self, op: Operation, x: Any) -> Any:
-        """An operation on one array of this platform, whose dtype it accepts."""
+        """Apply an operation to one array of this platform, whose dtype it accepts."""
         return op(x)
 
     def called(self, fun: Callable[..., Any], x: Any, *args: Any) -> Any:
-        """`fun(x, *args)` for an array of this platform; `args` can be hashed, and equal ones mean
-        the same, so that what such calls do may be remembered."""
+        """`fun(x, *args)` for an array of this platform. `args` are hashable and equal ones are
+        interchangeable, so that a platform may cache what such calls do."""
         return fun(x, *args)
 
     # ---- Programs
     def compiled(self, program: Program, device: Any) -> Any:
-        """The compiled form of a Program, made once for each device: a function of raw buffers."""
+        """The compiled form of a Program, cached for each device: a function of raw buffers."""
         raise NotImplementedError(f"{type(self).__name__}.compiled{here()}")
 
     def run(self, program: Program, raws: Sequence[Any], device: Any) -> Sequence[Any]:
-        """Run a Program on raw buffers, of this platform or the host's."""
+        """Run a Program on raw buffers, of this platform or of the host."""
         return self.compiled(program, device)(raws)
 
     def exit_of(
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
         hosted: Sequence[int], donated: Sequence[int],
     ) -> Any:
-        """A quick way out of a Program that has run, for calls that repeat: see
-        `platforms.call_exits`. None: each call goes the general way."""
+        """A fast exit of a Program that has run, for repeated calls: see `platforms.call_exits`.
+        None: every call takes the general path."""
         return None
 
     def worth_writing(self, leaves: int) -> int:
-        """The number of calls with so many leaves after which to ask for a quick way out."""
+        """After how many calls with this number of leaves to ask for a fast exit."""
         return 2 + leaves // 512
 
     def replicated(self) -> Any:
-        """The module that runs one Program on several devices (see `parallel.on_gpus`); None:
-        there is none, and a thread runs it on each."""
+        """The module that runs one Program on several devices (see `parallel.on_gpus`); None if
+        there is none: then a thread runs the Program on each device."""
         return None
 
     def inspection(self) -> Any:
@@ -207,17 +207,17 @@ class Platform:
         )
 
     def release_code(self) -> None:
-        """Give up compiled Programs: they are compiled again when they are called."""
+        """Drop compiled Programs; they are compiled again when they are called."""
 
     def release_memory(self) -> None:
-        """Give back memory that is kept for later calls."""
+        """Free memory that is kept for later calls."""
 
 
 class ArrayElsewhere(DeviceArray):
-    """An array whose buffer is another platform's: what needs the numbers copies them to the host.
+    """An array with a buffer of another platform; to use its values, they are copied to the host.
 
-    It is a DeviceArray to whoever asks with isinstance, and not to the fast paths, which ask for
-    the exact type."""
+    It passes isinstance checks for DeviceArray, but not the fast paths, which check the exact
+    type."""
 
     __slots__ = ()
 
@@ -225,7 +225,7 @@ class ArrayElsewhere(DeviceArray):
         self._data, self.weak_type = data, weak_type
         self._signature = signature(data.shape, data.dtype, weak_type, device_of(data))
 
-    # Not of `_data`: most results of compiled code never need a buffer.
+    # Not read from `_data`: most results of compiled code never need a buffer.
     shape = property(operator.attrgetter("_signature.shape"))
     dtype = property(operator.attrgetter("_signature.dtype"))
     ndim = property(lambda self: len(self._signature.shape))
@@ -236,12 +236,12 @@ class ArrayElsewhere(DeviceArray):
         return device_of(self._data)
 
     def block_until_ready(self) -> Any:
-        self._data.dtype  # noqa: B018 - raises for a deleted array, saying why
+        self._data.dtype  # noqa: B018 - raises for a deleted array and says why
         self.device.synchronize()
         return self
 
     def host(self) -> Any:
-        """The numbers as a NumPy array."""
+        """The values as a NumPy array."""
         data = self._data
         self.device.synchronize()
         return platform_of(data).get(data)
@@ -252,7 +252,7 @@ class ArrayElsewhere(DeviceArray):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        raise AttributeError("__array_interface__")  # NumPy then asks __array__
+        raise AttributeError("__array_interface__")  # NumPy then calls __array__
 
     def __buffer__(self, flags: int) -> memoryview:
         return memoryview(self.host())
@@ -308,7 +308,7 @@ for _name in (*FAST_OPERATORS, "__matmul__", "__rmatmul__"):
 
 
 class ShardedElsewhere(Sharded):
-    """What arrays in parts on another platform's devices have; a mixin before their class."""
+    """The attributes of sharded arrays on another platform; a mixin before their class."""
 
     __slots__ = ()
 
@@ -317,19 +317,19 @@ class ShardedElsewhere(Sharded):
         return gathered(self)
 
 
-# ---- an operation as a Program of one equation, so that it means what it means inside of jit
+# ---- an operation as a Program of one equation, so that it means the same as inside jit
 
 _programs: OrderedDict[Any, Program] = OrderedDict()
 
 
 def _program(op: Operation, arrays: Sequence[Any], fixed: Sequence[bool]) -> Program:
-    """The Program of an operation on such operands; numbers of the host are its constants."""
+    """The Program of an operation on such operands; host numbers become constants."""
     avals = [aval_of(x) for x in arrays]
     values = tuple(x._data.tobytes() if f else None for x, f in zip(arrays, fixed, strict=True))
     key: Any = (op, tuple((a.shape, a.dtype, a.weak_type) for a in avals), values)
     try:
         found = _programs.get(key)
-    except TypeError:  # a parameter that cannot be hashed
+    except TypeError:  # a parameter that is not hashable
         key = found = None
     if found is None:
         ins: list[Any] = [

@@ -1,7 +1,8 @@
-"""Python written for the way out of a Program: pieces that the platforms' exits share.
+"""Exits: the code that runs a compiled Program and returns its results, written as Python text.
 
-The way in is `staging.callpath`'s. An exit has `leave(pointers, memory)`, which gives the tree of
-results, `pools` for donated memory, `executable` (None once it is closed) and `close()`.
+The code before it, which takes arguments apart, is in `staging.callpath`. An exit has
+`leave(pointers, memory)`, which returns the tree of results, `pools` of donated memory,
+`executable` (None once it is closed) and `close()`. Here are the pieces that platforms share.
 May import the engine.
 """
 
@@ -18,12 +19,12 @@ from toile.engine.avals import aval_of
 from toile.engine.buffers import Signature, signature
 from toile.engine.conversion import as_array
 
-MISS: Any = object()  # sends a call the general way
+MISS: Any = object()  # sends a call to the general path
 MAX_LEAVES = 4096
 
 
 def adopted(x: Any) -> Any:
-    """An array for any argument that compiled code may read where it lies, during the call."""
+    """An array for any argument that compiled code may read in place during the call."""
     if isinstance(x, ConcreteArray):
         return x
     if not isinstance(x, (np.ndarray, np.generic, bool, int, float, complex)):
@@ -38,22 +39,22 @@ def adopted(x: Any) -> Any:
 
 
 def hosted_leaves(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """The positions of arguments that lie on the host."""
+    """The positions of arguments that are on the host."""
     return tuple(i for i, x in enumerate(leaves) if adopted(x)._signature.device is None)
 
 
 def missed(pointers: Any, memory: Any) -> Any:
-    """What leaves an exit that is closed."""
+    """The `leave` of a closed exit."""
     return MISS
 
 
 def result_lines(
     scope: dict[str, Any], outs: Sequence[Signature], array: str, places: Iterable[tuple[int, int]]
 ) -> list[str]:
-    """Lines that make the arrays of results and return their tree.
+    """Lines that create the arrays of results and return their tree.
 
-    Results are of the class that is called `array`; `places` has for each the number of its block
-    (of memory `m0` at `p0`) and the offset in it."""
+    `array` is the name of the results' class; `places` has, for each result, the number of its
+    block (block 0 is memory `m0` at address `p0`) and the offset in it."""
     lines = []
     for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
         scope[f"s{i}"] = form
@@ -68,6 +69,6 @@ def result_lines(
 def written(text: str, what: str, scope: dict[str, Any], name: str) -> Any:
     """The function that a text defines.
 
-    It is taken out of its scope, which it holds: together they would stay."""
+    It is removed from its scope: a function and a scope that hold each other are freed late."""
     exec(compile(text, f"<{what}>", "exec"), scope)
     return scope.pop(name)

@@ -1,9 +1,9 @@
-"""How much compiled code a process keeps: TOILE_KERNEL_MEMORY, 1 GB unless it says otherwise.
+"""Limits the memory of compiled code: TOILE_KERNEL_MEMORY, by default 1 GB.
 
-A compiled Program goes with the function it was made for. Above the limit those that were not
-called for longest are given up: their Program forgets them, and is compiled again, or read from
-disk, when it is called once more. One that is running stays until it has ended, since the call
-refers to it. May import the engine and object_cache.
+A compiled Program lives as long as the function it was made for. Above the limit the least recently
+called ones are evicted: their Program forgets them, and is compiled again, or read from disk, at
+its next call. One that is running is freed only after it has finished, since the call refers to it.
+May import the engine and object_cache.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from toile.engine.program import Program
 
 DEFAULT_LIMIT = 1 << 30
 VARIABLE = "TOILE_KERNEL_MEMORY"
-_LEFT = 0.8  # of the limit, after some were given up: not every new one is to cost an old one
+_LEFT = 0.8  # of the limit remains after an eviction, so that not every new Program evicts one
 
 
 class Compiled(Protocol):
     """A compiled Program."""
 
     def held_bytes(self) -> int:
-        """The memory that goes with it, code that others may use aside."""
+        """The memory that it holds, without code that others may share."""
 
     def last_used(self) -> int:
-        """A number that is higher the later it was called."""
+        """A number that is higher the more recently it was called."""
 
     def forget_exits(self) -> None:
-        """Send calls that know it the general way, to its Program."""
+        """Make calls that hold it go through its Program again."""
 
 
 @cache
 def limit() -> int:
-    """Bytes of code and plans that are kept."""
+    """How many bytes of code and plans are kept."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
         return DEFAULT_LIMIT
@@ -46,16 +46,16 @@ def limit() -> int:
 
 
 class Shelf:
-    """The compiled Programs of one backend, each with the Program that has it."""
+    """The compiled Programs of one backend, each with its Program."""
 
     def __init__(self, code_bytes: Callable[[], int], forget: Callable[[Program, Any], None]):
-        """`code_bytes()` is what their code takes; `forget(program, x)` has a Program forget x."""
+        """`code_bytes()`: bytes of their code; `forget(program, x)` makes a Program forget x."""
         self.code_bytes, self.forget = code_bytes, forget
         self.lock = shared_lock()
         self.owners: dict[int, tuple[weakref.ref[Any], weakref.ref[Program]]] = {}
 
     def add(self, program: Program, made: Compiled) -> None:
-        """Note what was made for a Program; above the limit others go."""
+        """Add what was compiled for a Program; above the limit, evict others."""
         with self.lock:
             key = id(made)
             self.owners[key] = weakref.ref(made, lambda _: self.owners.pop(key, None)), (
@@ -72,7 +72,7 @@ class Shelf:
     def _shrink(self, newest: Compiled) -> None:
         used = [(x.last_used(), key) for key, (found, _) in list(self.owners.items())
                 if (x := found()) is not None and x is not newest]
-        x = None  # nothing here is to keep one
+        x = None  # keep no reference here
         target = _LEFT * limit()
         for _, key in sorted(used):
             self.give_up(key)
@@ -80,7 +80,7 @@ class Shelf:
                 return
 
     def give_up(self, key: int) -> None:
-        """Have a Program forget what was made for it."""
+        """Evict: make a Program forget what was compiled for it."""
         found, owner = self.owners.pop(key, (lambda: None, lambda: None))
         made, program = found(), owner()
         if made is not None:
@@ -89,7 +89,7 @@ class Shelf:
                 self.forget(program, made)
 
     def clear(self) -> None:
-        """Give all of them up."""
+        """Evict all."""
         with self.lock:
             for key in list(self.owners):
                 self.give_up(key)

@@ -1,1 +1,1 @@
-"""What code is written for: LLVM on the CPU, CUDA on GPUs; text, machine code and libraries."""
+"""The targets of code generation: LLVM for the CPU, CUDA for GPUs; text, code, libraries."""

@@ -1,6 +1,6 @@
 """What the scalar builders of all targets share: constants, and conversions between kinds.
 
-A target prints single instructions; a narrow float is a float32 in registers, rounded."""
+A target prints single instructions; a narrow float is a rounded float32 in a register."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from toile.compiler.scalar.mathematics import Builder
 
 
 def float_type(dtype: Dtype) -> str:
-    """What LLVM and C++ call the register that holds a float, or a part of a complex number."""
+    """The type, in LLVM and C++, of a register that holds a float or a part of a complex number."""
     return "double" if FLOAT64 in (dtype, part(dtype) if kind(dtype) == "c" else dtype) else "float"
 
 
 class TextBuilder(Builder):
     """A builder that prints text."""
 
-    # ---- what targets print
+    # ---- printed by targets
     @abstractmethod
     def float_text(self, value: Any, dtype: Dtype) -> str:
         """A float constant."""
@@ -43,11 +43,11 @@ class TextBuilder(Builder):
 
     @abstractmethod
     def from_bits(self, word: Any, dtype: Dtype) -> Value:
-        """A real number whose bits an argument holds."""
+        """A real number whose bits are in an argument."""
 
     @abstractmethod
     def call(self, name: str, *xs: Value) -> Value:
-        """A function of floats of one dtype."""
+        """Call a function of floats of one dtype."""
 
     @abstractmethod
     def reinterpreted(self, x: Value, dtype: Dtype) -> Value:
@@ -55,17 +55,17 @@ class TextBuilder(Builder):
 
     @abstractmethod
     def to_integer(self, x: Value, dtype: Dtype) -> Value:
-        """A float truncated; saturates, and NaN gives 0."""
+        """A float truncated to an integer; saturates, and NaN becomes 0."""
 
     @abstractmethod
     def resized(self, x: Value, dtype: Dtype) -> Value:
-        """An integer or boolean as a wider or narrower integer, or any of them as a wide float."""
+        """An integer or boolean as an integer of another width, or either as a wide float."""
 
     @abstractmethod
     def narrowed(self, x: Value, dtype: Dtype) -> Value:
-        """A float32 rounded to a narrow float, which stays in the register."""
+        """A float32 rounded to a narrow float, which stays in its float32 register."""
 
-    # ---- what they share
+    # ---- shared by all targets
     def constant(self, value: Any, dtype: Dtype) -> Value:
         k = kind(dtype)
         if k == "c":
@@ -104,7 +104,7 @@ class TextBuilder(Builder):
         return self.resized(x, dtype)
 
     def _to_float(self, x: Value, dtype: Dtype) -> Value:
-        """A float in another float dtype; narrow ones are rounded, and stay in the register."""
+        """A float in another float dtype; narrow ones are rounded, in float32 registers."""
         if dtype == FLOAT64:
             return x if x.dtype == FLOAT64 else self.resized(x, dtype)
         if x.dtype == FLOAT64:

@@ -1,3 +1,4 @@
-"""The data that the compiler works on, without decisions: views, groups, loop nests, operands,
-steps.
+"""The data structures that the compiler works on: views, groups, loop nests, operands, steps.
+
+They hold no decisions.
 """

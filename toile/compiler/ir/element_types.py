@@ -1,4 +1,4 @@
-"""The dtypes that library kernels calculate with, and the floats that registers hold them as."""
+"""The dtypes that library kernels compute with, and the float types of their registers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from toile.engine import dtypes
 
-# C's and LLVM's name of the float that a register holds
+# The name in C and LLVM of the float type of the register
 FLOATS = {"float32": "float", "float64": "double", "float16": "float", "bfloat16": "float"}
 
 
 def supported(dtype: Any) -> bool:
-    """Whether kernels can calculate with a dtype: bool, integers of whole bytes, four floats."""
+    """Whether kernels can compute with a dtype: bool, integers of whole bytes, four floats."""
     if dtypes.is_extended(dtype):
         return False
     return dtype.kind in "biu" or dtype.name in FLOATS
 
 
 def real_part(dtype: Any) -> Any:
-    """The dtype of a complex number's parts; a real dtype itself."""
+    """The dtype of a complex number's parts; a real dtype is returned as it is."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 

@@ -1,7 +1,7 @@
-"""Axes of operands: merged, ordered and cut, before any kernel is chosen.
+"""Axes of operands: merged, ordered and split, before any kernel is chosen.
 
-Strides of operands count elements; those that kernels are given count bytes. Both backends plan
-their copies, gathers and scatters with these.
+Strides of operands count elements; strides passed to kernels count bytes. Both backends plan
+their copies, gathers and scatters with these functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toile.primitives.arrays.gather_arrays import default_fill
 
 
 def collapse(shape: Sequence[int], *strides: Sequence[int]) -> tuple[list[int], list[list[int]]]:
-    """Axes without those of size 1, neighbors merged where all strides allow it."""
+    """The axes without those of size 1; neighbors are merged where all strides allow it."""
     sizes: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]
     for i, n in enumerate(shape):
@@ -48,12 +48,12 @@ def part(x: Operand, starts: Sequence[int], shape: Sequence[int]) -> Operand:
 
 
 def dense(ref: Ref, shape: Sequence[int], dtype: Any) -> Operand:
-    """A row-major array at a place."""
+    """A row-major array that begins at `ref`."""
     return Operand(ref, tuple(shape), row_major(shape), dtype)
 
 
 def room(plan: Any, shape: Sequence[int], dtype: Any) -> Operand:
-    """A row-major array in scratch memory of a plan."""
+    """A row-major array in the scratch memory of a plan."""
     return dense(plan.scratch(prod(shape) * dtype.itemsize), shape, dtype)
 
 
@@ -64,7 +64,7 @@ def permuted(x: Operand, order: Sequence[int]) -> Operand:
 
 
 def in_place(x: Operand, out: Operand) -> bool:
-    """Whether an operand is where the result is to be."""
+    """Whether an operand already lies where the result is to be stored."""
     same = x.ref.buffer is out.ref.buffer and x.ref.offset == out.ref.offset
     return same and x.contiguous and out.contiguous
 
@@ -86,7 +86,7 @@ def bits_of(value: bytes) -> tuple[int, int]:
 
 
 def sort_keys(xs: Sequence[Operand]) -> list[Operand]:
-    """Operands to compare by, complex numbers as their two parts."""
+    """The operands to compare by; a complex operand becomes its real and imaginary parts."""
     out = []
     for x in xs:
         if x.dtype.kind == "c":
@@ -100,7 +100,7 @@ def sort_keys(xs: Sequence[Operand]) -> list[Operand]:
 
 
 def fill_bits(op: Any, dtype: Any) -> bytes | None:
-    """The element that a gather gives out of bounds; None if the dtype cannot hold it."""
+    """The element that a gather returns out of bounds; None if the dtype cannot hold it."""
     try:
         value = fill_number(op.fill_value, dtype)
         value = default_fill(dtype) if value is None else value
@@ -110,7 +110,7 @@ def fill_bits(op: Any, dtype: Any) -> bytes | None:
 
 
 class Dynamic(NamedTuple):
-    """Starts of a window, known at run time: where each is, its largest value, its stride."""
+    """Starts of a window, known at run time: for each its address, largest value and stride."""
 
     starts: tuple[Ref, ...]
     limits: tuple[int, ...]
@@ -118,13 +118,13 @@ class Dynamic(NamedTuple):
     dtype: Any
 
     def words(self, size: int) -> list[int | Ref]:
-        """The arguments of a kernel that moves to the window; elements have `size` bytes."""
+        """The kernel arguments that locate the window; elements have `size` bytes."""
         each = zip(self.starts, self.limits, self.strides, strict=True)
         return [w for ref, limit, stride in each for w in (ref, limit, stride * size)]
 
 
 class Arranged(NamedTuple):
-    """A copy: axes from the outermost in; strides and offsets in bytes, as is an element's size."""
+    """A copy: axes from the outermost in; strides, offsets and the element size are in bytes."""
 
     shape: list[int]
     to: list[int]
@@ -135,7 +135,7 @@ class Arranged(NamedTuple):
 
 
 def arranged(dst: Operand, src: Operand) -> Arranged:
-    """The axes of a copy in the order of the destination's memory, merged."""
+    """The axes of a copy, merged, in the order of the destination's memory."""
     size = src.dtype.itemsize
     offsets = [0, 0]
     axes = []
@@ -153,17 +153,17 @@ def arranged(dst: Operand, src: Operand) -> Arranged:
 
 
 class Axes(NamedTuple):
-    """Axes of a gather's result or a scatter's updates, with their steps in bytes."""
+    """Axes of a gather's result or a scatter's updates, with their strides in bytes."""
 
     shape: list[int]
-    result: list[int]  # steps in the result of a gather, the updates of a scatter
+    result: list[int]  # strides in the result of a gather, or the updates of a scatter
     operand: list[int]
     indices: list[int]
-    windows: list[int]  # the operand's axis that it is a window of, -1: an axis of the batch
-    paired: list[int]  # the operand's axis that an axis of the batch goes along, or -1
+    windows: list[int]  # the operand axis that it is a window of; -1 for a batch axis
+    paired: list[int]  # the operand axis that a batch axis runs along, or -1
 
     def append(self, *values: int) -> None:
-        """One more axis, innermost."""
+        """Add one more axis, innermost."""
         for column, value in zip(self, values, strict=True):
             column.append(value)
 
@@ -171,7 +171,7 @@ class Axes(NamedTuple):
 def axes_of(windows: Sequence[int], collapsed: Sequence[int], batching: Sequence[int],
             index_batching: Sequence[int], result: Operand, operand: Operand,
             indices: Operand) -> Axes:
-    """The geometry that gather and scatter share; `windows`: axes of the result within a window."""
+    """The geometry that gather and scatter share; `windows`: the result axes inside a window."""
     to, source, index = byte_strides(result), byte_strides(operand), byte_strides(indices)
     dropped = {*collapsed, *batching}
     stay = iter(d for d in range(len(operand.shape)) if d not in dropped)

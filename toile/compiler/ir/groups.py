@@ -1,10 +1,10 @@
 """Groups: equations that one loop nest computes together.
 
-A group has a domain, a list of axes with extents. Every value in it is spread over the domain: its
-map names, for each of its axes, the domain axes that run along it. Values are full (they have all
-axes) or reduced (they lack the axes that the group's reductions sum over). A group that works row
-by row may also have totals: sums over its rows, which are known when it ends. Only maps and extents
-are decided here; memory comes later.
+A group has a domain, a list of axes with extents. Each value in the group is laid over the domain:
+its map names, for each axis of the value, the domain axes that run along it. Values are full (they
+have all axes) or reduced (they lack the axes that the group's reductions sum over). A group that
+works row by row may also have totals: sums over its rows, which are known when the group ends. Only
+maps and extents are decided here; memory is assigned later.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Map = tuple[tuple[int, ...], ...]  # domain axes for each axis of a value
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a backend lets groups become."""
+    """Limits of a backend on the size of groups."""
 
-    members: int = 256  # equations in one kernel: compile time grows faster than they do
-    long_row: int = 1 << 16  # elements: rows this long are worth more than one thread
+    members: int = 256  # equations in one kernel: compile time grows faster than their number
+    long_row: int = 1 << 16  # elements: rows at least this long deserve more than one thread
     few_rows: int = 8
-    total_row: int = 0  # the longest row whose totals are kept while rows are worked on; 0: none
-    more_moved: float = 0.0  # what may be read in addition, as a part of a value that is not kept
+    total_row: int = 0  # the longest row whose totals are kept while rows are processed; 0: none
+    more_moved: float = 0.0  # extra bytes to read rather than store a value, as a fraction of it
 
 
 class Member:
@@ -44,7 +44,7 @@ class Member:
 
 
 class Group:
-    """One group while it grows."""
+    """A group while it is being built."""
 
     __slots__ = ("id", "members", "maps", "extents", "order", "reduced", "fusible", "before",
                  "direct", "readers", "staged", "totals")
@@ -52,46 +52,46 @@ class Group:
     def __init__(self, id: int, fusible: bool):
         self.id, self.fusible = id, fusible
         self.members: list[Member] = []
-        self.maps: dict[Any, Map] = {}  # by variable
+        self.maps: dict[Any, Map] = {}  # of each variable
         self.extents: dict[int, int] = {}
-        self.order: list[int] = []  # domain axes, the innermost last
+        self.order: list[int] = []  # domain axes, innermost last
         self.reduced: frozenset[int] | None = None
         self.staged = False  # some member uses a reduced value
-        self.totals: set[Atom] = set()  # sums over the axes that `reduced` leaves
-        self.direct = 0  # bits of the groups that it reads from
-        self.readers: set[int] = set()  # the groups that read from it
+        self.totals: set[Atom] = set()  # sums over the axes that are not in `reduced`
+        self.direct = 0  # bits of the groups that this one reads from
+        self.readers: set[int] = set()  # the groups that read from this one
         self.before = 0  # bits of the groups that must run before this one
 
     def take_over(self, other: Group) -> None:
-        """Become a group with the same members as another."""
+        """Take over the members of another group."""
         self.members, self.maps = other.members, other.maps
         self.extents, self.order, self.reduced = other.extents, other.order, other.reduced
         self.staged, self.totals = other.staged, other.totals
 
     # ---- the domain
     def axis(self, extent: int) -> int:
-        """A new innermost axis."""
+        """Add an innermost axis; returns its number."""
         a = max(self.extents, default=-1) + 1
         self.extents[a] = extent
         self.order.append(a)
         return a
 
     def spread(self, shape: Sequence[int]) -> Map:
-        """New axes for a value of this shape; axes of size 1 need none."""
+        """Add axes for a value of this shape; axes of size 1 need none."""
         return tuple((self.axis(n),) if n != 1 else () for n in shape)
 
     def is_reduced(self, m: Map) -> bool:
-        """Whether a value lacks the axes that are summed over."""
+        """Whether a value lacks the axes that the group sums over."""
         return self.reduced is not None and not any(a in self.reduced for t in m for a in t)
 
     @property
     def rows(self) -> bool:
-        """Whether the innermost axes, and only those, are summed over."""
+        """Whether the axes summed over are exactly the innermost ones."""
         r = self.reduced or ()
         return bool(r) and all(a in r for a in self.order[len(self.order) - len(r):])
 
     def row_by_row(self, limits: Limits) -> bool:
-        """Whether each row that is summed over is one thread's work."""
+        """Whether one thread processes each row that is summed over, whole."""
         if self.reduced is None:
             return False
         row = self.size(tuple(self.reduced))
@@ -99,7 +99,7 @@ class Group:
         return row < limits.long_row or rows >= limits.few_rows
 
     def can_reduce_rows(self, row: frozenset[int], rows: frozenset[int], limits: Limits) -> bool:
-        """Whether sums over the axes `rows` can be taken while the axes `row` are worked on."""
+        """Whether sums over the axes `rows` can be formed while the axes `row` are processed."""
         inner = self.order[len(self.order) - len(row):]
         return (
             bool(row) and set(inner) == row and rows == set(self.order) - row
@@ -115,7 +115,7 @@ class Group:
         return math.prod(self.extents[a] for a in axes)
 
     def split(self, axis: int, inner: int) -> tuple[int, int]:
-        """Make two axes of one; `inner` is the extent of the inner of them."""
+        """Split an axis in two; `inner` is the extent of the inner one."""
         outer_axis = max(self.extents) + 1
         self.extents[outer_axis] = self.extents[axis] // inner
         self.extents[axis] = inner
@@ -127,7 +127,7 @@ class Group:
         return outer_axis, axis
 
     def rename(self, each: Callable[[tuple[int, ...]], tuple[int, ...]]) -> None:
-        """Change all maps, axis by axis of the values."""
+        """Apply a function to every map, one axis of a value at a time."""
         def new(m: Map) -> Map:
             return tuple([each(t) for t in m])
 
@@ -138,13 +138,13 @@ class Group:
 
     # ---- maps of views
     def view(self, op: Operation, m: Map) -> Map | None:
-        """The map of `op(x)` where `m` is that of x; None where the domain does not have it.
+        """The map of `op(x)`, where `m` is that of x; None if the domain cannot express it.
 
-        A reshape may split axes, which changes the maps of all values: look `m` up again after."""
+        A reshape may split axes, which changes the maps of all values: look `m` up again."""
         return None if op.domain_axes is None else op.domain_axes(self, m)
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], m: Map) -> Map | None:
-        """The map of a value that is repeated along axes."""
+        """The map of a value that is repeated along axes, new ones or of size 1."""
         given = dict(zip(dims, m, strict=True))
         missing = [i for i, n in enumerate(shape) if n != 1 and not given.get(i)]
         if not missing:
@@ -153,7 +153,7 @@ class Group:
             return None
         assert self.reduced is not None
         left = [a for a in self.order if a in self.reduced]
-        for i in missing:  # the new axes must be those that were summed over, in their order
+        for i in missing:  # the new axes must be those that were summed over, in the same order
             taken: list[int] = []
             while left and self.size(taken) < shape[i]:
                 taken.append(left.pop(0))
@@ -163,7 +163,7 @@ class Group:
         return None if left else tuple(given.get(i, ()) for i in range(len(shape)))
 
     def reshape(self, shape: Sequence[int], m: Map) -> Map | None:
-        """The map of a value under another shape."""
+        """The map of a value after a reshape."""
         left = [a for t in m for a in t]
         if not self._fits(shape, left):
             return None
@@ -173,7 +173,7 @@ class Group:
             while self.size(taken) < n:
                 a = left.pop(0)
                 over = self.size(taken) * self.extents[a] // n
-                if over > 1:  # only a part of this axis
+                if over > 1:  # only a part of this axis is needed
                     a, rest = self.split(a, over)
                     left.insert(0, rest)
                 taken.append(a)
@@ -181,7 +181,7 @@ class Group:
         return tuple(out)
 
     def _fits(self, shape: Sequence[int], axes: Sequence[int]) -> bool:
-        """Whether splitting these axes gives the shape."""
+        """Whether splitting these axes can give the shape."""
         left = [self.extents[a] for a in axes]
         for n in shape:
             have = 1
@@ -202,17 +202,17 @@ class Group:
 
 @dataclass
 class Fused:
-    """A Program's groups in the order to run them, and what its variables are in memory."""
+    """The groups of a Program in execution order, and where its variables are in memory."""
 
     program: Program
     groups: list[Group]
     views: dict[Atom, View]
     group_of: dict[Atom, Group]
-    stored: set[Atom] = field(default_factory=set)  # results of groups that others read
-    bases: dict[Atom, Atom] = field(default_factory=dict)  # what views are views of
+    stored: set[Atom] = field(default_factory=set)  # results of groups that are written to memory
+    bases: dict[Atom, Atom] = field(default_factory=dict)  # what each view is a view of
     limits: Limits = Limits()
 
     def view(self, a: Atom) -> View:
-        """Where the elements of an atom lie."""
+        """Where the elements of an atom lie in memory."""
         found = self.views.get(a)  # literals have none
         return views.whole(a) if found is None else found

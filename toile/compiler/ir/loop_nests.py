@@ -1,7 +1,7 @@
-"""Loop nests: what a group computes, in a form that is equal for equal code.
+"""Loop nests: what a group computes, in a form that is equal where the kernel's code is equal.
 
 A `LoopNest` holds no extents, strides or constants: those are arguments of the kernel, so that
-equal layers and other batch sizes share one. Its axes are numbered from the outside in:
+equal layers and other batch sizes share a kernel. Axes are numbered from the outside in:
 
   map      every axis is an output axis; the innermost is the vector loop
   row      `outer` output axes, then the axes summed over; several passes over a row
@@ -26,7 +26,7 @@ from toile.engine.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The element of a memory operand."""
+    """An element of a memory operand."""
 
     operand: int
 
@@ -41,7 +41,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant that is part of the code: shifts by a known count are faster."""
+    """A constant that is part of the code: a shift by a known count is faster."""
 
     value: int
     dtype: np.dtype
@@ -49,7 +49,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The position along some axes, the last of which runs fastest, as a number."""
+    """The position along some axes as one number; the last axis runs fastest."""
 
     axes: tuple[int, ...]
     dtype: np.dtype
@@ -66,7 +66,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A node combined over the axes summed over: reduce_sum, reduce_max ..."""
+    """A node combined over the reduced axes: reduce_sum, reduce_max ..."""
 
     kind: str
     arg: int
@@ -75,7 +75,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A node combined over the outer axes, of a nest that works row by row."""
+    """A node combined over the outer axes of a nest that works row by row."""
 
     kind: str
     arg: int
@@ -90,22 +90,22 @@ class Access(NamedTuple):
 
     dtype: np.dtype
     inner: int  # stride along the innermost axis: 0, 1, or 2 for any other
-    varies: bool  # along the axes of the inner loops (those summed over; in maps the innermost)
+    varies: bool  # along the axes of the inner loops (the reduced ones; in maps the innermost)
 
 
 @dataclass(frozen=True)
 class LoopNest:
-    """The structure of a kernel: everything that its code depends on."""
+    """The structure of a kernel: everything that determines its code."""
 
     kind: str
     outer: int
     reduced: int  # how many axes are summed over
-    inner: int  # output axes inside of them
+    inner: int  # output axes inside the reduced ones
     nodes: tuple[Node, ...]
     loads: tuple[Access, ...]
-    stores: tuple[tuple[int, Access], ...]  # node and where it goes
+    stores: tuple[tuple[int, Access], ...]  # each node that is stored, and how
     constants: tuple[np.dtype, ...]
-    scratch: frozenset[int] = frozenset()  # nodes kept in a row buffer from one pass to the next
+    scratch: frozenset[int] = frozenset()  # nodes kept in a row buffer between passes
     rounds: frozenset[str] = frozenset()  # narrow dtypes that every operation rounds to
 
     @property
@@ -124,7 +124,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Loops:
-    """A loop nest with what it is applied to."""
+    """A loop nest with the operands and extents that it is applied to."""
 
     nest: LoopNest
     extents: tuple[int, ...]
@@ -135,7 +135,7 @@ class Loops:
 
 
 def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
-    """For each node after how many passes it is known, and whether it varies along a row."""
+    """For each node, after how many passes it is known and whether it varies along a row."""
     level: list[int] = []
     varies: list[bool] = []
     first = nest.outer - (nest.kind == "map")
@@ -159,9 +159,9 @@ def levels(nest: LoopNest) -> tuple[list[int], list[bool]]:
 
 
 def rounds_total(nest: LoopNest, n: int) -> bool:
-    """Whether a reduction is rounded before other nodes read it, as its array would be.
+    """Whether a reduction is rounded before other nodes read it, as storing it would round it.
 
-    A total that is only stored is not: it may be part of a larger one."""
+    A total that is only stored is not rounded: it may be a part of a larger one."""
     node = nest.nodes[n]
     return (isinstance(node, Reduce) and node.dtype.name in nest.rounds
             and any(n in x.args for x in nest.nodes if isinstance(x, Apply)))

@@ -10,15 +10,15 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
-# Numbers of buffers in the order in which they are made, which is the same in every process.
+# Numbers buffers in the order in which they are created, which is the same in every process.
 next_serial = itertools.count().__next__
 
 
 class Temporary:
     """A buffer in the arena of a plan.
 
-    Temporaries are numbered in the order in which they are made, which is the same in every
-    process: code that goes through a set of them goes by these numbers."""
+    Temporaries are numbered in the order in which they are created, which is the same in every
+    process: code that iterates over a set of them sorts by these numbers."""
 
     __slots__ = ("nbytes", "serial")
 
@@ -31,13 +31,13 @@ class Temporary:
 
 
 class Scratch(Temporary):
-    """A temporary buffer that only the stages of one equation use."""
+    """A temporary buffer used only by the stages of one equation."""
 
     __slots__ = ()
 
 
 class VariableBuffer(Temporary):
-    """Where one body keeps the value of a variable.
+    """The buffer of a variable's value in one body.
 
     Programs may share variables (a checkpointed scan and its recomputation do), and one Program may
     be the body of several loops: each of their plans has buffers of its own."""
@@ -50,22 +50,22 @@ class VariableBuffer(Temporary):
 
     @property
     def aval(self) -> Any:
-        """What the variable's value is."""
+        """The aval of the variable."""
         return self.var.aval
 
 
 class Ref(NamedTuple):
-    """Where bytes begin: in the buffer of a variable, a constant or a Scratch."""
+    """The address of the first byte: in the buffer of a variable, a constant or a Scratch."""
 
     buffer: Any
     offset: int = 0
 
     def at(self, nbytes: int) -> Ref:
-        """The place some bytes further."""
+        """The address `nbytes` further on."""
         return Ref(self.buffer, self.offset + nbytes)
 
 
-Args = tuple[int | Ref, ...]  # of a launch
+Args = tuple[int | Ref, ...]  # arguments of a launch
 
 
 class Operand(NamedTuple):
@@ -82,7 +82,7 @@ class Operand(NamedTuple):
 
     @property
     def contiguous(self) -> bool:
-        """Whether elements lie in row-major order without gaps."""
+        """Whether elements are in row-major order without gaps."""
         expected = 1
         for n, s in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if n != 1 and s != expected:

@@ -1,7 +1,7 @@
-"""A plan that is made: its steps in order, and the buffers that they use.
+"""A finished plan: its steps in order, and the buffers that they use.
 
-Here is what a device has to know to run a plan, and no more: a plan that was read from disk runs
-without the modules that make plans.
+This module holds what a device must know to run a plan, and no more: a plan that was read from
+disk runs without the modules that make plans.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ class Region:
 
     @property
     def kernels(self) -> list[Any]:
-        """The launches one by one, also those that a backend runs as one."""
+        """The launches one by one, including those that a backend combines into one."""
         return self.launches
 
 
 class Part(NamedTuple):
-    """The part of a buffer that one variable takes; other parts are apart from it."""
+    """The part of a buffer that holds one variable; the parts of a buffer do not overlap."""
 
     buffer: Any
     var: Var
 
 
 def whole_buffer(x: Any) -> Any:
-    """The buffer of which something may be a part."""
+    """The buffer that `x` is a part of; `x` itself if it is a whole buffer."""
     return x.buffer if isinstance(x, Part) else x
 
 
 class EagerStep:
-    """An equation that NumPy computes."""
+    """An equation computed by NumPy."""
 
     __slots__ = ("equation", "ins", "outs", "reads", "writes")
 
@@ -62,7 +62,7 @@ class Constant:
 
 
 class Output:
-    """The buffer of a result of the Program, which each call allocates."""
+    """The buffer of a result of the Program, allocated anew in each call."""
 
     __slots__ = ("index", "aval")
 
@@ -71,9 +71,9 @@ class Output:
 
 
 class Moving:
-    """A pointer that a loop sets: the step's slice of an array, or one of a carry's two buffers.
+    """A pointer set by a loop: the current slice of an array, or one of a carry's two buffers.
 
-    It is always a multiple of `alignment` bytes, if the buffers that it moves in are."""
+    It is always a multiple of `alignment` bytes if the buffers that it moves in are."""
 
     __slots__ = ("alignment", "serial")
 
@@ -83,9 +83,9 @@ class Moving:
 
 
 class LoopStep:
-    """What the steps of loops share: where moving pointers start, and which are exchanged."""
+    """What all loop steps share: where moving pointers start, and which are exchanged."""
 
-    origin: Any  # the group that it computes
+    origin: Any  # the group that the step computes
 
     def __init__(self) -> None:
         self.starts: list[tuple[Moving, Ref]] = []
@@ -94,7 +94,7 @@ class LoopStep:
         self.writes: set[Any] = set()
 
     def touch(self, children: Sequence[MadePlan]) -> None:
-        """Note which buffers of the outside are in use while the step runs."""
+        """Record which buffers of the surrounding plan are in use while the step runs."""
         for child in children:
             self.reads |= child.outside
             for step in child.steps:
@@ -131,7 +131,7 @@ class WhileStep(LoopStep):
 
 
 class SwitchStep(LoopStep):
-    """One of several bodies."""
+    """A choice of one of several bodies."""
 
     def __init__(self, index: Moving):
         super().__init__()
@@ -149,12 +149,12 @@ class MadePlan:
     outside: set[Any]
 
     def temporaries_of(self, step: Any) -> list[Temporary]:
-        """The plan's own temporaries that a step touches, in the order in which they were made."""
+        """The plan's own temporaries that a step touches, in order of creation."""
         touched = {whole_buffer(b) for b in step.reads | step.writes}
         return sorted(b for b in touched if isinstance(b, Temporary) and b not in self.outside)
 
     def all_steps(self) -> Iterator[Any]:
-        """The steps, with those of loops' bodies."""
+        """The steps, including those of loop bodies."""
         for step in self.steps:
             yield step
             for child in getattr(step, "children", ()):

@@ -1,7 +1,7 @@
-"""Views: arrays that are another array's elements in another order, and need no code of their own.
+"""Views: arrays that hold another array's elements in another order and need no code.
 
-`View` says where the elements of a variable lie in the row-major buffer of another one. Transposes,
-broadcasts, slices, reversals and most reshapes are views: `Operation.view` says which.
+A `View` says where the elements of a variable lie in the row-major buffer of another variable.
+Transposes, broadcasts, slices, reversals and most reshapes are views: see `Operation.view`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Passes over Programs, one to a file, in the order of `compiler.pipeline`."""
+"""Passes over Programs, one per file, in the order of `compiler.pipeline`."""

@@ -1,4 +1,4 @@
-"""Algebraic identities: each operation knows its own (see `primitives.simplification`)."""
+"""Algebraic identities; each operation defines its own (see `primitives.simplification`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Calls of Programs replaced by their equations.
+"""Inlining: calls of Programs are replaced by the equations of those Programs.
 
-Calls of jitted functions and of functions with derivative rules are plain code once everything has
-been differentiated. What a backward pass computes again is behind an `optimization_barrier`, which
-later passes respect. A backend may choose other equations than those of the Program that a call
-carries: a kernel of its own for an attention.
+Once everything has been differentiated, calls of jitted functions and of functions with derivative
+rules are plain code. Values that a backward pass recomputes are behind an `optimization_barrier`,
+which later passes respect. A backend may replace a call by equations of its own choice, such as its
+own kernel for attention.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 
 from toile.engine.program import Atom, Equation, Program, Var, without_dead_code
 
-# What an attention becomes: of its equation and those before it, a Program of its operands.
+# Given an attention equation and those before it, the Program of its operands that replaces it.
 Choice = Callable[[Equation, Sequence[Equation]], Program]
 
 
 def plain(e: Equation, before: Sequence[Equation]) -> Program:
-    """Products around a softmax."""
+    """Attention as products around a softmax."""
     return e.op.programs()[0]
 
 
@@ -35,9 +35,9 @@ def inline_calls(program: Program, choose: Choice = plain) -> Program:
 
 def _inline(program: Program, env: dict[Atom, Atom], equations: list[Equation],
             scope: tuple[str, ...], choose: Choice, fresh: bool) -> bool:
-    """Append the equations of a Program whose inputs `env` maps; `fresh`: with new variables.
+    """Append the equations of a Program whose inputs `env` maps; `fresh`: use new variables.
 
-    Returns whether there was an attention, some of whose results may be unused."""
+    Returns whether an attention was found, since some of its results may be unused."""
     attends = False
     for e in program.equations:
         ins = [env.get(a, a) for a in e.ins]

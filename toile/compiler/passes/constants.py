@@ -11,11 +11,11 @@ from toile.engine.program import Equation, Literal, Program
 
 
 def fold_constants(program: Program) -> Program:
-    """Replace rank-0 results of literals by literals."""
+    """Replace rank-0 results whose operands are all literals by literals."""
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
         if not e.ins or e.effects or e.op.multiple or e.outs[0].aval.shape or e.op.axis_names:
-            return None  # (over named axes, each device has its own result)
+            return None  # over named axes each device has its own result
         aval = e.outs[0].aval
         known = [a.val for a in e.ins if isinstance(a, Literal)]
         if len(known) < len(e.ins) or dtypes.is_extended(aval.dtype):

@@ -1,7 +1,7 @@
-"""Iotas are computed where they are read, which costs less than loading them.
+"""Iotas are recomputed where they are read, which costs less than loading them.
 
-Every reader of an iota, or of one that was transposed, broadcast or reshaped around axes of size 1,
-gets an iota of its own of the shape it reads, which then becomes part of its kernel.
+Each reader of an iota (or of an iota that was transposed, broadcast or reshaped around axes of size
+1) gets its own iota of the shape that it reads, which is then fused into its kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def inline_iotas(program: Program) -> Program:
 
 
 def _own(e: Equation, counted: dict[Atom, Any]) -> list[Equation]:
-    """The equation after iotas that only it reads."""
+    """The equation, preceded by its own iotas."""
     fresh: dict[Atom, Var] = {}
     before = []
     for a in e.ins:

@@ -2,11 +2,11 @@
 
     scatter_add(x, targets, gather(h, sources))   is   x[targets[e]] += h[sources[e]] for all e
 
-and each message may have a weight of its own. The edges are sorted by their targets once for each
-pair of index arrays; then each row of the result is a sum of rows of h, formed where it is written.
-Rows that were not gathered are summed in the same way: to read them in the order of their targets
-is faster than to update the result in the order of the rows. Terms keep the order of their edges.
-(Where a gather fills with zeros, their terms are left out.)
+and each message may have a weight. The edges are sorted by target once for each pair of index
+arrays; each row of the result is then a sum of rows of h, computed where it is written. Rows that
+were not gathered are summed in the same way: reading them in the order of their targets is faster
+than updating the result in the order of the rows. Terms are added in the order of their edges.
+(Where a gather fills with zeros, those terms are left out.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toile.engine.records import dataclass
 from toile.primitives import arrays
 from toile.primitives.addresses import ScatterDimensionNumbers, fill_number
 
-FEW = 1 << 12  # elements of all messages: with fewer nothing is gained
+FEW = 1 << 12  # elements of all messages together: with fewer there is no gain
 NARROW = 8  # elements of a message: with fewer the scatter is kept
 _INT32 = np.dtype(np.int32)
 _MOST = 2**31 - 1
@@ -34,13 +34,13 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True)
 class EdgesByTarget(Operation):
-    """Edges in the order of their targets: where those of each target end, and their sources.
+    """Edges sorted by target: where the edges of each target end, and their sources.
 
-    Index arrays are [..., 1]. An edge counts if its ends are rows, or are moved to the nearest
-    row where an end `clips`; what follows the last edge is 0. Edges that are `numbered` are given
-    by their own places instead of their sources, which may then be missing."""
+    Index arrays are [..., 1]. An edge counts if its ends are valid rows; an end that `clips` is
+    moved to the nearest row. Entries after the last edge are 0. `numbered` edges are given by their
+    own positions instead of their sources, which may then be missing."""
 
-    sources: int  # rows there are
+    sources: int  # number of source rows
     targets: int
     clips_sources: bool
     clips_targets: bool
@@ -65,7 +65,7 @@ class EdgesByTarget(Operation):
 
 
 def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
-    """Rows that indices name, 0 for those that name none, and which do."""
+    """The row of each index (0 if it is out of bounds), and whether it is in bounds."""
     top = count - 1
     flat = xp.clip(indices.reshape(-1), None, min(count, np.iinfo(indices.dtype).max))
     flat = flat.astype(np.int64)
@@ -77,7 +77,7 @@ def _rows(xp: Any, indices: Any, count: int, clips: bool) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class GatherScatter(Operation):
-    """Rows that are sums of rows of h, as sorted edges tell; added to x where it is given last.
+    """Rows that are sums of rows of h along sorted edges, added to the last operand x if given.
 
     `weighted`: the numbers of the sorted edges and the weights of all edges follow the sources."""
 
@@ -102,7 +102,7 @@ class GatherScatter(Operation):
 
 
 class Message(NamedTuple):
-    """What is sent along the edges: rows of an array, those of `sources` if they are given."""
+    """What is sent along the edges: rows of an array, selected by `sources` if given."""
 
     rows: Atom
     sources: Atom | None
@@ -111,7 +111,7 @@ class Message(NamedTuple):
 
 
 def sum_messages(program: Program) -> Program:
-    """The Program with sums of rows replaced."""
+    """Replace scatters that add whole rows by sums over sorted edges."""
     if not any(map(_adds_rows, program.equations)):
         return program
     sorted_edges: dict[Any, list[Var]] = {}
@@ -173,7 +173,7 @@ def _gathered(e: Equation) -> Message:
 
 
 def _moves_rows(e: Equation, updates: bool) -> bool:
-    """Whether an equation reads, or updates, whole rows, and indices of 32 bits can number them."""
+    """Whether an equation reads or updates whole rows that 32-bit indices can number."""
     if not e.op.by_blocks or e.op.updates != updates:
         return False
     avals = [a.aval for a in e.ins]
@@ -182,7 +182,7 @@ def _moves_rows(e: Equation, updates: bool) -> bool:
 
 
 def _adds_rows(e: Equation) -> bool:
-    """Whether a scatter adds whole rows, at least a few."""
+    """Whether a scatter adds whole rows, and enough of them."""
     if not _moves_rows(e, updates=True):
         return False
     x, indices, updates = (a.aval for a in e.ins)
@@ -193,7 +193,7 @@ def _adds_rows(e: Equation) -> bool:
 
 
 def _takes_rows(e: Equation) -> bool:
-    """Whether an equation is a gather of whole rows, without a fill value that would count."""
+    """Whether an equation is a gather of whole rows whose fill value, if any, adds nothing."""
     if not _moves_rows(e, updates=False) or not e.ins[0].aval.shape[0]:
         return False
     op: Any = e.op
@@ -201,7 +201,7 @@ def _takes_rows(e: Equation) -> bool:
 
 
 def _start(new: Rewriter, x: Atom, targets: Atom) -> list[Atom] | None:
-    """What sums start from: nothing for zeros; None where x is better updated in place."""
+    """What the sums start from: [] for zeros; None if x is better updated in place."""
     fill = new.fill_of(x)
     if fill is not None and not any(fill.tobytes()):
         return []

@@ -2,7 +2,7 @@
 
     pad(x, 0, n) + pad(y, m, 0) = concatenate(x, y)   for x of size m and y of size n
 
-Exact but for the sign of zeros: -0 + 0 is 0, and a concatenation keeps -0.
+Exact except for the sign of zeros: -0 + 0 is 0, but a concatenation keeps -0.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _rule(new: Rewriter, e: Equation) -> Replacement:
 
 
 def _terms(new: Rewriter, e: Equation) -> list[tuple[Atom, int, int]] | None:
-    """The padded arrays that a tree of sums adds up: array, axis, where it begins."""
+    """The padded arrays in a tree of sums: array, axis, and start along the axis."""
     found: list[tuple[Atom, int, int]] = []
     waiting = list(e.ins)
     while waiting:

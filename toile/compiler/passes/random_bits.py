@@ -1,9 +1,9 @@
 """Random keys become arrays of numbers, and random bits integer arithmetic.
 
-`lower_random` writes threefry2x32 as an elementwise operation on words, which fuses with what uses
-the bits; keys are unwrapped before and wrapped after. `physical_keys` then declares every key
-variable, here and in the Programs that operations carry, as its uint32 buffer with one more axis:
-later passes see no keys.
+`lower_random` writes threefry2x32 as an elementwise operation on words, which fuses with the code
+that uses the bits; keys are unwrapped before and wrapped after. `physical_keys` then gives every
+key variable, here and in the Programs that operations carry, the type of its uint32 buffer with one
+more axis: later passes see no keys.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toile.primitives.threefry_words import WORDS
 
 _UINT32 = np.dtype(np.uint32)
 
-Build = Callable[..., Any]  # of an operation and traced values
+Build = Callable[..., Any]  # called with an operation and traced values
 
 
 # ------------------------------------------------------------------------- equations of a function
@@ -35,12 +35,12 @@ Build = Callable[..., Any]  # of an operation and traced values
 
 @lru_cache(maxsize=1024)
 def _derived(build: Build, op: Operation, avals: tuple[Aval, ...]) -> Program:
-    """The Program of build(op, *xs), made once."""
+    """The Program of build(op, *xs); cached."""
     return derive(lambda *xs: [build(op, *xs)], list(avals), op.name)
 
 
 def spliced(new: Rewriter, e: Equation, build: Build, ins: Sequence[Atom]) -> Atom:
-    """Add the equations of build(op, *ins); its result."""
+    """Add the equations of build(op, *ins) and return its result."""
     program = _derived(build, e.op, tuple(a.aval for a in ins))
     return splice(program, ins, new.keep, e)[0]
 
@@ -58,7 +58,7 @@ def lower_random(program: Program) -> Program:
 def _random_rule(new: Rewriter, e: Equation) -> Replacement:
     if e.op.hash_words is None:
         return None
-    keys = next((a.aval for a in (*e.ins, e.outs[0]) if _is_key(a)), None)  # else they are words
+    keys = next((a.aval for a in (*e.ins, e.outs[0]) if _is_key(a)), None)  # None: words
     if keys is not None and dtypes.key_words(keys.dtype) != WORDS:
         return None
     ins = [_unwrapped(new, e, a) if _is_key(a) else a for a in e.ins]
@@ -69,7 +69,7 @@ def _random_rule(new: Rewriter, e: Equation) -> Replacement:
 
 
 def _unwrapped(new: Rewriter, e: Equation, keys: Atom) -> Atom:
-    """The words of keys; those they were wrapped from, if they were."""
+    """The words of keys; if the keys were just wrapped, the words they were wrapped from."""
     made = new.producer(keys)
     if made is not None and made.op.retypes_keys:
         return made.ins[0]
@@ -87,12 +87,12 @@ def physical_aval(aval: Aval) -> Aval:
 
 
 def physical_keys(program: Program) -> Program:
-    """The Program on the buffers of its keys: no variable has an extended dtype."""
+    """The Program on the buffers of its keys, so that no variable has an extended dtype."""
     return program.memoized("physical_keys", lambda: _physical(lower_random(program)))
 
 
 def _has_keys(program: Program) -> bool:
-    """Whether a Program has keys; most have none, and stay as they are."""
+    """Whether a Program has keys; most have none and are left unchanged."""
     if any(map(_is_key, program.inputs)):
         return True
     for e in program.equations:
@@ -119,18 +119,18 @@ def _is_key(a: Atom) -> bool:
 
 
 class _Keyless(Rewriter):
-    """The equations on buffers, and what stands for the variables of the old Program."""
+    """The equations on buffers, and the replacements of the variables of the old Program."""
 
     __slots__ = ()
 
     def variable(self, v: Var) -> Var:
-        """The variable for an input or result."""
+        """The replacement of an input or result variable."""
         found = self.atom(v)
         assert isinstance(found, Var)
         return found
 
     def atom(self, a: Atom) -> Atom:
-        """What stands for an atom: for keys, the variable of their buffer."""
+        """The replacement of an atom: for keys, the variable of their buffer."""
         if a.__class__ is not Var:
             return a
         found = self.env.get(a)
@@ -158,10 +158,10 @@ class _Keyless(Rewriter):
 
 
 def _carrying_physical(op: Operation) -> Operation:
-    """An operation with the Programs that it carries on buffers."""
+    """An operation whose inner Programs have been rewritten to use buffers."""
     if op.interned:
         return op
-    if not is_dataclass(op):  # a call of a function with its own derivative, or one of a user's
+    if not is_dataclass(op):  # a call of a function with its own derivative, or a user's operation
         return _physical_call(op) if op.is_inlined else op
     changes: dict[str, Any] = {}
     for field in fields(op):
@@ -189,7 +189,7 @@ def _physical_field(value: Any) -> Any:
 
 
 def _on_buffers(e: Equation) -> Operation:
-    """The operation of an equation on buffers, wrapped where it does not infer their shapes."""
+    """The operation on buffers, wrapped in OnBuffers if it cannot infer their shapes."""
     avals = [a.aval for a in e.ins]
     wanted = [physical_aval(o.aval) for o in e.outs]
     if any(_is_key(a) for a in e.ins):
@@ -205,7 +205,7 @@ def _on_buffers(e: Equation) -> Operation:
 
 @dataclass(frozen=True)
 class OnBuffers(Operation):
-    """An operation with keys among its operands or results, on their buffers."""
+    """An operation that has keys among its operands or results, applied to their buffers."""
 
     op: Operation
     avals: tuple[Aval, ...]

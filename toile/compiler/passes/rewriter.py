@@ -1,4 +1,4 @@
-"""What passes share: walk through a Program's equations and put others in their place."""
+"""What passes share: go through the equations of a Program and replace some of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from toile.engine.avals import Aval
 from toile.engine.operation import Operation, infer_list
 from toile.engine.program import Atom, Equation, Literal, Program, Var
 
-# What stands for the results of an equation: atoms (one for each result), or None to keep it.
+# Replaces the results of an equation: one atom for each result, or None to keep the equation.
 Replacement = Sequence[Atom] | None
 
 
 class Rewriter:
-    """The new equations of a Program, and what became of the variables of the old one."""
+    """The new equations of a Program, and what replaces the variables of the old one."""
 
     __slots__ = ("program", "env", "equations", "producers")
 
@@ -25,18 +25,18 @@ class Rewriter:
         self.producers: dict[Var, Equation] = {}
 
     def atom(self, a: Atom) -> Atom:
-        """What stands for an atom of the old Program."""
+        """What replaces an atom of the old Program."""
         return self.env.get(a, a) if a.__class__ is Var else a
 
     def keep(self, e: Equation) -> None:
-        """Add an equation, whose operands are of the new Program."""
+        """Add an equation whose operands belong to the new Program."""
         self.equations.append(e)
         for o in e.outs:
             self.producers[o] = e
 
     def add(self, op: Operation, ins: Sequence[Atom], at: Equation,
             aval: Aval | None = None) -> Var:
-        """Add an equation with one result, in the place of another; its result.
+        """Add an equation with one result in the place of the equation `at`; returns the result.
 
         `aval`: that of the result, if it is known."""
         out = Var(infer_list(op, [a.aval for a in ins])[0] if aval is None else aval)
@@ -44,11 +44,11 @@ class Rewriter:
         return out
 
     def producer(self, a: Atom) -> Equation | None:
-        """The new equation that gives an atom; None for inputs and literals."""
+        """The new equation that computes an atom; None for inputs and literals."""
         return self.producers.get(a) if a.__class__ is Var else None
 
     def fill_of(self, a: Atom) -> Any:
-        """The number that is everywhere in an array made of a literal; None: it is not known."""
+        """The value of all elements of an array made from a literal; None if it is not known."""
         made = self.producer(a)
         if made is None or not made.op.is_view or made.ins[0].__class__ is not Literal:
             return None
@@ -64,7 +64,7 @@ Rule = Callable[[Rewriter, Equation], Replacement]
 
 
 def rewrite(program: Program, rule: Rule) -> Program:
-    """Apply `rule` to the equations in order; it sees those before with their replacements."""
+    """Apply `rule` to the equations in order; operands are already replaced."""
     new = Rewriter(program)
     env: dict[Any, Atom] = new.env
     changed = False
@@ -87,9 +87,9 @@ def rewrite(program: Program, rule: Rule) -> Program:
 
 def splice(program: Program, args: Sequence[Atom], keep: Callable[[Equation], None],
            at: Equation, nested: bool = False) -> list[Atom]:
-    """Add the equations of a Program in the place of another equation; its results.
+    """Add the equations of a Program in the place of another equation; returns its results.
 
-    `nested`: they keep their own sources, and their scopes are inside of the other's."""
+    `nested`: they keep their own sources, and their scopes are inside the other equation's."""
     env: dict[Any, Atom] = dict(zip(program.inputs, args, strict=True))
     source, scope = at.source, at.scope
     for e in program.equations:
@@ -112,5 +112,5 @@ def readers_of(program: Program) -> dict[Atom, list[Equation]]:
 
 
 def literal_key(a: Literal) -> tuple[Any, bytes]:
-    """Equal for literals of equal bits."""
+    """A key that is equal for literals with equal bits."""
     return a.aval.dtype, a.val.tobytes()

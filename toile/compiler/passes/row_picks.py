@@ -1,11 +1,11 @@
-"""Read or write one element of each row by a comparison with an iota, which fuses.
+"""Read or write one element of each row by comparing with an iota, which can be fused.
 
-Labels pick log-probabilities this way, and their gradient puts one number into each row of zeros:
+Labels select log-probabilities this way, and the gradient puts one number into each row of zeros:
 
     take_along_axis(x, i[:, None], 1) = sum(where(count == i, x, 0))    for x that is not stored
     zeros.at[rows, i].add(u)          = where(count == i, u, 0)
 
-so that a loss and its gradient read the logits once. Exact but for the sign of zeros.
+so that a loss and its gradient read the logits once. Exact except for the sign of zeros.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from toile.primitives.families import broadcast_in_dim, reduce_sum, reshape, sca
 from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.shapes import iota
 
-LONGEST = 1 << 16  # of a row: each element is compared
+LONGEST = 1 << 16  # elements of a row: each of them is compared
 
 
 def pick_by_counting(program: Program) -> Program:
-    """The Program with such gathers and scatters replaced."""
+    """Replace gathers and scatters of one element per row."""
     unfused = _unfused_readers(program)
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
@@ -42,15 +42,14 @@ def pick_by_counting(program: Program) -> Program:
             alone = fill is not None and not fill.any() and not unfused[e.outs[0]]
             return [spliced(new, e, _put, e.ins)] if alone else None
         made = new.producer(e.ins[0])
-        alone = made is not None and fuses(made) and unfused.get(e.ins[0]) == 1  # itself
+        alone = made is not None and fuses(made) and unfused.get(e.ins[0]) == 1  # only this gather
         return [spliced(new, e, _picked, e.ins)] if alone else None
 
     return rewrite(program, rule) if unfused else program
 
 
 def _is_within_rows(e: Equation) -> bool:
-    """Whether an equation picks one element of each row, or adds to it, and rows are short enough.
-    """
+    """Whether an equation reads or adds to one element of each row, and rows are short enough."""
     if not e.op.by_blocks or not e.op.within_rows(*[a.aval for a in e.ins]):
         return False
     x = e.ins[0].aval
@@ -58,7 +57,7 @@ def _is_within_rows(e: Equation) -> bool:
 
 
 def _unfused_readers(program: Program) -> dict[Atom, int]:
-    """For operands of gathers and results of scatters: their readers that no loop nest computes."""
+    """For operands of gathers and results of scatters: how many readers are no loop nests."""
     found: dict[Atom, int] = {}
     for e in program.equations:
         if _is_within_rows(e):
@@ -75,7 +74,7 @@ def _unfused_readers(program: Program) -> dict[Atom, int]:
 
 
 def _hits(op: Any, indices: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Where a row's index is, and the index of each row."""
+    """A mask of the element that each row's index names, and the index of each row."""
     which = reshape(indices, shape[:-1])
     if which.dtype.itemsize < 4:
         which = convert(which, np.dtype(np.int32))

@@ -1,14 +1,14 @@
-"""Move work out of loops: what need not be computed step by step is computed before or after.
+"""Move work out of loops: what does not depend on the previous step is computed before or after.
 
 For each scan, in order:
 
   constants    inputs that are the same in every step, and carries that never change
-  before       what depends on constants only; products of constants and per-step inputs, all steps
-               at once; results that are the same in every step are broadcast
-  after        products that only a stacked result needs, all steps at once; sums over the steps,
-               acc' = acc + L(x_t y_t) with a linear L:   acc + L(Σ_t x_t y_t)
+  before       what depends on constants only; products of constants and per-step inputs, for all
+               steps at once; results that are the same in every step are broadcast
+  after        products that only a stacked result needs, for all steps at once; sums over the
+               steps, acc' = acc + L(x_t y_t) with a linear L:   acc + L(Σ_t x_t y_t)
 
-A recurrent network is left with one product per step, and its weights' gradients are one large one.
+A recurrent network keeps one product per step; the gradients of its weights are one large product.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var, derive, 
 from toile.primitives.families import BroadcastInDim, add
 from toile.transforms.vmap import vmap_program
 
-MOST_BYTES = 1 << 30  # of what is stacked for a product after the loop
+MOST_BYTES = 1 << 30  # of the values that are stacked for a product after the loop
 
 
 class Loop:
-    """A scan taken apart; lists with one entry for each constant, carry, input and result."""
+    """A scan taken apart; each list has one entry per constant, carry, input or result."""
 
     def __init__(self, e: Equation, body: Program):
         op: Any = e.op
@@ -45,24 +45,24 @@ class Loop:
         self.equations = list(body.equations)
         self.before: list[Equation] = []
         self.after: list[Equation] = []
-        self.results: dict[Atom, Atom] = {}  # what stands for results of the scan
+        self.results: dict[Atom, Atom] = {}  # what replaces results of the scan
 
-    # ---- building the outside
+    # ---- building code outside the loop
     def outside(self, op: Operation, ins: Sequence[Atom], late: bool = False) -> Var:
-        """An equation before or after the loop; its result."""
+        """Add an equation before or after the loop; returns its result."""
         out = Var(infer_list(op, [a.aval for a in ins])[0])
         e = Equation(op, list(ins), [out], self.equation.source, self.equation.scope)
         (self.after if late else self.before).append(e)
         return out
 
     def inlined(self, program: Program, args: Sequence[Atom], late: bool = False) -> list[Atom]:
-        """The equations of a Program before or after the loop; its results."""
+        """Add the equations of a Program before or after the loop; returns its results."""
         keep = (self.after if late else self.before).append
         return splice(program, args, keep, self.equation, nested=True)
 
     def mapped(self, part: Program, args: Sequence[Atom], differ: Sequence[bool],
                late: bool = False) -> list[Atom]:
-        """A part of the body for all steps at once; `differ`: operands with a value per step."""
+        """A part of the body computed for all steps at once; `differ`: what varies by step."""
         dims = [0 if d else None for d in differ]
         program, _ = vmap_program(part, (None, self.op.length), dims, True)
         return self.inlined(program, args, late)
@@ -77,7 +77,7 @@ class Loop:
 
     # ---- all steps at once
     def stacked(self, a: Var) -> tuple[Atom, bool]:
-        """The values of a variable of the body in all steps, and whether they differ by step."""
+        """The values of a body variable in all steps, and whether they differ from step to step."""
         for inside, value in self.consts:
             if inside is a:
                 return value, False
@@ -92,19 +92,19 @@ class Loop:
         return out, True
 
     def stacking(self, atoms: Sequence[Var]) -> int:
-        """The bytes of variables that would have to be stacked to be had after the loop."""
+        """The bytes of the variables that must be stacked to be available after the loop."""
         there = {inside for inside, _ in (*self.consts, *self.xs)} | {y for y, _ in self.ys}
         return sum(a.aval.nbytes for a in atoms if a not in there) * self.op.length
 
     def program(self) -> Program:
-        """The body as it is now, without what nothing needs."""
+        """The current body, without dead code."""
         inputs = [c[0] for c in self.consts] + [c[0] for c in self.carries]
         inputs += [x[0] for x in self.xs]
         outputs = [c[2] for c in self.carries] + [y[0] for y in self.ys]
         return without_dead_code(Program(inputs, self.equations, outputs, self.op.program.name))
 
     def rebuilt(self) -> list[Equation]:
-        """The equations that stand for the scan."""
+        """The equations that replace the scan."""
         body = self.program()
         read = {a for e in body.equations for a in e.ins} | set(body.outputs)
         self.consts = [c for c in self.consts if c[0] in read]
@@ -146,7 +146,7 @@ def hoist_from_scans(program: Program, prepare: Callable[[Program], Program]) ->
 
 
 def _is_counted(e: Equation) -> bool:
-    """Whether an equation is a loop whose turns are known before it runs: a scan."""
+    """Whether an equation is a loop whose number of steps is known in advance: a scan."""
     return e.op.turns not in (None, math.inf)
 
 
@@ -154,7 +154,7 @@ def _is_counted(e: Equation) -> bool:
 
 
 def _find_constants(loop: Loop, made: dict[Atom, Equation]) -> None:
-    """Make constants of inputs that are the same in every step and carries that never change."""
+    """Turn inputs that are the same in every step and unchanged carries into constants."""
     xs = []
     for inside, value in loop.xs:
         e = made.get(value)
@@ -181,9 +181,9 @@ def _find_constants(loop: Loop, made: dict[Atom, Equation]) -> None:
 
 
 def _hoist_invariants(loop: Loop) -> None:
-    """Compute what depends on constants only before the loop."""
+    """Compute what depends only on constants before the loop."""
     known: dict[Atom, Atom] = dict(loop.consts)
-    waiting: dict[Atom, Equation] = {}  # views of constants: moved only for what is moved
+    waiting: dict[Atom, Equation] = {}  # views of constants: moved only with a reader
     for e in loop.equations:
         if e.effects or len(e.outs) != 1:
             continue
@@ -200,7 +200,7 @@ def _hoist_invariants(loop: Loop) -> None:
 
 
 def _hoist_results(loop: Loop, known: dict[Atom, Atom], waiting: dict[Atom, Equation]) -> None:
-    """Give stacked results that are the same in every step, or an input, without the loop."""
+    """Compute results that are the same in every step, or equal to an input, without the loop."""
     ys = []
     for y, result in loop.ys:
         if y in waiting and y not in known:
@@ -221,7 +221,7 @@ def _hoist_results(loop: Loop, known: dict[Atom, Atom], waiting: dict[Atom, Equa
 
 def _moved_out(loop: Loop, e: Equation, known: dict[Atom, Atom],
                waiting: dict[Atom, Equation]) -> Var:
-    """An equation of the body, and the views it needs, before the loop."""
+    """Move an equation of the body, and the views that it reads, before the loop."""
     ins = [known.get(a, a) if a.__class__ is Literal or a in known
            else _moved_out(loop, waiting[a], known, waiting) for a in e.ins]
     return loop.outside(e.op, ins)
@@ -249,7 +249,7 @@ def _hoist_products(loop: Loop) -> None:
 
 
 def _hoist_product(loop: Loop, e: Equation, made: dict[Atom, Equation]) -> None:
-    """Move an equation with all it needs before the loop, with the steps as a mapped axis."""
+    """Move an equation and all it depends on before the loop, with the steps as a mapped axis."""
     needed = _ancestors(e, made)
     read = {a for x in needed for a in x.ins}
     consts = [c for c in loop.consts if c[0] in read]
@@ -262,7 +262,7 @@ def _hoist_product(loop: Loop, e: Equation, made: dict[Atom, Equation]) -> None:
 
 
 def _ancestors(e: Equation, made: dict[Atom, Equation]) -> list[Equation]:
-    """The equations of the body that an equation needs, itself the last."""
+    """The equations of the body that an equation depends on, itself last."""
     found: list[Equation] = []
 
     def visit(x: Equation) -> None:
@@ -279,7 +279,7 @@ def _ancestors(e: Equation, made: dict[Atom, Equation]) -> list[Equation]:
 
 
 def _sink_sums(loop: Loop) -> None:
-    """Replace carries that only accumulate something linear in a product or a sum."""
+    """Replace carries that only accumulate a linear function of a product or sum."""
     made, uses = loop.producers(), loop.uses()
     kept = []
     for inside, value, out, result in loop.carries:
@@ -294,7 +294,7 @@ def _sink_sums(loop: Loop) -> None:
 
 def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
                  uses: dict[Atom, int]) -> tuple[Equation, list[Operation]] | None:
-    """What is added to a carry: the product or sum, and the linear operations after it."""
+    """What is added to a carry: a product or sum, and the linear operations applied to it."""
     if not isinstance(out, Var) or uses.get(inside) != 1 or uses.get(out) != 1:
         return None
     e = made.get(out)
@@ -315,7 +315,7 @@ def _accumulated(inside: Var, out: Atom, made: dict[Atom, Equation],
 
 
 def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
-    """The sum over all steps of a product or sum, after linear operations."""
+    """The sum over all steps of a product or sum, followed by linear operations."""
     ins = _variables(root)
     if ins is None or loop.stacking(ins) > MOST_BYTES:
         return None
@@ -329,7 +329,7 @@ def _summed(loop: Loop, root: Equation, chain: list[Operation]) -> Atom | None:
 
 
 def _variables(e: Equation) -> list[Var] | None:
-    """The operands of an equation; None where one is a literal."""
+    """The operands of an equation; None if one is a literal."""
     found = [a for a in e.ins if isinstance(a, Var)]
     return found if len(found) == len(e.ins) else None
 

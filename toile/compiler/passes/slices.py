@@ -1,10 +1,10 @@
-"""Elementwise results of which only slices are used, computed slice by slice.
+"""Elementwise results of which only slices are used are computed slice by slice.
 
     slice(f(x, y)) = f(slice(x), slice(y))
 
-A slice of an operand is a view, while one of a result needs that result in memory: the gates of a
-recurrent cell are slices of one product and a bias, and are then one kernel with what uses them.
-Nothing is computed twice: the slices have no more elements than what they are cut from.
+A slice of an operand is a view, but a slice of a result needs that result in memory. The gates of a
+recurrent cell are slices of one product plus a bias; after this pass they fuse with their readers.
+Nothing is computed twice: the slices together have no more elements than the sliced array.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var
 
 
 def cut_elementwise(program: Program) -> Program:
-    """The Program with such results replaced by those of their slices."""
+    """Replace elementwise results that are only sliced by elementwise operations on slices."""
     cut = _only_sliced(program) if any(e.op.views_part for e in program.equations) else {}
     if not cut:
         return program
@@ -30,10 +30,10 @@ def cut_elementwise(program: Program) -> Program:
 
 
 def _only_sliced(program: Program) -> dict[Atom, Equation]:
-    """The equations whose results only slices read, or equations of this kind."""
+    """The equations whose results are read only by slices, or by equations of this kind."""
     readers, returned = readers_of(program), set(program.outputs)
     found: dict[Atom, Equation] = {}
-    sizes: dict[Var, int] = {}  # elements that are used of a result
+    sizes: dict[Var, int] = {}  # how many elements of a result are used
     for e in reversed(program.equations):
         if not by_element(e):
             continue
@@ -55,7 +55,7 @@ def _only_sliced(program: Program) -> dict[Atom, Equation]:
 
 
 def _cut(new: Rewriter, op: Operation, a: Atom, cut: dict[Atom, Equation], at: Equation) -> Atom:
-    """The slice of an atom; where its equation is to be cut, made of slices of the operands."""
+    """The slice of an atom; if its equation is to be cut, computed from slices of its operands."""
     if a.__class__ is Literal or not a.aval.shape:
         return a
     e = cut.get(a)

@@ -9,7 +9,7 @@ from toile.engine.program import Equation, Literal, Program
 
 
 def merge_common(program: Program) -> Program:
-    """Keep the first of equations with equal operations and operands."""
+    """Of equations with equal operations and operands, keep the first."""
     seen: dict[Any, Equation] = {}
 
     def rule(new: Rewriter, e: Equation) -> Replacement:
@@ -18,7 +18,7 @@ def merge_common(program: Program) -> Program:
         try:
             key = (e.op, *[literal_key(a) if a.__class__ is Literal else a for a in e.ins])
             first = seen.setdefault(key, e)
-        except TypeError:  # an operation with parameters that have no hash
+        except TypeError:  # an operation with parameters that cannot be hashed
             return None
         return None if first is e else first.outs
 

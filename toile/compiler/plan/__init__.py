@@ -1,3 +1,1 @@
-"""From a Program to its plan: what becomes a kernel, what is computed again, and where bytes
-lie.
-"""
+"""From a Program to its plan: which kernels, what is recomputed, and where buffers lie."""

@@ -1,8 +1,8 @@
-"""Loops and branches as steps: their bodies are plans over the same table of pointers.
+"""Loops and branches as steps: their bodies are plans that share one table of pointers.
 
-A carry has two buffers that take turns: the body reads one and writes the other, and the device
-exchanges the pointers after each step. Slices of inputs and outputs of a scan are pointers that
-move along. A carry that the body updates in place (a slice or a scatter into it) has one buffer.
+A carry has two buffers that alternate: the body reads one and writes the other, and the device
+swaps the pointers after each step. Slices of inputs and outputs of a scan are pointers that
+advance. A carry that the body updates in place (a slice or a scatter into it) has one buffer.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from toile.engine.program import Program, Var
 
 
 def prepared(program: Program, choose: Choice = plain) -> Program:
-    """The body of a loop after the passes."""
+    """A loop body after the passes."""
     return program.memoized(("optimized", choose), lambda: optimize(program, choose=choose))
 
 
 class _Carries:
-    """The carries of a loop; those that its body gives back as they are do not change."""
+    """The carries of a loop; a carry that the body returns as it is does not change."""
 
     def __init__(self, plan: Plan, body: Program, first: int, inits: Sequence[Operand],
                  finals: Sequence[Operand]):
@@ -41,24 +41,24 @@ class _Carries:
         same = [x is out for x, out in zip(self.inputs, body.outputs, strict=False)]
         self.fixed = [i for i, s in enumerate(same) if s]
         self.moving = [i for i, s in enumerate(same) if not s]
-        self.refs: dict[int, Ref] = {}  # where the body reads each of them
-        self.writes: list[Ref] = []  # where it writes those that change
+        self.refs: dict[int, Ref] = {}  # where the body reads each carry
+        self.writes: list[Ref] = []  # where it writes the carries that change
 
     def bind_fixed(self, i: int) -> None:
-        """Let the body read a carry that does not change where its initial value lies."""
+        """Let the body read a carry that does not change where its initial value is stored."""
         self.refs[i] = self.plan.contiguous(self.inits[i]).ref
 
     def bind_moving(self, step: LoopStep, trips: int | None) -> None:
-        """Say where the body reads and writes its other carries, and stage their initial values.
+        """Choose where the body reads and writes its other carries, and stage their initial values.
 
-        With a known number of trips the last write goes to the final place; without, the value
+        With a known number of trips the last write goes to the final place; otherwise the value
         must be copied from where the body would read it next."""
         for i in self.moving:
             bind = self._bind_updated if self._updated_in_place(i) else self._bind_swapped
             bind(step, i, trips)
 
     def _updated_in_place(self, i: int) -> bool:
-        """Whether a carry is only updated: by the last equation that reads it."""
+        """Whether the only reader of a carry is the equation that updates it."""
         out, given = self.body.outputs[i], self.inputs[i]
         if out.__class__ is not Var or any(o is given for o in self.body.outputs):
             return False
@@ -66,7 +66,7 @@ class _Carries:
         if len(readers) != 1 or not readers[0].op.updates:
             return False
         (e,) = readers
-        once = sum(a is given for a in e.ins) == 1  # it is not the updates, too
+        once = sum(a is given for a in e.ins) == 1  # the carry must not also be the updates
         return once and e.outs[0] is out and e.ins[0] is given
 
     def _bind_updated(self, step: LoopStep, i: int, trips: int | None) -> None:
@@ -80,10 +80,10 @@ class _Carries:
         self._note(step, i, Ref(here), Ref(here), {target.ref.buffer})
 
     def _bind_swapped(self, step: LoopStep, i: int, trips: int | None) -> None:
-        """Give a carry two buffers that take turns."""
+        """Give a carry two alternating buffers."""
         out = self.finals[i]
         even = odd = None
-        if trips is not None:  # the value after `trips` turns lies in the buffer of that parity
+        if trips is not None:  # the value after `trips` steps is in the buffer of that parity
             even, odd = (out.ref, None) if trips % 2 == 0 else (None, out.ref)
         even = even or self.plan.scratch(out.size * out.dtype.itemsize)
         odd = odd or self.plan.scratch(out.size * out.dtype.itemsize)
@@ -101,7 +101,7 @@ class _Carries:
         step.writes |= buffers
 
     def in_order(self) -> list[Ref]:
-        """Where the body reads its carries."""
+        """Where the body reads its carries, in order."""
         return [self.refs[i] for i in range(len(self.finals))]
 
     def unchanged(self, consts: Sequence[Operand]) -> set[Any]:
@@ -109,7 +109,7 @@ class _Carries:
         return {x.ref.buffer for x in consts} | {self.refs[i].buffer for i in self.fixed}
 
     def kept(self) -> Program:
-        """The body without the results that are carries as they were."""
+        """The body without results that are unchanged carries."""
         body = self.body
         outputs = [body.outputs[i] for i in self.moving] + body.outputs[len(self.finals):]
         return Program(body.inputs, body.equations, outputs, body.name)
@@ -120,7 +120,7 @@ def _at(ref: Ref, like: Operand) -> Operand:
 
 
 def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A scan as a loop of steps."""
+    """Lower a scan to a loop of steps."""
     if op.length == 0 or any(x.size == 0 for x in ins):
         return False
     c, n = op.consts, op.carry
@@ -144,13 +144,13 @@ def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) ->
 
 
 def _slices_dense(x: Operand, plan: Plan) -> Operand:
-    """An operand whose slices along the first axis are row-major without gaps."""
+    """The operand, copied unless its slices along the first axis are row-major without gaps."""
     inner = Operand(x.ref, x.shape[1:], x.strides[1:], x.dtype)
     return x if inner.contiguous else plan.contiguous(x)
 
 
 def _slice(step: ScanStep, x: Operand, op: Scan) -> Ref:
-    """The moving slice of an array."""
+    """The slice of an array as a moving pointer."""
     ref, stride = x.ref, x.strides[0] * x.dtype.itemsize
     here = Moving(gcd(ALIGNMENT, stride, ref.offset))
     if op.reverse:
@@ -161,7 +161,7 @@ def _slice(step: ScanStep, x: Operand, op: Scan) -> Ref:
 
 
 def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A while loop of steps; the carries' last values are copied out."""
+    """Lower a while loop; the last values of the carries are copied out."""
     if any(x.size == 0 for x in ins):
         return False
     condition, body = prepared(op.cond, plan.target.choose), prepared(op.body, plan.target.choose)
@@ -190,7 +190,7 @@ def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) 
 
 
 def lower_cond(op: Cond, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A choice of steps; every branch writes the results where they belong."""
+    """Lower a switch; every branch writes the results to their places."""
     index, *rest = ins
     if index.dtype != np.int32 or any(x.size == 0 for x in ins):
         return False

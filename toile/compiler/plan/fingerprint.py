@@ -1,8 +1,8 @@
-"""Fingerprints of Programs: equal ones become the same machine code, in any process.
+"""Fingerprints of Programs: equal fingerprints mean equal machine code, in any process.
 
 The fingerprint of a Program covers its operations with their parameters, how they are connected,
-shapes, dtypes and literals; not names and source lines. Operations that hold a user's function have
-none: what that does is not known before it runs.
+shapes, dtypes and literals, but not names and source lines. An operation that holds a user's
+function has no fingerprint: what the function does is not known before it runs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class Unknown(Exception):
-    """A parameter that has no stable form."""
+    """A parameter without a stable representation."""
 
 
 class _Fingerprints:
-    """The fingerprints of Programs that share operations and Programs inside of them."""
+    """Computes fingerprints of Programs that share operations and inner Programs."""
 
     def __init__(self) -> None:
-        self.operations: dict[int, str] = {}  # by identity: equal ones are mostly one object
+        self.operations: dict[int, str] = {}  # by identity: equal operations are mostly one object
         self.programs: dict[int, str] = {}
 
     def of(self, program: Program) -> str:
@@ -51,7 +51,7 @@ class _Fingerprints:
             if op is None:
                 op = self.operations[id(e.op)] = self._operation(e.op)
             ins = _names(e.ins, number)
-            for o in e.outs:  # what they are follows from the operation and its operands
+            for o in e.outs:  # their avals follow from the operation and its operands
                 number[o] = len(number)
             lines.append(f"{op} {ins} {len(e.outs)}")
         lines.append(_names(program.outputs, number))
@@ -60,7 +60,7 @@ class _Fingerprints:
     def _operation(self, op: Operation) -> str:
         kind = type(op)
         name = f"{kind.__module__}.{kind.__qualname__}"
-        if op.is_inlined:  # their Program stands for them, whatever rules they carry
+        if op.is_inlined:  # its Program determines the code, whatever rules the operation carries
             return f"{name}:{self.of(op.programs()[0])}"
         if dataclasses.is_dataclass(op):
             values = [(f.name, getattr(op, f.name)) for f in dataclasses.fields(op)]
@@ -104,7 +104,7 @@ def _names(atoms: list[Atom], number: dict[Atom, int]) -> str:
 
 
 def fingerprint(program: Program) -> str | None:
-    """The fingerprint of a Program; None where an operation has no stable form."""
+    """The fingerprint of a Program; None if an operation has no stable representation."""
     try:
         return _Fingerprints().of(program)
     except Unknown:

@@ -1,9 +1,9 @@
 """Fusion: which equations are computed by one loop nest.
 
-Equations are taken in order; each joins the group of one of its producers if the group's domain has
-a place for it and no other group would have to run in between, and brings together the groups of
-its other producers. Views have no group: what reads one reads its base. Equations that are not
-loop nests over one domain (products, gathers, loops ...) are groups of their own.
+Equations are processed in order. Each joins the group of one of its producers if the group's
+domain can hold it and no other group would have to run in between; it then merges the groups of its
+other producers into that one. Views have no group: a reader of a view reads its base. Equations
+that are not loop nests over one domain (products, gathers, loops ...) are groups of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toile.compiler.plan.parts import write_parts_in_place
 from toile.engine.program import Atom, Equation, Program, Var
 from toile.primitives.families import Reshape
 
-OUTSIDE: Map = ((-1,),)  # of operands that a group does not compute
+OUTSIDE: Map = ((-1,),)  # the map of operands that a group does not compute
 
 
 class Fusion:
@@ -28,14 +28,14 @@ class Fusion:
     def __init__(self, program: Program, can_fuse: Any, limits: Limits,
                  homes: Mapping[Atom, Any] | None, whole: Mapping[Any, Group]):
         self.program, self.can_fuse, self.limits = program, can_fuse, limits
-        self.homes = homes  # where each result belongs: only what belongs together is fused
-        self.whole = whole  # groups as they were, by home
-        self.again: dict[Any, Group] = {}  # those of them that are groups again
+        self.homes = homes  # the home of each result: only results with the same home are fused
+        self.whole = whole  # unchanged groups of an earlier fusion, by home
+        self.again: dict[Any, Group] = {}  # those of them that were created again, by home
         self.home_of: dict[int, Any] = {}  # by group
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Atom, Group] = {}
         self.views: dict[Atom, View] = {}
-        self.chains: dict[Atom, tuple[Atom, tuple[Any, ...]]] = {}  # base and the view operations
+        self.chains: dict[Atom, tuple[Atom, tuple[Any, ...]]] = {}  # base and view operations
         self.count = 0
         self.last_effect: Group | None = None  # effects keep their order
         self.position = {id(e): i for i, e in enumerate(program.equations)}
@@ -63,18 +63,18 @@ class Fusion:
         return views.whole(a) if found is None else found
 
     def _take_view(self, e: Equation) -> bool:
-        """Note the result as a view of its operand's base, if it is one."""
+        """If the result is a view, record it as a view of its operand's base."""
         if e.op.is_barrier:
             for a, o in zip(e.ins, e.outs, strict=True):
                 self.views[o] = self._view(a)
                 base, ops = self._chain(a)
-                self.chains[o] = (base, (*ops, e.op))  # no group has a place for it
+                self.chains[o] = (base, (*ops, e.op))  # a barrier has no map in any group
             return True
         if len(e.ins) != 1 or len(e.outs) != 1 or e.outs[0].aval.size == 0:
             return False
         op, before = e.op, self._view(e.ins[0])
         if op.is_reduction and e.ins[0].aval.size == e.outs[0].aval.size:
-            op = Reshape(e.outs[0].aval.shape)  # sums of one element each
+            op = Reshape(e.outs[0].aval.shape)  # each element is a sum of one element
         identity = op.forwards_operand
         found = before if identity else op.view(before)
         if found is None:
@@ -110,10 +110,10 @@ class Fusion:
         self._run_before(group, producers)
 
     def _known(self, e: Equation) -> Group | None:
-        """The group that an equation is in already, if that is to stay as it was.
+        """The unchanged group that an equation is already in, if there is one.
 
-        Its later members are in it before their turn. That makes no circles: all that a group is
-        made of was in one group before, and those could be run in an order."""
+        Its later members are added before their turn. That creates no cycle: each new group is made
+        of equations that were in one group before, and those groups could be ordered."""
         assert self.homes is not None
         home = self.homes.get(e.outs[0]) if e.outs else None
         found = self.again.get(home)
@@ -124,7 +124,7 @@ class Fusion:
         return found
 
     def _producers(self, e: Equation) -> list[Group]:
-        """The groups that give the operands, the latest first."""
+        """The groups that compute the operands, the latest first."""
         found: dict[int, Group] = {}
         chains, group_of = self.chains, self.group_of
         for a in e.ins:
@@ -137,10 +137,10 @@ class Fusion:
         return [found[i] for i in sorted(found, reverse=True)]
 
     def _run_before(self, group: Group, producers: list[Group]) -> None:
-        """Keep `before` of all groups up to date after `group` got these producers."""
+        """Update `before` of all groups after `group` got these producers."""
         added = group.before
         for p in producers:
-            if p is not group and p.id in self.groups:  # not brought into it meanwhile
+            if p is not group and p.id in self.groups:  # it may be merged into `group` by now
                 added |= p.before | (1 << p.id)
                 group.direct |= 1 << p.id
                 p.readers.add(group.id)
@@ -149,11 +149,11 @@ class Fusion:
             self._pass_on(group)
 
     def _pass_on(self, group: Group) -> None:
-        """Let all groups that wait for a group wait for those that it waits for."""
+        """Make all groups that wait for `group` wait for its predecessors, too."""
         bits, left = group.before | (1 << group.id), list(group.readers)
         while left:
             g = self.groups[left.pop()]
-            if bits & ~g.before:  # else its readers know too
+            if bits & ~g.before:  # otherwise its readers have these bits, too
                 g.before |= bits
                 left += g.readers
 
@@ -179,14 +179,14 @@ class Fusion:
         return self.homes is None or self.homes.get(e.outs[0]) == self.home_of.get(group.id)
 
     def _may_follow(self, group: Group, producers: list[Group]) -> bool:
-        """Whether none of the other producers has to wait for this group."""
+        """Whether the group has room and none of the other producers must run after it."""
         if len(group.members) >= self.limits.members:
             return False
         mine = 1 << group.id
         return not any(p.before & mine for p in producers if p is not group)
 
     def _begin(self, group: Group, e: Equation) -> None:
-        """Make the domain of a new group from its first equation."""
+        """Build the domain of a new group from its first equation."""
         if e.op.is_reduction:
             self._reduce(group, e, group.spread(e.ins[0].aval.shape))
             return
@@ -212,13 +212,13 @@ class Fusion:
         return True
 
     def _inside(self, group: Group, a: Atom) -> Map | None:
-        """The map of an operand that the group computes; None: it has none, or is OUTSIDE."""
+        """The map of an operand that the group computes, or OUTSIDE; None if it has no map."""
         chain = self.chains.get(a)
         base, ops = (a, ()) if chain is None else chain
         if self.group_of.get(base) is not group:  # literals have none
             return OUTSIDE
         if base in group.totals:
-            return None  # known when the group has ended
+            return None  # it is known only when the group has ended
         m = group.maps[base]
         for op in ops:
             found = group.view(op, m)
@@ -228,7 +228,7 @@ class Fusion:
         return m
 
     def _add(self, group: Group, e: Equation) -> bool:
-        """Add an equation to a group, if its operands there are available where it needs them."""
+        """Add an equation to a group if the operands computed there are available where needed."""
         inside = self._operands_inside(group, e)
         if inside is None:
             return False
@@ -250,28 +250,28 @@ class Fusion:
         return True
 
     def _operands_inside(self, group: Group, e: Equation) -> list[Map] | None:
-        """The maps of the operands that the group computes; None where one of them has none."""
+        """The maps of the operands that the group computes; None if one of them has no map."""
         axes = len(group.order)
         found = [self._inside(group, a) for a in e.ins]
-        if len(group.order) != axes:  # a reshape has split one: the maps found before it changed
+        if len(group.order) != axes:  # a reshape has split an axis: maps found before are outdated
             found = [self._inside(group, a) for a in e.ins]
         inside = [m for m in found if m is not None and m is not OUTSIDE]
         return None if None in found else inside
 
     def _uses_sums(self, group: Group, e: Equation) -> bool:
-        """Whether an operand is a reduced value of the group, or one broadcast."""
+        """Whether an operand is a reduced value of the group, or a broadcast of one."""
         if group.reduced is None:
             return False
         bases = [self._chain(a)[0] for a in e.ins]
         return any(group.is_reduced(group.maps[b]) for b in bases if self.group_of.get(b) is group)
 
     def _has_stages(self, group: Group) -> bool:
-        """Whether reduced values can be used within the group: row by row, in one thread."""
+        """Whether reduced values can be used inside the group: row by row, in one thread."""
         return group.rows and group.row_by_row(self.limits)
 
     # ---- merging groups
     def _merge(self, home: Group, other: Group) -> None:
-        """Bring another producer of what is in `home` into it, if that is possible."""
+        """Merge another producer of a member of `home` into `home`, if possible."""
         if self._between(home, other) or self._between(other, home):
             return
         pairs = [*self._crossing(home, other), *((b, a) for a, b in self._crossing(other, home))]
@@ -279,7 +279,7 @@ class Fusion:
             self._unite(home, other, pairs)
 
     def _unite(self, home: Group, other: Group, pairs: list[tuple[Any, Any]]) -> bool:
-        """Make one group of two, if maps that are paired can be the same."""
+        """Merge two groups, if the paired maps can be made equal."""
         if len(home.members) + len(other.members) > self.limits.members:
             return False
         if self.home_of.get(home.id) != self.home_of.get(other.id):
@@ -305,7 +305,7 @@ class Fusion:
 
     def _sums_of_both(self, home: Group, other: Group,
                       names: dict[int, int]) -> tuple[frozenset[int] | None, set[Atom]] | None:
-        """The axes that a group made of two sums over, and its totals."""
+        """The axes that the merged group would sum over, and its totals."""
         mine, theirs = home.reduced, other.reduced
         if theirs is not None:
             theirs = frozenset(names[a] for a in theirs)
@@ -322,7 +322,7 @@ class Fusion:
         return None
 
     def _merge_siblings(self) -> None:
-        """Let sums over rows be taken by a group that reads the same rows anyway."""
+        """Move sums over rows into a group that already reads the same rows."""
         rows: dict[Any, list[tuple[Group, Map]]] = {}
         columns: list[tuple[Group, Any, Map]] = []
         for group in self.groups.values():
@@ -338,7 +338,7 @@ class Fusion:
                     break
 
     def _full_reads(self, group: Group) -> Iterator[tuple[Any, Map]]:
-        """What a group reads of others along all of its axes: base and views, and the map."""
+        """What a group reads from others along all of its axes: base and views, and the map."""
         for member in group.members:
             for a, m in zip(member.equation.ins, member.ins, strict=True):
                 chain = self._chain(a)
@@ -347,12 +347,12 @@ class Fusion:
                     yield chain, m
 
     def _independent(self, first: Group, second: Group) -> bool:
-        """Whether two groups are there, and neither has to wait for the other."""
+        """Whether both groups still exist and neither must wait for the other."""
         alive = first is not second and first.id in self.groups and second.id in self.groups
         return alive and not (first.before >> second.id & 1 or second.before >> first.id & 1)
 
     def _crossing(self, reader: Group, giver: Group) -> list[tuple[Any, Any]]:
-        """For what one group reads of another: the map it is read with, and the giver's map."""
+        """For each value that `reader` reads from `giver`: the reader's map and the giver's map."""
         found = []
         chains, group_of = self.chains, self.group_of
         for member in reader.members:
@@ -363,22 +363,22 @@ class Fusion:
         return found
 
     def _between(self, first: Group, last: Group) -> bool:
-        """Whether a third group runs after `first` and before `last`."""
+        """Whether a third group must run after `first` and before `last`."""
         mine = 1 << first.id
-        # Such a path ends with one that `last` reads from.
+        # The last group on such a path is one that `last` reads from.
         return any(self.groups[i].before & mine for i in _bits(last.direct & ~mine))
 
     def _absorb(self, home: Group, other: Group, names: dict[int, int]) -> None:
         if any(a != b for a, b in names.items()):
             other.rename(lambda t: tuple([names[a] for a in t]))
-        # Members keep the order of the Program: operands come before their users.
+        # Members stay in the order of the Program: operands come before their users.
         members = [*home.members, *other.members]
         home.members = sorted(members, key=lambda m: self.position[id(m.equation)])
         home.maps.update(other.maps)
         for v in other.maps:
             self.group_of[v] = home
         del self.groups[other.id]
-        # Bits of groups that are gone may stay in `before`: they are never looked at.
+        # Bits of merged groups may remain in `before`: nobody reads them.
         gone, mine = 1 << other.id, 1 << home.id
         home.before = (home.before | other.before) & ~gone & ~mine
         for i in _bits(other.direct):
@@ -392,7 +392,7 @@ class Fusion:
 
     # ---- the end
     def _ordered(self) -> list[Group]:
-        """Groups such that each comes after those it needs, near where its last equation was."""
+        """The groups in an order that respects dependencies, each near its last equation."""
 
         def last(g: Group) -> int:
             return self.position[id(g.members[-1].equation)]
@@ -412,7 +412,7 @@ class Fusion:
         return out
 
     def _stored(self, groups: list[Group]) -> set[Atom]:
-        """What must be in memory: results, and what other groups or no loop nests read."""
+        """What must be in memory: results, and what other groups or other kernels read."""
         stored = {self._chain(o)[0] for o in self.program.outputs}
         for g in groups:
             for member in g.members:
@@ -424,7 +424,7 @@ class Fusion:
 
 
 def _bits(word: int) -> Iterator[int]:
-    """The numbers of the bits that are set."""
+    """The positions of the bits that are set."""
     while word:
         lowest = word & -word
         yield lowest.bit_length() - 1
@@ -432,7 +432,7 @@ def _bits(word: int) -> Iterator[int]:
 
 
 def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
-    """Axes of `home` for those of `other`, such that values in pairs have equal maps."""
+    """Axes of `home` for the axes of `other`, such that paired values have equal maps."""
     names: dict[int, int] = {}
     for ours, theirs in pairs:
         for t, u in zip(ours, theirs, strict=True):
@@ -443,7 +443,7 @@ def _unify(home: Group, other: Group, pairs: Any) -> dict[int, int] | None:
                     return None
     left = [a for a in other.order if a not in names]
     free = [a for a in home.order if a not in names.values()]
-    # Where axes are left, a reduced value joins them: what is summed over must be the same.
+    # If axes are left, the pairs are reduced values: both groups must sum over the same extents.
     if [other.extents[a] for a in left] != [home.extents[a] for a in free]:
         return None
     names.update(zip(left, free, strict=True))
@@ -454,8 +454,8 @@ def fuse(
     program: Program, can_fuse: Any, limits: Limits = Limits(),  # noqa: B008 - frozen
     homes: Mapping[Atom, Any] | None = None, whole: Mapping[Any, Group] | None = None,
 ) -> Fused:
-    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute it.
+    """Group the equations of a Program; `can_fuse(e)`: whether a loop nest can compute `e`.
 
-    With `homes` two equations come together only if their results have the same; `whole` are the
-    groups of homes of which every equation is as it was, and which stay."""
+    With `homes`, two equations are fused only if their results have the same home; `whole` holds
+    the groups of homes in which no equation has changed, which are kept."""
     return Fusion(program, can_fuse, limits, homes, whole or {}).run()

@@ -1,9 +1,9 @@
-"""Lowering: a Program as steps in order, with the buffers that they use.
+"""Lowering: a Program becomes a list of steps, with the buffers that they use.
 
-Groups of the fusion become launches of loop nests, other equations those of their own kernels;
-what has no kernel runs its `eager` rule as a step in Python. Stages that do not depend on each
-other are joined, so that many small kernels are one region. A `Target` says how loop nests become
-launches, which equations have kernels, and how arrays are copied.
+Fused groups become launches of loop nests, other equations launches of their own kernels; an
+equation without a kernel runs its `eager` rule as a step in Python. Stages that do not depend on
+each other are joined, so that many small kernels form one region. A `Target` says how loop nests
+become launches, which equations have kernels, and how arrays are copied.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from toile.compiler.plan.recompute import recompute
 from toile.engine.config import flags
 from toile.engine.program import Equation, Literal, Program, Var
 
-SMALL_BYTES = 1 << 16  # of results that may be computed earlier than they were
-LOOK_BACK = 8  # steps
+SMALL_BYTES = 1 << 16  # of results that may be computed earlier than in program order
+LOOK_BACK = 8  # steps that are searched for a region to join
 
 
-def _meet(first: set[Any], second: set[Any]) -> bool:
-    """Whether something is in both; a buffer meets its parts."""
+def _overlap(first: set[Any], second: set[Any]) -> bool:
+    """Whether the sets share a buffer; a buffer overlaps with its parts."""
     if first & second:
         return True
     parts = {x.buffer for x in first if isinstance(x, Part)}
@@ -54,12 +54,12 @@ def _meet(first: set[Any], second: set[Any]) -> bool:
 def independent(first: Any, later: Any) -> bool:
     """Whether two steps may run in any order."""
     return not (
-        _meet(first.writes, later.reads | later.writes) or _meet(later.writes, first.reads)
+        _overlap(first.writes, later.reads | later.writes) or _overlap(later.writes, first.reads)
     )
 
 
 def _nbytes(buffer: Any) -> int:
-    """The size of a buffer, as far as it is known."""
+    """The size of a buffer; very large if it is not known."""
     if isinstance(buffer, Temporary):
         return buffer.nbytes
     aval = getattr(buffer, "aval", None)
@@ -67,7 +67,7 @@ def _nbytes(buffer: Any) -> int:
 
 
 class Target(ABC):
-    """What a device says about the plans that are made for it."""
+    """What differs between devices when plans are made."""
 
     region: ClassVar[type[Region]] = Region
     limits: ClassVar[Limits] = Limits()
@@ -75,11 +75,11 @@ class Target(ABC):
 
     @staticmethod
     def choose(e: Equation, before: Sequence[Equation]) -> Program:
-        """What an attention becomes, in the passes."""
+        """The Program that replaces an attention during the passes."""
         return plain(e, before)
 
     def last_pass(self, program: Program) -> Program:
-        """What is left to be done before equations are fused."""
+        """The device's own pass, run last before fusion."""
         return program
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Target(ABC):
 
     @abstractmethod
     def lowering_of(self, e: Equation) -> Callable[..., bool] | None:
-        """The function that adds an equation's stages; None: it runs its `eager` rule."""
+        """The function that adds an equation's stages; None if it runs its `eager` rule."""
 
     @abstractmethod
     def copy(self, target: Operand, source: Operand, plan: Plan) -> None:
@@ -99,22 +99,22 @@ class Target(ABC):
         """Stage the launches of a loop nest."""
 
     def chain(self, plan: Plan) -> None:
-        """Make one step of those that a device runs block by block, one after the other."""
+        """Combine steps that the device can run block by block, one after the other."""
         return
 
     @abstractmethod
     def assemble(self, program: Program, plan: Plan, offsets: dict[Any, int], nbytes: int) -> Any:
-        """What the device runs, of a plan whose temporaries lie at `offsets` of so many bytes."""
+        """What the device runs; temporaries are at `offsets` in an arena of `nbytes`."""
 
     @abstractmethod
     def verify(self, made: Any) -> None:
-        """Prove that what was assembled computes what the Program means."""
+        """Prove that the assembled plan computes what the Program means."""
 
 
 def fuse_groups(program: Program, target: Target) -> Fused:
     """Group the equations of a Program: each group is one loop nest, or one other equation.
 
-    Cheap values are computed again where they are read, if that moves fewer bytes."""
+    Cheap values are recomputed where they are read, if that moves fewer bytes."""
     fused = fuse(target.last_pass(program), target.can_fuse, target.limits)
     found = recompute(fused, target.limits.more_moved)
     if found is not None:
@@ -124,7 +124,7 @@ def fuse_groups(program: Program, target: Target) -> Fused:
 
 
 def lower(fused: Fused, target: Target, given: Program, **where: Any) -> Plan:
-    """The steps of a Program `given` whose equations were fused; `where`: see `Plan`."""
+    """Lower the Program `given`, whose fused groups are `fused`; `where`: see `Plan`."""
     plan = target.plan(fused, target, given, **where)
     plan.bind_outputs()
     for group in fused.groups:
@@ -132,20 +132,20 @@ def lower(fused: Fused, target: Target, given: Program, **where: Any) -> Plan:
     plan.copy_outputs()
     target.chain(plan)
     join_regions(plan)
-    plan.around = None  # it is asked while lowering only: a body that has its loop is a cycle
+    plan.around = None  # only needed while lowering: a body must not keep its loop (a cycle)
     return plan
 
 
 def planned(program: Program, target: Target, **where: Any) -> Plan:
-    """The steps of a Program that went through the passes."""
+    """The steps of a Program that went through the passes already."""
     return lower(fuse_groups(program, target), target, program, **where)
 
 
 class Plan(MadePlan):
-    """Steps and buffers; implements what lowerings ask for.
+    """Steps and buffers; has the methods that lowerings call.
 
-    The body of a loop is a Plan too: `inputs` and `outputs` say where its values lie outside,
-    `around` is the Plan of the loop, and `fixed` are the buffers that no turn of it changes."""
+    The body of a loop is a Plan too: `inputs` and `outputs` say where its values are outside,
+    `around` is the Plan of the loop, and `fixed` are the buffers that the loop does not change."""
 
     around: Plan | None
 
@@ -162,7 +162,7 @@ class Plan(MadePlan):
         program = fused.program
         self.fused, self.target, self.given, self.program = fused, target, given, program
         self.around, self.fixed = around, frozenset(fixed)
-        self.prepared: dict[Any, Ref] = {}  # what loops use that is made once, before them
+        self.prepared: dict[Any, Ref] = {}  # values derived once, before the loops that use them
         self.steps = []
         self.constants = {}
         places = [Ref(v) for v in program.inputs] if inputs is None else inputs
@@ -173,16 +173,16 @@ class Plan(MadePlan):
         self.outside = {r.buffer for r in (*places, *self.outputs)}
         self.written: set[Any] = set()  # by the equation being lowered
         self.origin: Group | None = None  # the group being lowered; None: results are copied
-        # Launches, calls and loops in the order in which they were lowered, for the verifier.
+        # Launches, calls and loops in the order in which they were lowered; used by the verifier.
         self.staged: dict[Group | None, list[Any]] = {}
-        self.bound: set[int] = set()  # results that are computed where they are returned from
-        self.again: dict[Any, list[Ref]] = {}  # more places where a variable is stored
+        self.bound: set[int] = set()  # numbers of results computed directly in output buffers
+        self.again: dict[Any, list[Ref]] = {}  # additional places where a variable is stored
 
     def inner(
         self, program: Program, inputs: Sequence[Ref], outputs: Sequence[Ref],
         fixed: Iterable[Any] | None = None,
     ) -> Plan:
-        """The plan of a body that runs inside; `fixed`: of a loop that does not change these."""
+        """The plan of an inner body; `fixed`: the buffers that its loop does not change."""
         where = {} if fixed is None else {"around": self, "fixed": fixed}
         return planned(program, self.target, inputs=inputs, outputs=outputs, **where)
 
@@ -192,7 +192,7 @@ class Plan(MadePlan):
 
     # ---- buffers
     def bind_outputs(self) -> None:
-        """Let results be computed where they are returned from, in several places if need be."""
+        """Let results be computed directly in output buffers, in several if need be."""
         for i, o in enumerate(self.program.outputs):
             if o.__class__ is not Var or o.aval.size == 0:
                 continue
@@ -208,7 +208,7 @@ class Plan(MadePlan):
                 self.bound.add(i)
 
     def copy_outputs(self) -> None:
-        """Copy the results that are computed elsewhere."""
+        """Copy the results that are not computed in their output buffers."""
         self.origin = None
         for i, o in enumerate(self.program.outputs):
             if i not in self.bound and o.aval.size:
@@ -217,7 +217,7 @@ class Plan(MadePlan):
                 self.copy(whole, self.operand(o))
 
     def ref(self, base: Var | Literal) -> Ref:
-        """Where a variable or a constant lies."""
+        """Where a variable or a constant is stored."""
         if base.__class__ is Literal:
             return Ref(self.constant(np.asarray(base.val)))
         found = self.refs.get(base)
@@ -226,7 +226,7 @@ class Plan(MadePlan):
         return found
 
     def constant(self, value: np.ndarray) -> Constant:
-        """The buffer of a constant; equal ones are kept once."""
+        """The buffer of a constant; equal constants share one."""
         key = (value.dtype, value.shape, value.tobytes())
         found = self.constants.get(key)
         if found is None:
@@ -234,7 +234,7 @@ class Plan(MadePlan):
         return found
 
     def operand(self, a: Any) -> Operand:
-        """Where an atom's elements lie."""
+        """Where an atom's elements are stored."""
         view: View = self.fused.view(a)
         dtype = np.dtype(view.base.aval.dtype)
         ref = self.ref(view.base).at(view.offset * dtype.itemsize)
@@ -244,7 +244,7 @@ class Plan(MadePlan):
         dtype = np.dtype(aval.dtype)
         return Operand(ref, aval.shape, row_major(aval.shape), dtype)
 
-    # ---- what lowerings ask for
+    # ---- called by lowerings
     def scratch(self, nbytes: int) -> Ref:
         room = Scratch(max(nbytes, 1))
         self.written.add(room)
@@ -273,9 +273,9 @@ class Plan(MadePlan):
         return whole
 
     def before_loops(self, x: Ref, key: Any, make: Callable[[Plan], Ref]) -> Ref | None:
-        """What `make` derives from x by stages before the loops that x does not change in.
+        """What `make` derives from x, staged before all loops in which x does not change.
 
-        None where there is no such loop; `key` tells what is made of x, so that it is made once."""
+        None if there is no such loop; `key` says what is derived, so that it is made once."""
         home, inner = self, []
         while home.around is not None and x.buffer in home.fixed:
             inner.append(home)
@@ -290,7 +290,7 @@ class Plan(MadePlan):
         return made
 
     def begin(self, writes: set[Any]) -> None:
-        """Say which buffers the stages that follow write, besides scratch."""
+        """Declare the buffers, besides scratch, that the following stages write."""
         self.written = set(writes)
 
     # ---- steps
@@ -310,14 +310,14 @@ class Plan(MadePlan):
             self._equation(group.members[0].equation)
 
     def _store_again(self, x: Loops) -> None:
-        """Add the stores of what is returned more than once."""
+        """Add stores for results that are returned more than once."""
         for store, place in list(zip(x.nest.stores, x.stores, strict=True)):
             for ref in self.again.get(place.base, ()):
                 x.nest = replace(x.nest, stores=(*x.nest.stores, store))
                 x.stores.append(Place(ref, place.offset, place.strides, place.dtype))
 
     def _written_by(self, v: Var) -> Any:
-        """What is written where a variable is stored: a buffer, or its part of one."""
+        """What a store to a variable writes: a buffer, or a part of one."""
         base = self.fused.view(v).base
         buffer = self.ref(base).buffer
         return buffer if base is v else Part(buffer, v)
@@ -331,7 +331,7 @@ class Plan(MadePlan):
             before = len(self.steps)
             if lower(e.op, ins, outs, self):
                 for step in self.steps[before:]:
-                    if isinstance(step, LoopStep):  # launches have their origin from `stage`
+                    if isinstance(step, LoopStep):  # launches got their origin in `stage`
                         step.origin = self.origin
                         self.staged.setdefault(self.origin, []).append(step)
                 return
@@ -340,7 +340,7 @@ class Plan(MadePlan):
 
 
 def join_regions(plan: Plan) -> None:
-    """Let stages that do not depend on each other be one."""
+    """Merge stages that do not depend on each other."""
     joined: list[Any] = []
     for step in plan.steps:
         home = _home(step, joined) if isinstance(step, Region) else None
@@ -354,7 +354,7 @@ def join_regions(plan: Plan) -> None:
 
 
 def _home(step: Region, before: list[Any]) -> Region | None:
-    """An earlier region that one can join: the last, or for what is small one further back."""
+    """An earlier region to join: the last one, or one further back if the results are small."""
     small = all(_nbytes(b) <= SMALL_BYTES for b in map(whole_buffer, step.writes))
     for other in reversed(before[-LOOK_BACK:] if small else before[-1:]):
         if not independent(other, step):

@@ -1,4 +1,4 @@
-"""The loop nest of a group: which axes it runs through, in which order, and what its nodes are."""
+"""Builds the loop nest of a group: its axes, their order, and its nodes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Builder:
         return found
 
     def strides(self, m: Map, strides: tuple[int, ...]) -> dict[int, int]:
-        """Strides by domain axis of an array whose axes have the map `m`."""
+        """Strides, by domain axis, of an array whose axes have the map `m`."""
         out = {}
         for t, s in zip(m, strides, strict=True):
             for a in reversed(t):
@@ -54,7 +54,7 @@ class _Builder:
         return out
 
     def operand(self, a: Any, m: Map) -> int:
-        """The node for an operand of a member."""
+        """The node of a member's operand."""
         base = a if a.__class__ is Literal else self.fused.bases.get(a, a)
         if base.__class__ is Literal:
             return self._constant(base)
@@ -80,7 +80,7 @@ class _Builder:
             self.numbers[key] = found
         return found
 
-    # ---- members, by the rules of their operations
+    # ---- members, according to the rules of their operations
     def member(self, member: Member) -> None:
         """Add the node of a member."""
         e = member.equation
@@ -108,7 +108,7 @@ class _Builder:
         return self.node(node(e.op.name, arg, _dtype(e)))
 
     def counted(self, member: Member, axis: int) -> int:
-        """The node of the position along an axis of the result."""
+        """The node for the position along an axis of the result."""
         axes, dtype = member.out[axis], _dtype(member.equation)
         if not axes:
             return self._constant(Literal(np.zeros((), dtype), None))  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def _dtype(e: Equation) -> np.dtype:
 
 
 def build(fused: Fused, group: Group, stages: bool) -> Loops:
-    """The loop nest of a group; `stages`: reduced values are used within it, row by row."""
+    """The loop nest of a group; `stages`: reduced values are used inside it, row by row."""
     b = _Builder(fused, group)
     for member in group.members:
         b.member(member)
@@ -134,7 +134,7 @@ def build(fused: Fused, group: Group, stages: bool) -> Loops:
 
 
 def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
-    """Order and collapse the axes, and refer to everything by its number."""
+    """Order and collapse the axes, and replace references by numbers."""
     kind, sections = _sections(b.group, stores, stages)
     counts = [n.axes for n in b.nodes if isinstance(n, Index)]
     every = [s for _, _, s, _ in b.loads] + [s for _, _, s, _ in stores]
@@ -152,7 +152,7 @@ def _arrange(b: _Builder, stores: list[Any], stages: bool) -> Loops:
 
 
 def _sections(group: Group, stores: list[Any], stages: bool) -> tuple[str, list[list[int]]]:
-    """The kind of a nest and its axes: the outer ones, those summed over, those inside of them."""
+    """The kind of a nest and its axes: the outer ones, the reduced ones, those inside them."""
     reduced = [a for a in group.order if a in (group.reduced or ())]
     kept = [a for a in group.order if a not in reduced]
     if group.reduced is None:
@@ -179,16 +179,16 @@ class _Axes:
         self.moving = [a for a, _ in (self.axes[-1:] if kind == "map" else sections[1])]
 
     def access(self, by_axis: dict[int, int], dtype: np.dtype) -> Access:
-        """How a kernel reaches an operand that has these strides."""
+        """How a kernel accesses an operand with these strides."""
         s = by_axis.get(self.axes[-1][0], 0)
         return Access(dtype, s if s in (0, 1) else 2, any(by_axis.get(a, 0) for a in self.moving))
 
     def place(self, base: Var, offset: int, by_axis: dict[int, int], dtype: np.dtype) -> Place:
-        """An operand with its strides in the order of the axes."""
+        """A memory operand with its strides in the order of the axes."""
         return Place(base, offset, tuple(by_axis.get(a, 0) for a, _ in self.axes), dtype)
 
     def numbered(self, node: Node) -> Node:
-        """A node that refers to axes by their positions."""
+        """A node that refers to axes by position."""
         if not isinstance(node, Index):
             return node
         return Index(tuple(self.position[a] for a in node.axes if a in self.position), node.dtype)
@@ -196,8 +196,8 @@ class _Axes:
 
 def _collapsed(axes: list[int], extents: dict[int, int], every: list[dict[int, int]],
                counts: list[tuple[int, ...]]) -> Section:
-    """Axes with extents; neighbors that all operands and counts run through as one are merged,
-    under the name of the inner one."""
+    """The axes with their extents; neighbors that all operands and counts traverse as one axis are
+    merged under the name of the inner one."""
     out: Section = []
     for a in axes:
         n = extents[a]
@@ -214,7 +214,7 @@ def _collapsed(axes: list[int], extents: dict[int, int], every: list[dict[int, i
 
 
 def _follow(before: int, a: int, count: tuple[int, ...]) -> bool:
-    """Whether a count runs through two axes as through one, or through neither."""
+    """Whether a count traverses two axes as if they were one, or neither."""
     if before not in count:
         return a not in count
     place = count.index(before) + 1
@@ -224,8 +224,8 @@ def _follow(before: int, a: int, count: tuple[int, ...]) -> bool:
 def rounding(nest: LoopNest, excess: bool) -> LoopNest:
     """The nest that rounds narrow floats after each operation.
 
-    float16 always: without, what overflows it would not be seen to. bfloat16 has float32's range;
-    it is rounded where it is stored, or everywhere when no excess precision is allowed."""
+    float16 is always rounded: otherwise an overflow would go unnoticed. bfloat16 has float32's
+    range; it is rounded when stored, or after each operation if no excess precision is allowed."""
     wanted = {"float16"} if excess else {"float16", "bfloat16"}
     dtypes = {n.dtype for n in nest.nodes if isinstance(n, (Apply, Reduce))}
     found = {d.name for d in dtypes} & wanted

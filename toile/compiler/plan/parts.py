@@ -1,8 +1,8 @@
-"""Parts of a concatenation are computed in their place in the result.
+"""Parts of a concatenation are computed directly in their place in the result.
 
     c = concatenate(f(x), g(y))     f and g store into c, and nothing is copied
 
-A part is moved if a loop nest makes it and if its other readers can find it there.
+A part is moved if a loop nest computes it and if its other readers can read it there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from toile.engine.program import Atom
 
 
 def write_parts_in_place(fused: Fused) -> None:
-    """Let what is concatenated be computed in its place in the concatenation."""
+    """Let the parts of concatenations be computed in place."""
     given = {fused.bases.get(o, o) for o in fused.program.outputs}
-    placed: set[Atom] = set()  # parts, and the wholes they are parts of
+    placed: set[Atom] = set()  # parts, and the concatenations that they are parts of
     for e in reversed(fused.program.equations):
         axis = e.op.joined_axis
         if axis is None or e.outs[0] in placed:
@@ -38,7 +38,7 @@ def write_parts_in_place(fused: Fused) -> None:
 
 
 def _move(fused: Fused, a: Atom, place: View) -> None:
-    """Make `place` the home of a variable: its readers and views find it there."""
+    """Make `place` the storage of a variable, for its readers and views, too."""
     moved = {v: _through(x, place) for v, x in fused.views.items() if x.base is a}
     if all(x is not None for x in moved.values()):
         fused.views.update({v: x for v, x in moved.items() if x is not None})
@@ -46,11 +46,11 @@ def _move(fused: Fused, a: Atom, place: View) -> None:
 
 
 def _through(view: View, place: View) -> View | None:
-    """A view of a variable that has moved; None if its strides do not show how it runs."""
+    """A view of a variable that has moved; None if its strides do not determine its order."""
     base = view.base.aval.shape
     dense = views.row_major(base)
     if view.offset or view.shape != base:
-        return None  # only what runs through all of it in its order, or permuted
+        return None  # only views of all elements, in order or permuted
     order = []
     for s, n in zip(view.strides, view.shape, strict=True):
         found = [i for i, (d, m) in enumerate(zip(dense, base, strict=True))

@@ -1,4 +1,4 @@
-"""Memory plan: where temporaries lie in one arena, given when each of them is in use."""
+"""Memory plan: offsets of temporaries in one arena, given when each of them is in use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from toile.compiler.ir.operands import Scratch, Temporary
 from toile.compiler.ir.steps import MadePlan
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+ALIGNMENT = 64  # bytes: a cache line, and the width of the widest vector
 
 
 class Interval(NamedTuple):
@@ -28,8 +28,8 @@ def aligned(nbytes: int) -> int:
 def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
     """An offset for each buffer, and the bytes of the arena.
 
-    The largest are placed first, each at the lowest gap between those that are in use at the same
-    time: close to the best there is, and independent of the order of equal programs."""
+    The largest are placed first, each in the lowest gap between those that are in use at the same
+    time. This is close to the optimum, and independent of the order of equal programs."""
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first, last; by offset
     offsets: dict[Hashable, int] = {}
     total = 0
@@ -51,7 +51,7 @@ def assign(intervals: Sequence[Interval]) -> tuple[dict[Hashable, int], int]:
 
 
 def arena_layout(plan: MadePlan) -> tuple[dict[Any, int], int]:
-    """Offsets of a plan's temporaries, those of loops' bodies included, and their bytes."""
+    """Offsets of a plan's temporaries, including those of loop bodies, and the arena's bytes."""
     spans: dict[Temporary, list[int]] = {}
     nested: dict[Temporary, dict[Any, int]] = {}
     for i, step in enumerate(plan.steps):

@@ -1,4 +1,4 @@
-"""Divisions of a whole row by one number, as products with its reciprocal."""
+"""Divisions of a whole row by one number, computed as products with its reciprocal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from toile.compiler.ir.loop_nests import Apply, LoopNest, Reduce, Total, levels
 
 
 def reciprocal_products(nest: LoopNest) -> frozenset[int]:
-    """The divisions, all along a row by one number, that may be products with its reciprocal.
+    """The divisions of a row by one number that may become products with its reciprocal.
 
-    That is one more rounding, allowed where the result has those of a root or of a transcendental
-    function anyway: the numerator has them, or everything that is made of the quotient."""
+    That adds one rounding. It is allowed where the result has the rounding errors of a root or a
+    transcendental function anyway: the numerator has them, or all that the quotient leads to."""
     if nest.kind == "column":
         return frozenset()
     _, varies = levels(nest)
@@ -33,7 +33,7 @@ def _inexact(nest: LoopNest) -> list[bool]:
 
 
 def _only_inexact_users(nest: LoopNest, inexact: list[bool]) -> list[bool]:
-    """Which nodes only inexact results are made of."""
+    """Which nodes lead only to inexact results, directly or through other nodes."""
     users: list[list[int]] = [[] for _ in nest.nodes]
     for n, node in enumerate(nest.nodes):
         match node:

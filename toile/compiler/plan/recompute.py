@@ -1,12 +1,12 @@
-"""Recomputation: cheap values are computed again where they are read, not kept in memory.
+"""Recomputation: cheap values are computed again where they are read instead of stored.
 
-    y = (x - m) s     kept for a later kernel that could as well read x, m and s
+    y = (x - m) s     stored for a later kernel that could read x, m and s instead
 
 Values that fusion would store are considered in the order of the Program. A value is not stored if
 only loop nests read it, and if what they read instead (the nearest values that are in memory
-anyway) moves fewer bytes than storing it and reading it back. Each reader's group then gets a copy
-of the few cheap equations. The normalizations of a deep network keep one array a layer, not four.
-Where a backend asks for it (`more`), small values such as the means of rows are kept for this.
+anyway) moves fewer bytes than storing it and reading it back. The group of each reader then gets a
+copy of the few cheap equations. The normalizations of a deep network keep one array per layer, not
+four. If a backend allows it (`more`), small values such as the means of rows are stored for this.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from toile.engine.program import Atom, Equation, Literal, Program, Var, without_
 from toile.engine.records import dataclass
 from toile.primitives.shapes import ReducePrecision
 
-MOST_EQUATIONS = 12  # that a value takes
-LEAST_BYTES = 1 << 18  # of a value that is worth the trouble
+MOST_EQUATIONS = 12  # that recomputing a value may take
+LEAST_BYTES = 1 << 18  # of a value that is worth recomputing
 ROUNDED = {BFLOAT16: ReducePrecision(8, 7), FLOAT16: ReducePrecision(5, 10)}
 
 
 @dataclass
 class _Recipe:
-    """How a value is computed from what is in memory."""
+    """How to compute a value from what is in memory."""
 
     equations: int = 0
     sources: set[Atom] = field(default_factory=set)
-    small: set[Atom] = field(default_factory=set)  # sources that are not in memory yet
-    most: float = 0.0  # bytes of one of those
+    small: set[Atom] = field(default_factory=set)  # sources that are not stored yet
+    most: float = 0.0  # bytes allowed for one of those
 
 
 @dataclass
@@ -43,8 +43,8 @@ class Recomputed:
     """The new Program, and how to group it (see `fuse`)."""
 
     program: Program
-    homes: dict[Atom, int]  # the groups that the results of loop nests belong to
-    whole: dict[int, Group]  # groups that nothing has changed
+    homes: dict[Atom, int]  # the groups of the results of loop nests
+    whole: dict[int, Group]  # unchanged groups
 
 
 class _Recomputing:
@@ -54,13 +54,13 @@ class _Recomputing:
         self.readers = readers_of(self.program)
         self.returned = set(self.program.outputs)
         self.gone: set[Atom] = set()
-        self.kept: set[Atom] = set()  # what is kept instead, such as the means of rows
+        self.kept: set[Atom] = set()  # small values stored instead, such as the means of rows
         self.loads: dict[int, set[Atom]] = {}
         # The new Program.
         self.equations: list[Equation] = []
         self.copies: dict[tuple[int, Atom], Atom] = {}
         self.homes: dict[Atom, int] = {}
-        self.changed: set[int] = set()  # groups
+        self.changed: set[int] = set()  # changed groups
 
     # ---- what not to store
     def choose(self) -> None:
@@ -78,7 +78,7 @@ class _Recomputing:
         if home is None or users is None or not self._collect(v, recipe, first=True):
             return
         others = {id(g): g for g in users if g is not home}
-        moved = _bytes(recipe.small) - v.aval.nbytes  # it is not stored
+        moved = _bytes(recipe.small) - v.aval.nbytes  # saved by not storing v
         for g in others.values():
             moved += _bytes(recipe.sources - self._loads(g)) - v.aval.nbytes
         if others and (moved < 0 or moved < self.more * v.aval.nbytes):
@@ -89,7 +89,7 @@ class _Recomputing:
                 self._loads(g).update(recipe.sources)
 
     def _users(self, v: Var) -> list[Group] | None:
-        """The groups that read a value itself; None if something else reads it."""
+        """The groups that read a value directly; None if anything else reads it."""
         found = []
         for e in self.readers.get(v, ()):
             group = self.fused.group_of.get(e.outs[0]) if e.outs else None
@@ -99,7 +99,7 @@ class _Recomputing:
         return found
 
     def _collect(self, a: Atom, recipe: _Recipe, first: bool = False) -> bool:
-        """Add what an atom takes to a recipe; False if it is too much."""
+        """Add the equations and sources of an atom to a recipe; False if that costs too much."""
         if a.__class__ is Literal:
             return True
         kept = a in self.fused.stored and a not in self.gone or a in self.kept
@@ -120,12 +120,12 @@ class _Recomputing:
         return True
 
     def _is_small(self, a: Atom, recipe: _Recipe) -> bool:
-        """Whether a value, made inside of a loop nest, is small enough to be kept as well."""
+        """Whether a value computed inside a loop nest is small enough to be stored as well."""
         group = self.fused.group_of.get(a)
         return a.aval.nbytes <= recipe.most and group is not None and group.fusible
 
     def _collect_inputs(self, a: Atom, e: Equation, recipe: _Recipe) -> bool:
-        """Add what the equation of an atom takes."""
+        """Add the inputs of an atom's equation to a recipe."""
         if e.op.domain_axes is not None:
             base = self.fused.bases.get(a, a)
             if base.__class__ is Literal:
@@ -152,7 +152,7 @@ class _Recomputing:
 
     # ---- the new Program
     def rewritten(self) -> Recomputed:
-        """The Program, and what became of the groups."""
+        """The new Program, and its groups."""
         for e in self.program.equations:
             group = self.fused.group_of.get(e.outs[0]) if e.outs else None
             if group is not None and group.fusible:
@@ -173,7 +173,7 @@ class _Recomputing:
         return Recomputed(new, self.homes, whole)
 
     def _copied(self, a: Atom, group: Group) -> Atom:
-        """What stands for an atom in a group: itself, or a copy computed there."""
+        """What replaces an atom in a group: itself, or a copy computed there."""
         if a.__class__ is Literal or not self._needs_copy(a, group):
             return a
         key = id(group), a
@@ -182,7 +182,7 @@ class _Recomputing:
             e = self.made[a]
             out = self._add(e.op, [self._copied(x, group) for x in e.ins], a.aval, e, group)
             if a in self.gone and a.aval.dtype in ROUNDED:
-                # Kernels may hold more digits than memory would have kept.
+                # Kernels may hold more digits than memory would have kept: round.
                 out = self._add(ROUNDED[a.aval.dtype], [out], a.aval, e, group)
             found = self.copies[key] = out
         return found
@@ -195,7 +195,7 @@ class _Recomputing:
         return out
 
     def _needs_copy(self, a: Atom, group: Group) -> bool:
-        """Whether a group must compute an atom itself, since it is not in memory."""
+        """Whether a group must compute an atom itself because it is not in memory."""
         if self.fused.group_of.get(a) is group:
             return False
         if a in self.gone:
@@ -205,7 +205,7 @@ class _Recomputing:
             return False
         if e.op.domain_axes is not None:
             return self._needs_copy(e.ins[0], group)
-        return self.fused.group_of.get(a) is not None  # inside of another group
+        return self.fused.group_of.get(a) is not None  # computed inside another group
 
 
 def _bytes(atoms: set[Atom]) -> int:
@@ -217,10 +217,10 @@ def _is_cheap(e: Equation) -> bool:
 
 
 def recompute(fused: Fused, more: float = 0.0) -> Recomputed | None:
-    """The Program in which cheap values are computed where they are read; None: nothing is gained.
+    """The Program in which cheap values are recomputed where they are read; None if none are.
 
-    `more`: the part of a value's bytes that may be moved in addition, to save memory, and the size
-    of each of the small values that may be kept for it."""
+    `more`: a fraction of a value's bytes. So many extra bytes may be moved to save memory, and each
+    small value stored for this may have so many."""
     work = _Recomputing(fused, more)
     work.choose()
     return work.rewritten() if work.gone else None

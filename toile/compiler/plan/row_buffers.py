@@ -1,4 +1,4 @@
-"""Row buffers: what a nest that passes over its rows several times keeps from pass to pass."""
+"""Row buffers: values of a row that a nest with several passes keeps from pass to pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_BUFFERS = 4
 
 
 def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
-    """The nest with row buffers for what is costly and needed in more than one pass."""
+    """The nest with row buffers for costly values that are needed in more than one pass."""
     if nest.kind != "row" or nest.reduced != 1 or row > LONGEST_BUFFER:
         return nest
     costly: list[bool] = []
@@ -20,7 +20,7 @@ def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
             node.op.costly or any(costly[a] for a in node.args)))
     stages = _passes_with(nest)
     again = [n for n in range(len(nest.nodes)) if costly[n] and len(stages[n]) > 1]
-    # Of a chain only the last link that all later passes start from is kept.
+    # In a chain of such values, only the last one that all later passes start from is kept.
     kept = {n for n in again if not any(
         isinstance(m, Apply) and n in m.args and i in again and stages[i] == stages[n]
         for i, m in enumerate(nest.nodes))}
@@ -28,7 +28,7 @@ def with_row_buffers(nest: LoopNest, row: int) -> LoopNest:
 
 
 def _passes_with(nest: LoopNest) -> list[set[int]]:
-    """The passes over a row that need each node which varies along it."""
+    """For each node that varies along a row, the passes that need it."""
     level, varies = levels(nest)
     stages: list[set[int]] = [set() for _ in nest.nodes]
     needed = [(node.arg, level[node.arg]) for node in nest.nodes if isinstance(node, Reduce)]

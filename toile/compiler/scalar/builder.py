@@ -53,7 +53,7 @@ def kind(dtype: Dtype) -> str:
     """One of "biufc"; raises Unsupported for dtypes that kernels do not hold."""
     if dtype == BFLOAT16:
         return "f"
-    own = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1  # others' characters may be the same
+    own = isinstance(dtype, np.dtype) and dtype.isbuiltin == 1  # others may have the same char
     if not own or dtype.char not in _CHARACTERS:
         raise Unsupported(f"{dtype} in a kernel")
     return dtype.kind
@@ -72,12 +72,12 @@ def part(dtype: Dtype) -> Dtype:
 
 
 def integers_like(dtype: Dtype) -> Dtype:
-    """Signed integers as wide as the registers of a float dtype."""
+    """The signed integer dtype of the same width as a float dtype's registers."""
     return INT64 if dtype == FLOAT64 else INT32
 
 
 class Printer(ABC):
-    """What a backend writes: memory, constants and instructions; nothing here is complex."""
+    """What a backend writes: memory, constants and instructions, the last for real numbers only."""
 
     # ---- memory; `index` counts elements of an array without gaps
     @abstractmethod
@@ -90,18 +90,18 @@ class Printer(ABC):
 
     @abstractmethod
     def bits_argument(self, text: Any, dtype: Dtype, imag: Any = None) -> Value:
-        """A scalar from an i64 that holds its bits as memory does; `imag`: those of that part."""
+        """A scalar from an i64 with its bits as in memory; `imag`: those of the imaginary part."""
 
     @abstractmethod
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
         """Element `index` (int32, within bounds) of a constant table of float64.
 
-        A name means the same table everywhere."""
+        The same name always means the same table."""
 
     # ---- constants and instructions
     @abstractmethod
     def constant(self, value: Any, dtype: Dtype) -> Value:
-        """A number known now."""
+        """A number known at compile time."""
 
     @abstractmethod
     def unary(self, name: str, x: Value) -> Value:
@@ -111,8 +111,9 @@ class Printer(ABC):
     def binary(self, name: str, x: Value, y: Value) -> Value:
         """add sub mul div rem minimum maximum copysign and or xor, and the three shifts.
 
-        Integers wrap; `div` and `rem` of integers truncate and may assume a divisor that is not
-        zero and does not overflow, shifts a count below the width. The extrema propagate NaN."""
+        Integers wrap; `div` and `rem` of integers truncate and may assume that the divisor is not
+        zero and the result does not overflow, shifts that the count is below the width. The extrema
+        propagate NaN."""
 
     @abstractmethod
     def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
@@ -120,7 +121,7 @@ class Printer(ABC):
 
     @abstractmethod
     def compare(self, relation: str, x: Value, y: Value) -> Value:
-        """eq ne lt le gt ge; with a NaN all are false but `ne`."""
+        """eq ne lt le gt ge; with a NaN all are false except `ne`."""
 
     @abstractmethod
     def choose(self, condition: Value, x: Value, y: Value) -> Value:
@@ -136,10 +137,10 @@ class Printer(ABC):
 
     @abstractmethod
     def within(self, x: Value, low: float | None, high: float) -> Value:
-        """A float kept between two constants (or below one), in few instructions; NaN stays."""
+        """A float clamped between two constants (or below one), in few instructions; NaN stays."""
 
 
-# The smallest normal number, and a power of 2 that takes numbers of its size to the middle.
+# The smallest normal number, and a power of 2 that scales numbers near it to mid-range.
 _NORMAL = {FLOAT32: (2.0**-126, 2.0**64), FLOAT64: (2.0**-1022, 2.0**512)}
 
 
@@ -148,12 +149,12 @@ class Arithmetic(Printer):
 
     # ---- operands and parts
     def operands(self, *xs: Operand) -> list[Value]:
-        """Numbers as constants of the dtype that the Values among the operands have."""
+        """The operands, with numbers turned into constants of the Values' dtype."""
         dtype = next(x.dtype for x in xs if isinstance(x, Value))
         return [x if isinstance(x, Value) else self.constant(x, dtype) for x in xs]
 
     def real(self, x: Value) -> Value:
-        """Real part; a real number is its own."""
+        """Real part; of a real number, itself."""
         return Value(x.name, part(x.dtype)) if x.imag else x
 
     def imag(self, x: Value) -> Value:
@@ -161,7 +162,7 @@ class Arithmetic(Printer):
         return Value(x.imag, part(x.dtype)) if x.imag else self.constant(0, x.dtype)
 
     def complex(self, re: Value, im: Value) -> Value:
-        """A complex number of two floats."""
+        """A complex number from two floats."""
         dtype = COMPLEX128 if re.dtype == FLOAT64 else COMPLEX64
         return Value(re.name, dtype, im.name)
 
@@ -170,7 +171,7 @@ class Arithmetic(Printer):
         return self.complex(self.real(x), self.neg(self.imag(x))) if x.imag else x
 
     def _both(self, name: str, x: Operand, y: Operand) -> Value:
-        """A binary instruction, part by part."""
+        """A binary instruction, applied to each part."""
         x, y = self.operands(x, y)
         if not x.imag:
             return self.binary(name, x, y)
@@ -178,7 +179,7 @@ class Arithmetic(Printer):
                             self.binary(name, self.imag(x), self.imag(y)))
 
     def _ordered(self, *xs: Operand) -> list[Value]:
-        """Operands that have an order."""
+        """Operands, which must have an order (not complex)."""
         values = self.operands(*xs)
         if any(x.imag for x in values):
             raise Unsupported("order of complex numbers in a kernel")
@@ -206,7 +207,7 @@ class Arithmetic(Printer):
                             self.add(self.mul(a, d), self.mul(b, c)))
 
     def div(self, x: Operand, y: Operand) -> Value:
-        """Quotient; of integers toward zero, -1 for a zero divisor."""
+        """Quotient; of integers rounded toward zero, and -1 if the divisor is zero."""
         x, y = self.operands(x, y)
         if kind(x.dtype) in "iu":
             quotient = self.binary("div", x, self._divisor(x, y))
@@ -218,7 +219,7 @@ class Arithmetic(Printer):
         return self._divide_complex(x, y)
 
     def quotient(self, x: Value, y: Value) -> Value:
-        """x / y within 1.5 ulp, where many x are divided by one y: x (1 / y), the reciprocal once.
+        """x / y within 1.5 ulp as x (1 / y), for many x and one y: the reciprocal is computed once.
 
         A divisor whose reciprocal is not a normal number is scaled first, so that zeros, infinities
         and NaN are those of a division."""
@@ -233,14 +234,14 @@ class Arithmetic(Printer):
         return Value(out.name, dtype)
 
     def _divisor(self, x: Value, y: Value) -> Value:
-        """An integer divisor that the processor takes: 1 in place of 0 and -1."""
+        """An integer divisor that the processor accepts: 0 and -1 are replaced by 1."""
         trap = self.eq(y, 0)
         if kind(x.dtype) == "i":
             trap = self.or_(trap, self.eq(y, -1))
         return self.select(trap, self.constant(1, y.dtype), y)
 
     def _divide_complex(self, x: Value, y: Value) -> Value:
-        """Smith's algorithm: the larger part of the divisor is taken out before squaring."""
+        """Smith's algorithm: divide by the larger part of the divisor first, to avoid overflow."""
         (a, b), (c, d) = self.parts(x), self.parts(y)
         real_larger = self.ge(self.abs(c), self.abs(d))
         large, small = self.select(real_larger, c, d), self.select(real_larger, d, c)
@@ -249,7 +250,7 @@ class Arithmetic(Printer):
         scale = self.div(1.0, self.add(large, self.mul(small, ratio)))
         u, v = self.select(real_larger, a, b), self.select(real_larger, b, a)
         re = self.mul(self.add(u, self.mul(v, ratio)), scale)
-        # (b - a r) or (b r - a): the parts' roles swap, and so does the sign
+        # (b - a r) or (b r - a): the roles of the parts are exchanged, and so is the sign
         im = self.sub(v, self.mul(u, ratio))
         im = self.mul(self.select(real_larger, im, self.neg(im)), scale)
         size = self.abs(c)
@@ -257,7 +258,7 @@ class Arithmetic(Printer):
                             self.select(zero, self.div(b, size), im))
 
     def rem(self, x: Operand, y: Operand) -> Value:
-        """Remainder with the sign of the dividend; of integers by zero, the dividend."""
+        """Remainder with the sign of the dividend; of an integer by zero, the dividend."""
         x, y = self._ordered(x, y)
         if kind(x.dtype) == "f":
             return self.fmod(x, y)
@@ -285,7 +286,7 @@ class Arithmetic(Printer):
         return x if kind(x.dtype) in "bu" else self.select(self.lt(x, 0), self.neg(x), x)
 
     def sign(self, x: Value) -> Value:
-        """-1, 0 or 1; NaN and zeros stay."""
+        """-1, 0 or 1; NaN and signed zeros are returned as they are."""
         if x.imag:
             raise Unsupported("sign of a complex number in a kernel")
         zero, one = self.constant(0, x.dtype), self.constant(1, x.dtype)
@@ -307,7 +308,7 @@ class Arithmetic(Printer):
         return self.unary("ceil", x)
 
     def trunc(self, x: Value) -> Value:
-        """The integer next to x toward zero."""
+        """The nearest integer toward zero."""
         return self.unary("trunc", x)
 
     def round_even(self, x: Value) -> Value:
@@ -322,12 +323,12 @@ class Arithmetic(Printer):
         return self.add(whole, self.copysign(more, x))
 
     def minimum(self, x: Operand, y: Operand) -> Value:
-        """The smaller; NaN if either is."""
+        """The smaller operand; NaN if either is NaN."""
         x, y = self._ordered(x, y)
         return self.binary("and" if x.dtype == BOOL else "minimum", x, y)
 
     def maximum(self, x: Operand, y: Operand) -> Value:
-        """The larger; NaN if either is."""
+        """The larger operand; NaN if either is NaN."""
         x, y = self._ordered(x, y)
         return self.binary("or" if x.dtype == BOOL else "maximum", x, y)
 
@@ -344,7 +345,7 @@ class Arithmetic(Printer):
         return self.and_(self.eq(self.real(x), self.real(y)), self.eq(self.imag(x), self.imag(y)))
 
     def ne(self, x: Operand, y: Operand) -> Value:
-        """x != y; true of NaN."""
+        """x != y; true for NaN."""
         x, y = self.operands(x, y)
         return self.not_(self.eq(x, y)) if x.imag else self.compare("ne", x, y)
 
@@ -400,11 +401,11 @@ class Arithmetic(Printer):
         return self.unary("not", x)
 
     def _shift(self, name: str, x: Value, y: Operand, beyond: Any) -> Value:
-        """A shift whose count may be out of range: `beyond()` is the result then."""
+        """A shift whose count may be out of range, in which case the result is `beyond()`."""
         if not isinstance(y, Value):
             return self.binary(name, x, self.constant(y, x.dtype))
         width = 8 * x.dtype.itemsize
-        digits = y.name.rstrip("UL")  # of a constant
+        digits = y.name.rstrip("UL")  # digits of a constant
         if digits.isdigit() and int(digits) < width:
             return self.binary(name, x, y)
         unsigned = self.bitcast(y, np.dtype(f"u{y.dtype.itemsize}"))
@@ -412,15 +413,15 @@ class Arithmetic(Printer):
         return self.select(inside, self.binary(name, x, self.select(inside, y, 0)), beyond())
 
     def shift_left(self, x: Value, y: Operand) -> Value:
-        """x shifted left; zero when the count is not below the width."""
+        """x shifted left; zero if the count is not below the width."""
         return self._shift("shift_left", x, y, lambda: self.constant(0, x.dtype))
 
     def shift_right_logical(self, x: Value, y: Operand) -> Value:
-        """x shifted right, zeros coming in."""
+        """x shifted right, filled with zeros."""
         return self._shift("shift_right_logical", x, y, lambda: self.constant(0, x.dtype))
 
     def shift_right_arithmetic(self, x: Value, y: Operand) -> Value:
-        """x shifted right, copies of its highest bit coming in (of unsigned numbers too)."""
+        """x shifted right, filled with copies of its highest bit (even if unsigned)."""
         name, last = "shift_right_arithmetic", 8 * x.dtype.itemsize - 1
         fill = lambda: self.binary(name, x, self.constant(last, x.dtype))
         return self._shift(name, x, y, fill)
@@ -435,8 +436,8 @@ class Arithmetic(Printer):
 
     # ---- conversion
     def convert(self, x: Value, dtype: Dtype) -> Value:
-        """The number in another dtype: floats saturate to integers, NaN gives 0; narrow floats are
-        rounded to nearest even; complex to real drops the imaginary part."""
+        """The number in another dtype: floats saturate to integers and NaN becomes 0; narrow floats
+        are rounded to nearest even; complex to real drops the imaginary part."""
         if kind(dtype) == "c":
             to = part(dtype)
             return self.complex(self.cast(self.real(x), to), self.cast(self.imag(x), to)
@@ -446,8 +447,8 @@ class Arithmetic(Printer):
         return self.cast(self.real(x), dtype)
 
     def to_odd(self, x: Value, y: Value) -> Value:
-        """float64 x, of which y is the float32, rounded to odd: rounding it again gives the same as
-        rounding x once. Inexact results are cut toward zero and get their last bit set."""
+        """float64 x, whose float32 conversion is y, rounded to odd: rounding that again is the same
+        as rounding x once. Inexact results are truncated toward zero and get their last bit set."""
         back = self.cast(y, FLOAT64)
         bits = self.bitcast(y, INT32)
         cut = self.select(self.gt(self.abs(back), self.abs(x)), self.sub(bits, 1), bits)
@@ -467,10 +468,10 @@ class Arithmetic(Printer):
         return out
 
     def pairwise(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """The same polynomial, faster: by Horner's rule in x² over pairs c x + d.
+        """The same polynomial, faster: Horner's rule in x² over pairs c x + d.
 
-        Chains are half as long, and half of the sums go to a register that is free afterwards,
-        where a fused step that adds a constant has to copy it first (on ARM)."""
+        Dependency chains are half as long, and half of the sums overwrite a register that is free
+        afterwards, whereas a fused step that adds a constant has to copy it first (on ARM)."""
         square = self.mul(x, x)
         pairs = list(coefficients)
         out: Value | None = None

@@ -1,7 +1,7 @@
-"""Which equations loop nests compute: scalar functions, reductions and iotas.
+"""Which equations loop nests can compute: scalar functions, reductions and iotas.
 
-Backends differ in their printer only. Whether an operation has code for some dtypes is found out by
-writing it once.
+Backends differ only in their printers. Whether an operation has code for some dtypes is found by
+trying to write it once.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ def by_element(e: Equation) -> bool:
         return False
     shape = e.outs[0].aval.shape
     if shape and len(e.ins) == 1 and not e.ins[0].aval.shape:
-        return False  # the bytes of a number: an axis that the operand does not have
+        return False  # the bytes of a number: the result has an axis that the operand lacks
     return all(a.aval.shape in (shape, ()) for a in e.ins)
 
 
 def fuses(e: Equation) -> bool:
-    """Whether loop nests can compute an equation, at dtypes that they hold."""
+    """Whether loop nests can compute an equation, at the dtypes that kernels support."""
     return e.op.is_reduction or by_element(e)
 
 
 def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) -> Callable[
         [Equation], bool]:
-    """The function that says whether a backend's nests compute an equation; `names`: of samples."""
+    """Make the function that says whether a backend can fuse an equation.
+
+    `names` gives the name of a sample operand of a dtype."""
     has_code = functools.lru_cache(4096)(functools.partial(_has_code, printer, names))
 
     def can_fuse(e: Equation) -> bool:
-        """Whether a loop nest can compute an equation; asked of each of them, so it is quick."""
+        """Whether a loop nest can compute an equation; fast, since every equation is checked."""
         op, outs = e.op, e.outs
         plain = op.nest_node is not None
         if len(outs) != 1 or not (plain or op.by_element) or e.effects:
@@ -57,7 +59,7 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
         dtypes.append(out.dtype)
         try:
             return has_code(op.__class__ if plain else op, tuple(dtypes))
-        except TypeError:  # a parameter that cannot be hashed
+        except TypeError:  # a parameter that is not hashable
             return False
 
     return can_fuse
@@ -65,10 +67,10 @@ def rule(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str]) ->
 
 def _has_code(printer: Callable[[], Arithmetic], names: Callable[[np.dtype], str],
               op: Operation | type[Operation], dtypes: tuple[Any, ...]) -> bool:
-    """Whether an operation can be written for operands and a result of some dtypes."""
+    """Whether there is code for an operation with operands and a result of some dtypes."""
     try:
         kinds = [kind(np.dtype(d)) for d in dtypes]
-        if isinstance(op, type):  # a reduction or an iota; complex numbers have no order
+        if isinstance(op, type):  # a reduction or an iota; complex numbers cannot be ordered
             return not (op.needs_order and "c" in kinds)
         lowered(printer(), op, [_sample(np.dtype(d), names) for d in dtypes[:-1]])
     except (Unsupported, TypeError):
@@ -82,7 +84,7 @@ def _sample(dtype: np.dtype, names: Callable[[np.dtype], str]) -> Value:
 
 
 def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> Value:
-    """An operation on narrow floats, rounded; after each step, if it has several."""
+    """An operation on narrow floats, rounded; if it has several steps, after each."""
     def once(x: Value) -> Value:
         return narrowed(k, Value(x.name, dtype))
 
@@ -92,7 +94,7 @@ def rounded(k: Arithmetic, op: Operation, xs: list[Value], dtype: np.dtype) -> V
 
 
 def lowered(k: Arithmetic, op: Operation, xs: list[Value]) -> Value:
-    """What an operation that works by element makes of one element of each operand."""
+    """Write the code of an elementwise operation for one element of each operand."""
     lower: Callable[..., Value] | None = getattr(op, "lower", None)
     if lower is None:
         raise Unsupported(f"{op.name} in a kernel")

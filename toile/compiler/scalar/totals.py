@@ -1,4 +1,4 @@
-"""The totals of reductions: the dtype they are kept in, what they begin with, and one step."""
+"""Reductions: the dtype of the accumulator, its initial value, and one step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 
 def identity(kind_: str, dtype: np.dtype) -> object:
-    """The number that leaves others as they are."""
+    """The neutral element of a reduction."""
     if kind_ in ("reduce_sum", "reduce_or", "reduce_xor"):
         return -0.0 if kind(dtype) in "fc" else 0
     if kind_ == "reduce_prod":
@@ -29,7 +29,7 @@ def identity(kind_: str, dtype: np.dtype) -> object:
 
 
 def first_total(k: Arithmetic, kind_: str, dtype: np.dtype) -> Value:
-    """What a reduction begins with."""
+    """The initial value of a reduction."""
     return k.constant(identity(kind_, dtype), dtype)
 
 

@@ -1,8 +1,8 @@
 """The input of the plan verifier: the commands that a device carries out, with their meaning.
 
-A backend lists the commands of a compiled plan with these classes. Its table of pointers is indexed
-by keys; a `Work` has the places that a kernel or library call is given, and the equations that it
-computes.
+A backend describes the commands of a compiled plan with these classes. Its table of pointers is
+indexed by keys; a `Work` lists the memory that a kernel or library call is given, and the equations
+that it computes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Key = Hashable
 
 
 class Access(NamedTuple):
-    """A place that a kernel is given: the buffer that is meant, and how the device finds it.
+    """Memory that a kernel is given: which buffer is meant, and how the device finds it.
 
-    Without a key, it is on the stack of the unit."""
+    If the key is missing, the buffer is on the stack of the unit."""
 
     buffer: Any
     key: Key | None
@@ -36,21 +36,21 @@ class Work(NamedTuple):
     name: str
     owner: Any
     equations: tuple[Equation, ...]
-    stored: Mapping[Any, Sequence[Any]]  # by buffer: the variables that are stored there
+    stored: Mapping[Any, Sequence[Any]]  # by buffer: the variables that are stored in it
     accesses: Sequence[Access]
     in_place: frozenset[tuple[Any, Any]] = frozenset()  # buffers read and written by element
-    number: int = 0  # among the works of its owner, as they were lowered
+    number: int = 0  # position among the works of its owner, as lowered
 
 
 class Run(NamedTuple):
-    """Units that run at the same time; the works of a unit follow each other, block by block."""
+    """Units that run at the same time; the works of one unit run in order, block by block."""
 
     step: Any
     units: Sequence[Sequence[Work]]
 
 
 class Place(NamedTuple):
-    """Let pointers begin at offsets from another one."""
+    """Set pointers to offsets from another pointer."""
 
     base: Key
     places: Sequence[tuple[Key, int]]
@@ -89,12 +89,12 @@ class Switch(NamedTuple):
 
 
 def refs_of(x: Any) -> list[Any]:
-    """The places that a launch is given, in order."""
+    """The addresses that a launch is given, in order."""
     return [a for a in getattr(x, "args", ()) if isinstance(a, Ref)]
 
 
 class Works:
-    """Makes the works of one plan's steps."""
+    """Creates the works of one plan's steps."""
 
     def __init__(self, plan: Any):
         self.plan = plan
@@ -103,13 +103,13 @@ class Works:
 
     def of_group(self, name: str, group: Any, launch: Any, accesses: Sequence[Access],
                  in_place: frozenset[tuple[Any, Any]] = frozenset()) -> Work:
-        """A launch for a group's equations; for no group: a copy of a result."""
+        """A launch for a group's equations; without a group, a copy of a result."""
         equations = () if group is None else tuple(m.equation for m in group.members)
         return Work(name, group, equations, self.stored(group), accesses, in_place,
                     self._number(group, launch))
 
     def _number(self, group: Any, launch: Any) -> int:
-        """Which of the launches of a group one is; a chain may have cut it into other units."""
+        """The position of a launch in its group; a chain may have split it into other units."""
         staged = self.plan.staged.get(group, ())
         taken = self.numbers.setdefault(id(group), set())
         exact = [i for i, x in enumerate(staged) if x is launch]
@@ -124,14 +124,14 @@ class Works:
 
     def of_equation(self, name: str, e: Equation, accesses: Sequence[Access],
                     outs: Sequence[Any]) -> Work:
-        """A work that computes one equation, whose results lie in the buffers `outs`."""
+        """A work that computes one equation, whose results are in the buffers `outs`."""
         stored: dict[Any, list[Any]] = {}
         for buffer, o in zip(outs, e.outs, strict=True):
             stored.setdefault(buffer, []).append(o)
         return Work(name, e, (e,), stored, accesses)
 
     def stored(self, group: Any) -> Mapping[Any, Sequence[Any]]:
-        """The variables that a group stores, by buffer; of no group: results by number."""
+        """The variables that a group stores, by buffer; without a group, results by number."""
         found = self.known.get(id(group))
         if found is None:
             found = self.known[id(group)] = self._find(group)

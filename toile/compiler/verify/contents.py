@@ -33,10 +33,10 @@ class PlanError(AssertionError):
 
 
 class Content:
-    """A value in memory: one that is there, or one that several kernels put together.
+    """A value in memory: an input, a constant, or what one kernel or several together write.
 
-    `sources` are the values that it was made of; where those were room of a kernel, what these had
-    been made of. `parts` are the variables stored into it so far, where it is a concatenation."""
+    `sources` are the values that it was computed from; a kernel's scratch value is replaced by its
+    own sources. `parts` are the variables stored into it so far, if it is a concatenation."""
 
     __slots__ = ("name", "owner", "scratch", "sources", "parts", "array")
 
@@ -44,7 +44,7 @@ class Content:
         self.name, self.owner, self.scratch = name, owner, scratch
         self.sources: set[Content] = set()
         self.parts: set[Any] = set()
-        self.array: np.ndarray | None = None  # of a constant
+        self.array: np.ndarray | None = None  # the value of a constant
 
     @staticmethod
     def constant(array: np.ndarray) -> Content:
@@ -57,7 +57,7 @@ class Content:
         return self.name
 
     def add(self, read: Iterable[Content]) -> None:
-        """Note values that it is made of."""
+        """Add values that this one is computed from."""
         for x in read:
             self.sources |= x.sources if x.scratch else {x}
         self.sources.discard(self)
@@ -90,7 +90,7 @@ class Memory:
         return found
 
     def write(self, where: Address, nbytes: int, content: Content) -> None:
-        """Put a content at an address; what was there is gone."""
+        """Write a content to an address; what was there before is lost."""
         low, high = where.offset, where.offset + nbytes
         segments = self.spaces.setdefault(where.space, [])
         first, last = _range(segments, low, high)
@@ -105,14 +105,14 @@ class Memory:
         segments[first:last] = new
 
     def read(self, where: Address, nbytes: int) -> list[Segment]:
-        """The segments of some bytes; bytes that were never written have none."""
+        """The segments of a range of bytes; bytes that were never written have none."""
         low, high = where.offset, where.offset + nbytes
         segments = self.spaces.get(where.space, [])
         first, last = _range(segments, low, high)
         return segments[first:last]
 
     def content(self, where: Address, nbytes: int) -> tuple[Content | None, int]:
-        """The one content that some bytes are of, and where in it they begin; None: not one."""
+        """The one content of a whole range of bytes, and the offset in it; None if not just one."""
         at, first = where.offset, None
         for s in self.read(where, nbytes):
             first = first or s
@@ -124,7 +124,7 @@ class Memory:
         return first.content, where.offset - first.start
 
     def described(self, where: Address, nbytes: int) -> str:
-        """What is there, in words."""
+        """What the bytes hold, in words."""
         found = self.read(where, nbytes)
         names = list(dict.fromkeys(s.content.name for s in found))
         known = sum(min(s.high, where.offset + nbytes) - max(s.low, where.offset) for s in found)
@@ -133,7 +133,7 @@ class Memory:
         return " and ".join(names)
 
     def joined(self, other: Memory) -> Memory:
-        """What holds after either of two branches."""
+        """What is certain after either of two branches."""
         found = Memory()
         for space, segments in self.spaces.items():
             there = other.spaces.get(space, [])
@@ -151,7 +151,7 @@ class Memory:
 
 
 def _range(segments: list[Segment], low: int, high: int) -> tuple[int, int]:
-    """Which segments overlap [low, high): the first, and the one after the last."""
+    """The segments that overlap [low, high): the first, and the one after the last."""
     first = bisect_right(segments, low, key=lambda s: s.high)
     last = first
     while last < len(segments) and segments[last].low < high:

@@ -1,4 +1,4 @@
-"""A Program is well formed: every variable is defined once, before its use, with its aval."""
+"""Checks Programs: every variable is defined once, before its use, with the inferred aval."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from toile.engine.program import Literal, Program, Var
 
 
 class MalformedProgramError(AssertionError):
-    """A pass made a Program that means nothing."""
+    """A pass produced an invalid Program."""
 
 
 def verify(program: Program) -> None:

@@ -1,8 +1,8 @@
 """Loops and branches in the plan verifier.
 
-Loops are followed for a few turns. Their pointers repeat every second turn, but for those of
-slices, whose last turn is followed too; so these turns stand for all. Where a while loop ends is
-not known: after it, both buffers of a carry must hold its value.
+Only a few iterations ("turns") of a loop are followed. Pointers repeat every second turn, except
+those of slices, for which the last turn is followed too; so these turns represent all. Where a
+while loop ends is not known: after it, both buffers of a carry must hold its value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toile.compiler.verify.contents import Content, PlanError
 from toile.compiler.verify.frames import Frame, Meaning, Owner, matches
 from toile.engine.program import Atom, Equation
 
-TURNS = 4  # of a loop that are followed: both parities, each after the other
+TURNS = 4  # turns of a loop that are followed: each parity, after the other one
 
 
 def equation_of(step: Any) -> Equation:
@@ -25,13 +25,13 @@ def equation_of(step: Any) -> Equation:
 
 
 def swap(pointers: dict[Key, Any], pairs: Any) -> None:
-    """Exchange pointers."""
+    """Swap pairs of pointers."""
     for a, b in pairs:
         pointers[a], pointers[b] = pointers[b], pointers[a]
 
 
 class _Carries:
-    """The carries of a loop that change: where a body reads and writes them."""
+    """The carries that a loop changes: where its body reads and writes them."""
 
     def __init__(self, verifier: Any, frame: Frame, inits: list[Atom], inputs: list[Any],
                  body: Any):
@@ -43,7 +43,7 @@ class _Carries:
             verifier.extents[ref.buffer] = verifier.extents[write.buffer] = v.aval.nbytes
 
     def begin(self) -> None:
-        """The first turn reads copies of the initial values."""
+        """Check that the first turn reads copies of the initial values."""
         frame, verifier = self.frame, self.verifier
         self.now = []
         for i, (ref, a) in enumerate(zip(self.reads, self.inits, strict=True)):
@@ -53,15 +53,15 @@ class _Carries:
             self.now.append(self._label(i, 0, ref))
 
     def given(self) -> dict[Any, list[Meaning]]:
-        """What a body's inputs mean at this turn."""
+        """What the inputs of a body mean in this turn."""
         return {v: [(c, 0)] for v, c in zip(self.inputs, self.now, strict=True)}
 
     def written(self, turn: int) -> None:
-        """The body has ended: what it wrote are the carries of the next turn."""
+        """After the body: what it wrote becomes the carries of the next turn."""
         self.now = [self._label(i, turn, ref) for i, ref in enumerate(self.writes)]
 
     def check(self) -> None:
-        """The next turn reads what this one wrote."""
+        """Check that the next turn reads what this one wrote."""
         for i, (ref, c, a) in enumerate(zip(self.reads, self.now, self.inits, strict=True)):
             if a.aval.nbytes:
                 self.verifier.expect(self.frame, [(c, 0)], self.verifier.address(ref),
@@ -74,10 +74,10 @@ class _Carries:
 
 
 class _LoopWalk:
-    """What the walks through loops share: which carries the body changes.
+    """What the checks of all loops share: which carries the body changes.
 
-    `start` is the place of the first carry among the operands, `first` that among the inputs of
-    the body, which is made of `program`."""
+    `start` is the position of the first carry among the operands, `first` that among the inputs
+    of the body, whose Program is `program`."""
 
     def __init__(self, verifier: Any, frame: Frame, command: Any, program: Any, start: int,
                  first: int, count: int):
@@ -107,7 +107,7 @@ class ScanWalk(_LoopWalk):
             verifier.extents[ref.buffer] = y.aval.nbytes // op.length
 
     def run(self) -> None:
-        """Some turns, the last among them."""
+        """Follow some turns, including the last."""
         verifier, frame, op, trips = self.verifier, self.frame, self.op, self.command.trips
         if trips != op.length:
             raise PlanError(f"{frame.where}: a scan of {op.length} turns has {trips}")
@@ -128,7 +128,7 @@ class ScanWalk(_LoopWalk):
         self._finish(slices)
 
     def _row(self, t: int) -> int:
-        """The slice that a turn reads and writes."""
+        """The number of the slice that a turn reads and writes."""
         return self.op.length - 1 - t if self.op.reverse else t
 
     def _given(self, t: int) -> dict[Any, list[Meaning]]:
@@ -137,7 +137,7 @@ class ScanWalk(_LoopWalk):
         given.update(self.carries.given())
         for v, a in zip(inputs[n:], self.e.ins[n:], strict=True):
             at = self._row(t) * v.aval.nbytes
-            # An array whose slices had gaps was copied first, in the same order.
+            # An array whose slices had gaps was copied before, in the same order.
             given[v] = [(c, None if o is None else o + at) for c, o in frame.meanings(a)]
         return given
 
@@ -145,7 +145,7 @@ class ScanWalk(_LoopWalk):
         return self.frame.plan.refs[v]
 
     def _stack(self, y: Any, ref: Any, t: int) -> Content:
-        """A slice of a result; it must be in its place in the result."""
+        """A slice of a result; it must be at its place in the result."""
         verifier, nbytes = self.verifier, y.aval.nbytes // self.op.length
         where = verifier.address(ref)
         wanted = verifier.address(self._home(y)).at(self._row(t) * nbytes)
@@ -157,7 +157,7 @@ class ScanWalk(_LoopWalk):
         return content
 
     def _finish(self, slices: list[tuple[Any, int, Content]]) -> None:
-        """Last carries and all slices are where the results are."""
+        """Check that the last carries and all slices are where the results are."""
         verifier, frame = self.verifier, self.frame
         for y, t, content in slices:
             nbytes = y.aval.nbytes // self.op.length
@@ -178,7 +178,7 @@ class ScanWalk(_LoopWalk):
             verifier.write(verifier.address(self._home(o)), o.aval.nbytes, content)
 
     def _copied(self, i: int) -> Content:
-        """A result that is a copy of a carry's initial value, which no turn changes."""
+        """A result that is a copy of the initial value of a carry that no turn changes."""
         frame, o, init = self.frame, self.e.outs[i], self.e.ins[self.first + i]
         found = frame.begun.get(o, Content("nothing"))
         if o.aval.nbytes and not matches(found, 0, frame.meanings(init), True):
@@ -197,7 +197,7 @@ class WhileWalk(_LoopWalk):
         super().__init__(verifier, frame, command, op.body, self.b, op.body_consts, len(e.outs))
 
     def run(self) -> None:
-        """Some turns; the loop may end after any of them."""
+        """Follow some turns; the loop may end after any of them."""
         verifier, command = self.verifier, self.command
         self.carries.begin()
         for t in range(TURNS + 1):
@@ -216,7 +216,7 @@ class WhileWalk(_LoopWalk):
         self._finish()
 
     def _copy_back(self) -> None:
-        """What a turn wrote is copied to where the first one read."""
+        """Copy what a turn wrote to where the first turn read."""
         verifier = self.verifier
         read = {verifier.key_of(r.buffer): n for n, r in enumerate(self.carries.reads)}
         for a, b in self.command.swaps:
@@ -236,7 +236,7 @@ class WhileWalk(_LoopWalk):
         return given
 
     def _finish(self) -> None:
-        """The carries, in either buffer, are what the results are copied from."""
+        """Record the last carries, in either buffer, as what the results must be copies of."""
         verifier, swaps = self.verifier, self.command.swaps
         other: dict[Key, Key] = {**dict(swaps), **{b: a for a, b in swaps}}
         last: list[Meaning] = []
@@ -260,7 +260,7 @@ class WhileWalk(_LoopWalk):
 
 
 def walk_switch(verifier: Any, frame: Frame, command: Switch) -> None:
-    """Each branch from the same state; what differs between them is unknown afterwards."""
+    """Follow each branch from the same state; afterwards, what differs is unknown."""
     e = equation_of(command.step)
     index, *operands = e.ins
     verifier.expect(frame, frame.meanings(index), verifier.pointers[command.pointer],

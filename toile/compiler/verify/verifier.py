@@ -1,9 +1,9 @@
 """The plan verifier: proves that each step reads the values that its equations mean.
 
-It walks through a plan as a device would, with symbolic contents instead of numbers: which value of
-which body, at which turn of its loop, is in which bytes. It shares no code with the modules that
-place buffers and order or join steps. `PlanError` says which step would go wrong, and how. It
-proves where values are, not what kernels compute from them.
+It executes a plan as a device would, with symbolic contents instead of numbers: it records which
+value, of which body and iteration, is in which bytes. It shares no code with the modules that
+place buffers and order or join steps. `PlanError` says which step would go wrong, and how. The
+verifier proves where values are, not what kernels compute from them.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from toile.engine.program import Atom, Equation, Literal, Var
 
 
 class Verifier:
-    """The walk through one plan; `pointers` is the device's table as a call begins.
+    """The check of one plan; `pointers` is the device's table when a call begins.
 
-    A backend says by which keys its table knows buffers (`key_of`)."""
+    A backend overrides `key_of`, which gives the key of a buffer in its table."""
 
     def __init__(self, pointers: dict[Key, Address], spaces: Mapping[Any, int]):
         self.pointers = pointers
-        self.spaces = spaces  # their bytes
+        self.spaces = spaces  # their sizes in bytes
         self.memory = Memory()
         self.extents: dict[Any, int] = {}  # bytes behind moving pointers
-        self.others: dict[Key, Address] = {}  # where pointers may be instead, after a while loop
+        self.others: dict[Key, Address] = {}  # where pointers may be instead after a while loop
 
     def key_of(self, buffer: Any) -> Key:
         return buffer
@@ -55,7 +55,7 @@ class Verifier:
         self.body(Frame(plan, plan.program.name, given), commands)
 
     def body(self, frame: Frame, commands: Sequence[Any]) -> None:
-        """Walk a body and check its results."""
+        """Execute a body and check its results."""
         self.walk(frame, commands)
         for i, (o, ref) in enumerate(zip(frame.plan.program.outputs, frame.plan.outputs,
                                          strict=True)):
@@ -65,7 +65,7 @@ class Verifier:
                 self._check_parts(frame, o)
 
     def walk(self, frame: Frame, commands: Sequence[Any]) -> None:
-        """Follow commands, and check that they did all that the frame's plan has to do."""
+        """Execute commands, and check that they complete the frame's plan."""
         for c in commands:
             match c:
                 case Run():
@@ -91,13 +91,13 @@ class Verifier:
                                 f"{meant[0][0] if meant else 'its initial value'}")
 
     def _check_number_of_kernels(self, frame: Frame) -> None:
-        """All kernels that were lowered are there."""
+        """Check that all kernels that were lowered were executed."""
         for key, launches in frame.plan.staged.items():
             found = len(frame.owners[key].works) if key in frame.owners else 0
             if found != len(launches):
                 names = ", ".join(m.equation.op.name for m in key.members) if key else "a result"
-                raise PlanError(f"{frame.where}: of {len(launches)} kernels of {names} "
-                                f"{found} are there")
+                raise PlanError(f"{frame.where}: {found} of {len(launches)} kernels of {names} "
+                                "were executed")
 
     # ---- memory
     def address(self, ref: Any) -> Address:
@@ -121,9 +121,9 @@ class Verifier:
 
     def expect(self, frame: Frame, meant: Sequence[Meaning], where: Address, nbytes: int, what: str,
                copies: bool = False) -> Content:
-        """Raise unless some bytes are one of the values that are meant, whole.
+        """Raise unless a range of bytes holds, as a whole, one of the values that are meant.
 
-        `copies`: a value that was made of these alone is one of them, too."""
+        `copies`: a value computed from these alone is accepted, too."""
         content, offset = self.memory.content(where, nbytes)
         if content is not None and matches(content, offset, meant, copies):
             return content
@@ -145,7 +145,7 @@ class Verifier:
         self.owner(frame, work).works.append(work)
 
     def check_complete(self, frame: Frame, content: Content, buffer: Any) -> None:
-        """Nothing that was to be stored into a value is still to come."""
+        """Check that all kernels of a value's owner that use its buffer have run."""
         lowered = frame.plan.staged.get(content.owner, ())
         owner = frame.owners.get(content.owner)
         if owner is None or len(owner.works) == len(lowered):
@@ -153,10 +153,10 @@ class Verifier:
         done = {w.number for w in owner.works}
         for i, x in enumerate(lowered):
             if i not in done and buffer in _touched(x):
-                raise PlanError(f"{frame.where}: {content} is read before it is whole")
+                raise PlanError(f"{frame.where}: {content} is read before it is complete")
 
     def _run_units(self, frame: Frame, run: Run) -> None:
-        """Units see what was there before; none may write what another one touches."""
+        """Units see the state before the step; none may write what another one uses."""
         fresh: set[Content] = set()
         seen = []
         for works in run.units:
@@ -174,7 +174,7 @@ class Verifier:
                 self.write(where, nbytes, content)
 
     def _check_coverage(self, frame: Frame, owner: Owner) -> None:
-        """Every operand of what was computed was read, or was in place."""
+        """Check that every operand of what was computed was read, or was in place."""
         if not owner.equations or any(e.op.programs() for e in owner.equations):
             return
         seen = {s for c in owner.read for s in (c.sources if c.scratch else (c,))} | owner.replaced
@@ -187,14 +187,14 @@ class Verifier:
                                 f"operand {meant[0]}")
 
     def _is_in_place(self, frame: Frame, owner: Owner, a: Atom) -> bool:
-        """Whether nothing has to read an operand, as where it was stored into a concatenation."""
+        """Whether an operand need not be read, such as one already stored in a concatenation."""
         return all(
             e.op.joined_axis is not None and e.outs[0] in frame.values
             and a in frame.values[e.outs[0]].parts or _ignores(e, a)
             for e in owner.equations if a in e.ins)
 
     def _check_parts(self, frame: Frame, a: Atom) -> None:
-        """A concatenation that is read has all its parts; a part of one was stored."""
+        """Check that a concatenation has all its parts when read, and that a part was stored."""
         if a.__class__ is Literal or a not in frame.values or not frame.values[a].parts:
             return
         parts, e = frame.values[a].parts, frame.made[a]
@@ -213,14 +213,14 @@ def _touched(x: Any) -> set[Any]:
 
 
 def _operands(equations: Sequence[Equation], frame: Frame) -> list[Atom]:
-    """What equations with values in memory read, but for literals and their own results."""
+    """What equations whose values are in memory read, except literals and their own results."""
     made: set[Atom] = {o for e in equations for o in e.outs}
     pairs = [(a, frame.base(a)) for a in needed(_live(equations, frame))]
     return [a for a, base in pairs if base.__class__ is Var and base not in made]
 
 
 def _live(equations: Sequence[Equation], frame: Frame) -> list[Equation]:
-    """The equations that values in memory were made by; a group may have computed others, too."""
+    """The equations that values in memory depend on; a group may have computed others, too."""
     found: list[Equation] = []
     wanted: set[Atom] = {o for e in equations for o in e.outs if o in frame.values}
     for e in reversed(equations):
@@ -231,25 +231,25 @@ def _live(equations: Sequence[Equation], frame: Frame) -> list[Equation]:
 
 
 def _ignores(e: Equation, a: Atom) -> bool:
-    """Whether an operand cannot change a result, where it is not a start of a slice that may move:
-    the start of one that has all of an axis, what an update covers, what padding cuts away."""
+    """Whether an operand cannot change the result: the start of a slice of a whole axis, an array
+    that an update covers entirely, or one that padding cuts away."""
     return a not in [e.ins[i] for i in e.op.used_operands(*[x.aval for x in e.ins])]
 
 
 class _Unit:
-    """The reads and writes of one unit, which runs at the same time as the others of its step."""
+    """The reads and writes of one unit, which runs at the same time as the others in its step."""
 
     def __init__(self, verifier: Verifier, frame: Frame, step: Any, fresh: set[Content]):
         self.verifier, self.frame, self.step, self.fresh = verifier, frame, step, fresh
         self.reads: list[tuple[Address, int, Content]] = []
         self.writes: list[tuple[Address, int, Content]] = []
-        self.local: dict[Any, Content] = {}  # what earlier works of the unit have written
+        self.local: dict[Any, Content] = {}  # written by earlier works of the unit
         self.in_place: set[tuple[Content, Content]] = set()
         self.known = {whole_buffer(b) for b in step.reads | step.writes}
         self.written = {whole_buffer(b) for b in step.writes}
 
     def take(self, work: Work) -> None:
-        """Check what a work reads, and note what it writes."""
+        """Check what a work reads, and record what it writes."""
         frame = self.frame
         owner = self.verifier.owner(frame, work)
         self._check_order(work, owner)
@@ -274,7 +274,7 @@ class _Unit:
             self._write(work, owner, x, read)
 
     def _check_order(self, work: Work, owner: Owner) -> None:
-        """Works of one owner that share a buffer which one of them writes come as lowered."""
+        """Check that works of one owner that share a written buffer run in the order lowered."""
         mine = {x.buffer for x in work.accesses}
         for other in owner.works:
             shared = mine & {x.buffer for x in other.accesses} & (self.written | {*work.stored})
@@ -284,11 +284,11 @@ class _Unit:
         owner.works.append(work)
 
     def _is_result(self, buffer: Any, work: Work) -> bool:
-        """Whether a work's results go to a buffer; a copy of a result may read another one."""
+        """Whether a work's results go to a buffer; copying a result may read another one."""
         return buffer in work.stored and (bool(work.equations) or buffer in self.written)
 
     def _is_own(self, x: Access, work: Work) -> bool:
-        """Whether a work writes to room that its equations use among themselves."""
+        """Whether a work writes to scratch memory of its own equations."""
         frame = self.frame
         named = x.key is None or x.buffer in self.written
         if not isinstance(x.buffer, Scratch) or x.buffer in frame.plan.outside or not named:
@@ -334,7 +334,7 @@ class _Unit:
         if content not in self.fresh:
             if before is not content or offset:
                 raise PlanError(
-                    f"{frame.where}: {work.name} goes on with {content}, but {where} holds "
+                    f"{frame.where}: {work.name} continues {content}, but {where} holds "
                     f"{verifier.memory.described(where, size)}")
         elif before is not None and any(e.op.updates for e in work.equations):
             owner.replaced.add(before)
@@ -344,7 +344,7 @@ class _Unit:
         self.writes.append((where, size, content))
 
     def _content(self, work: Work, x: Any) -> Content:
-        """The content that a work writes to; works of one owner go on with what there is."""
+        """The content that a work writes to; works of one owner continue the same content."""
         frame = self.frame
         if x.buffer not in work.stored:
             found = frame.rooms.get(x.buffer)
@@ -377,7 +377,7 @@ class _Unit:
         return e is not None and e.op.joined_axis is not None
 
     def check_overlaps(self, other: _Unit) -> None:
-        """Raise where this unit writes what another one, or one of its own kernels, uses."""
+        """Raise if this unit writes what another unit, or one of its own kernels, uses."""
         for where, size, content in self.writes:
             for at, n, touched in (*other.reads, *other.writes):
                 apart = (at.space != where.space or at.offset >= where.offset + size

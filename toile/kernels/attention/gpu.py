@@ -1,9 +1,9 @@
-"""Lowering of attention on a GPU: a call of cuDNN where that computes the same, else products.
+"""Lowering of attention on a GPU: a cuDNN call if that computes the same result, else products.
 
-Causal masks, windows and lengths that cuDNN knows are left to it; a mask that is given goes in as
-a table that is added to the logits, and so do combinations. A query that sees no key would have
-another result in cuDNN: it becomes zeros that see all keys, which gives the mean of the values, and
-its own derivative is zero.
+Causal masks, windows and lengths that cuDNN supports are passed to it; an explicit mask is passed
+as a table that is added to the logits, and so are combinations. A query that sees no key would give
+another result in cuDNN: it is replaced by zeros that see all keys, which gives the mean of the
+values, and the derivative of the query is zero.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toile.primitives.shapes import iota
 from toile.targets.cuda import cudnn
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
-# Added to any logit these leave it no weight, and they are finite.
+# Added to any logit, these give it no weight; they are finite.
 LOW = {"bfloat16": -(2.0**100), "float32": -(2.0**100), "float16": -6e4}
 
 
@@ -41,7 +41,7 @@ LOW = {"bfloat16": -(2.0**100), "float32": -(2.0**100), "float16": -6e4}
 class FusedAttention(Operation):
     """cuDNN's attention of (batch, positions, heads, depth): (out, logarithms of the sums).
 
-    `extras` names the operands after q, k and v, as `attention.Extras` does."""
+    `extras` names the operands after q, k and v, as in `attention.Extras`."""
 
     options: Options
     extras: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class FusedAttention(Operation):
         top = xp.where(seen.any(-1), logits.max(-1), 0)[..., None]
         weights = xp.exp(logits - top)
         total = weights.sum(-1, keepdims=True)
-        total = xp.where(total > 0, total, 1)  # of queries that see nothing
+        total = xp.where(total > 0, total, 1)  # for queries that see no key
         out = xp.einsum("bhts,bshd->bthd", weights / total, _wide(xp, v, q))
         sums = (top + xp.log(total))[..., 0]
         return [out.astype(q.dtype), sums][: 1 + self.sums]
@@ -69,7 +69,7 @@ class FusedAttention(Operation):
 
 @dataclass(frozen=True)
 class FusedAttentionGradient(Operation):
-    """cuDNN's derivative: of (q, k, v, out, sums, dout, extras...) the (dq, dk, dv)."""
+    """cuDNN's derivative: (q, k, v, out, sums, dout, extras...) -> (dq, dk, dv)."""
 
     options: Options
     extras: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class FusedAttentionGradient(Operation):
 
 
 def _wide(xp: Any, x: Any, q: Any) -> Any:
-    """Keys or values in float32, one for each of the queries' heads."""
+    """Keys or values in float32, repeated for each head of the queries."""
     return xp.repeat(x.astype(FLOAT32), q.shape[2] // x.shape[2], axis=2)
 
 
@@ -107,7 +107,7 @@ def _shared(d: Any, x: Any) -> Any:
 
 
 def _logits(xp: Any, options: Options, q: Any, k: Any, extras: dict[str, Any]) -> tuple[Any, Any]:
-    """Logits in float32, -inf at keys that are not seen, and which are."""
+    """Logits in float32, -inf at keys that are not seen, and a mask of those that are."""
     logits = xp.einsum("bthd,bshd->bhts", q.astype(FLOAT32), _wide(xp, k, q))
     logits = logits * np.float32(options.scale)
     if "bias" in extras:
@@ -141,15 +141,15 @@ def lower_gradient(op: FusedAttentionGradient, ins: list[Operand], outs: list[Op
 
 # ---- choosing
 class Way(NamedTuple):
-    """What cuDNN is given: `options`, whether `lengths` as they are, the rest as a table."""
+    """What cuDNN is given: `options`, and whether `lengths`; everything else is in a table."""
 
     options: Options
     lengths: bool = False
-    table: Any = None  # a dtype
+    table: Any = None  # its dtype, if there is one
 
 
 def choose(e: Equation, before: Sequence[Equation]) -> Program:
-    """What an attention, or a derivative of one, becomes; `before` are the equations up to it."""
+    """The Program that replaces an attention or its derivative; `before`: earlier equations."""
     op: Any = e.op
     if not op.direction or cudnn.engine() is None:
         return op.program
@@ -168,7 +168,7 @@ def choose(e: Equation, before: Sequence[Equation]) -> Program:
 
 
 def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
-    """The Program with cuDNN's operation, or the plain one where cuDNN has no engine for it."""
+    """The Program with cuDNN's operation, or the plain one if cuDNN has no engine for it."""
     op: Any = e.op
     backward = op.direction == "backward"
     for way in _ways(form, avals):
@@ -181,12 +181,12 @@ def _made(e: Equation, form: Form, avals: tuple[Aval, ...]) -> Program:
 
 
 def _ways(form: Form, avals: Sequence[Aval]) -> Iterator[Way]:
-    """Ways for cuDNN to compute it, best first."""
+    """The ways in which cuDNN could compute it, best first."""
     given = set(form.operands)
     t, s = avals[0].shape[-3], avals[1].shape[-3]
     window = form.window
     lengths = bool(given & {"query_lengths", "key_lengths"})
-    within = window is None or (min(window) >= 0 and t <= s + window[0])  # a key for each query
+    within = window is None or (min(window) >= 0 and t <= s + window[0])  # each query sees a key
     if not given & {"bias", "mask"} and within and not (lengths and (form.causal or window)):
         yield Way(Options(form.scale, form.causal, window), lengths)
         if not (lengths or form.causal or window):
@@ -216,7 +216,7 @@ def _available(way: Way, form: Form, avals: Sequence[Aval], backward: bool) -> b
 
 
 def _table_shape(form: Form, avals: Sequence[Any]) -> tuple[int, int]:
-    """Examples and heads of the table: 1 where it is the same for all."""
+    """Batch and heads of the table: 1 if it is the same for all."""
     axes = avals[0].ndim - 3
     batch, heads = 1, 1
     for name, a in zip(form.operands, avals, strict=False):
@@ -229,27 +229,27 @@ def _table_shape(form: Form, avals: Sequence[Any]) -> tuple[int, int]:
 
 # ---- the Program
 class _Run:
-    """What is computed around cuDNN's operation, traced on the operands of an attention."""
+    """The computations around cuDNN's operation, traced on the operands of an attention."""
 
     def __init__(self, form: Form, way: Way, op: Any):
         self.form, self.way = form, way
         self.op = op
 
     def prepare(self, xs: Sequence[Any]) -> None:
-        """Arrays of rank 4, the extras, and which queries see a key."""
+        """Prepare arrays of rank 4, the extras, and which queries see a key."""
         given = dict(zip(self.form.operands, xs, strict=False))
         self.batch = tuple(xs[0].shape[:-3])
         self.q, self.k, self.v = (self.flat(x) for x in xs[:3])
         self.extras: dict[str, Any] = {}
-        self.seeing: Any = None  # (1 or batch, queries, 1 or heads, 1), where some may see none
-        self.kept: Any = None  # the queries' lengths, where cuDNN does not know them
+        self.seeing: Any = None  # (1 or batch, queries, 1 or heads, 1), if some may see no key
+        self.kept: Any = None  # the queries' lengths, if cuDNN is not given them
         if self.way.table is not None:
             self._tabulate(given, xs)
         elif self.way.lengths:
             self._measure(given)
 
     def flat(self, x: Any) -> Any:
-        """All axes of examples as one."""
+        """Merge all batch axes into one."""
         return reshape(x, (prod(self.batch), *x.shape[len(self.batch) :]))
 
     def _measure(self, given: dict[str, Any]) -> None:
@@ -266,7 +266,7 @@ class _Run:
         self.extras = lengths
 
     def _tabulate(self, given: dict[str, Any], xs: Sequence[Any]) -> None:
-        """All that hides keys in one table, which is added to the logits."""
+        """Combine everything that hides keys in one table, which is added to the logits."""
         shape = (*_table_shape(self.form, xs), self.q.shape[1], self.k.shape[1])
         low = LOW[self.way.table.name]
         table = _full(0, shape, self.way.table)
@@ -281,7 +281,7 @@ class _Run:
         self._hide(reshape(transpose(some, (0, 2, 1)), (shape[0], shape[2], shape[1], 1)))
 
     def _seen(self, given: dict[str, Any], shape: tuple[int, ...]) -> Iterator[Any]:
-        """Tables of what is seen by each of the conditions."""
+        """For each condition, a table of the keys that it lets queries see."""
         i, j = iota(INT32, shape, 2), iota(INT32, shape, 3)
         if self.form.causal:
             yield ge(i, j)
@@ -306,12 +306,12 @@ class _Run:
         return reshape(full, shape)
 
     def _hide(self, seeing: Any) -> None:
-        """Replace queries that see nothing by zeros."""
+        """Replace queries that see no key by zeros."""
         self.seeing = broadcast_in_dim(seeing, self.q.shape, (0, 1, 2, 3))
         self.q = select(self.seeing, self.q, _full(0, self.q.shape, self.q.dtype))
 
     def forward(self, *xs: Any) -> list[Any]:
-        """(operands) -> out and, where they are wanted, the logarithms of the sums."""
+        """(operands) -> out and, if they are needed, the logarithms of the sums."""
         self.prepare(xs)
         sums = len(self.op.program.outputs) > 1
         op = FusedAttention(self.way.options, tuple(self.extras), sums)
@@ -320,7 +320,7 @@ class _Run:
         return [reshape(x, (*self.batch, *x.shape[1:])) for x in outs]
 
     def backward(self, *xs: Any) -> list[Any]:
-        """(operands, out, sums, cotangent) -> cotangents of those that are moving."""
+        """(operands, out, sums, cotangent) -> cotangents of the operands that need them."""
         self.prepare(xs)
         out, sums, ct = (self.flat(x) for x in xs[-3:])
         op = FusedAttentionGradient(self.way.options, tuple(self.extras))
@@ -331,7 +331,7 @@ class _Run:
                 for d, moving in zip(found, self.op.moving[:3], strict=True) if moving]
 
     def _within(self, x: Any) -> Any:
-        """Zeros past the queries' lengths, where cuDNN does not know them."""
+        """Zeros past the queries' lengths, if cuDNN is not given them."""
         if self.kept is None:
             return x
         kept = lt(iota(INT32, x.shape, 1), broadcast_in_dim(self.kept, x.shape, (0,)))

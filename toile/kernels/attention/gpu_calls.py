@@ -1,9 +1,9 @@
 """Scaled dot-product attention by cuDNN, forward and backward, as calls on operands.
 
-Arrays are (batch, positions, heads, depth), as `nn.dot_product_attention` has them, in any strides
-with depth innermost; keys and values may have fewer heads, each shared by a group of queries'. The
-weights are never in memory: the forward pass leaves one number per query, the logarithm of its sum
-of exponentials, from which the backward pass computes them again.
+Arrays are (batch, positions, heads, depth), as in `nn.dot_product_attention`, with any strides that
+have depth innermost; keys and values may have fewer heads, each shared by a group of query heads.
+The weights are never stored: the forward pass keeps one number per query, the logarithm of its sum
+of exponentials, from which the backward pass recomputes them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Options(NamedTuple):
 
     scale: float
     causal: bool = False  # query i sees keys up to i
-    window: tuple[int, int] | None = None  # keys that are so many before and after a query
+    window: tuple[int, int] | None = None  # how many keys before and after a query it sees
     dropout: float = 0.0
 
 
@@ -54,10 +54,10 @@ class Attention:
         return "attention gradient" if self.backward else "attention"
 
     def left_out(self) -> tuple[str, ...]:
-        return ()  # the backward pass is told to be deterministic
+        return ()  # the backward pass is requested to be deterministic
 
     def add(self, cudnn: Any, graph: Any) -> None:
-        """One node."""
+        """Add the attention node to the graph."""
         results = ("dq", "dk", "dv", "dbias") if self.backward else ("o", "stats")
         tensors = dict(self.tensors)
         made = inputs(cudnn, graph, NUMBERS, [
@@ -77,7 +77,7 @@ class Attention:
             output(cudnn, out, tensors[name], NUMBERS[name])
 
     def _settings(self, made: dict[str, Any]) -> dict[str, Any]:
-        """The arguments that both passes take."""
+        """The arguments common to both passes."""
         options = self.options
         more: dict[str, Any] = {"attn_scale": options.scale, "bias": made.get("bias")}
         if options.window is None:
@@ -95,7 +95,7 @@ class Attention:
 
 
 class Extras(NamedTuple):
-    """What else may go in: each None, or an operand.
+    """Optional operands, each None if absent.
 
     bias: (1 or batch, 1 or heads, queries, keys), added to the logits; lengths: int32 (batch,) of
     queries and keys; seed and offset: one int64 each, where there is dropout."""
@@ -111,16 +111,16 @@ def forward(q: Operand, k: Operand, v: Operand, out: Operand, stats: Operand | N
             options: Options, plan: Planner, extras: Extras = Extras()) -> bool:  # noqa: B008
     """Add attention; `stats`, float32 (batch, heads, queries), is for the backward pass.
 
-    False where cuDNN has no engine for it."""
+    False if cuDNN has no engine for it."""
     return _lower({"q": q, "k": k, "v": v, **extras._asdict()}, {"o": out, "stats": stats},
                   options, plan, False)
 
 
 def backward(ins: Sequence[Operand], outs: Sequence[Operand], options: Options, plan: Planner,
              extras: Extras = Extras(), dbias: Operand | None = None) -> bool:  # noqa: B008
-    """Add the gradient: of (q, k, v, out, stats, dout) the (dq, dk, dv), and of a bias.
+    """Add the gradient: (q, k, v, out, stats, dout) -> (dq, dk, dv), and that of a bias.
 
-    False where cuDNN has no engine for it."""
+    False if cuDNN has no engine for it."""
     given = dict(zip(("q", "k", "v", "o", "stats", "do"), ins, strict=True))
     made = dict(zip(("dq", "dk", "dv"), outs, strict=True))
     return _lower({**given, **extras._asdict()}, {**made, "dbias": dbias}, options, plan, True)
@@ -154,7 +154,7 @@ def _copied_operands(known: dict[str, Operand], options: Options, is_backward: b
                      ) -> tuple[set[str], Attention, Any] | None:
     """The operands to copy so that cuDNN has an engine, the graph, and its plan.
 
-    Operands are used in place if possible; else all are dense. None: there is no engine."""
+    Operands are used in place if possible; otherwise all are dense. None if there is no engine."""
     engine = cudnn.engine()
     if engine is None or not supported(*(known.get(name) for name in "qkv")):
         return None
@@ -229,7 +229,7 @@ def readable(name: str, a: Operand) -> bool:
 
 
 def canonical(name: str, a: Operand) -> Operand:
-    """(batch, heads, positions, depth), as cuDNN names the axes."""
+    """The operand as (batch, heads, positions, depth), cuDNN's order of axes."""
     if name in ("bias", "dbias"):
         return a
     if name == "stats":

@@ -1,7 +1,7 @@
-"""Masks whose values are known when a Program is compiled: those computed from indices, not given.
+"""Masks that are known when a Program is compiled, because they are computed from indices only.
 
-The equations that make a mask are followed back as long as they depend on nothing but shapes.
-Axes along which all is equal (the examples of a batch, heads) are computed for one index only.
+The equations that compute a mask are followed back as long as they depend on nothing but shapes.
+Axes along which all elements are equal (batch, heads) are computed for one index only.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.program import Atom, Equation, Literal, Var
 
-MOST = 1 << 26  # different elements that are worth looking at
-EQUATIONS = 1 << 8  # that are looked at for one mask
+MOST = 1 << 26  # distinct elements that are worth computing
+EQUATIONS = 1 << 8  # examined for one mask
 
-_known: dict[Any, tuple[Any, Any]] = {}  # by variables' ids, of the latest masks
+_known: dict[Any, tuple[Any, Any]] = {}  # the latest masks, by ids of variables
 _KEPT = 64
 
 
@@ -54,13 +54,13 @@ def _kind_of_mask(a: Atom, before: Sequence[Equation]) -> str | None:
 
 
 def _without_copies(x: np.ndarray, axes: int) -> np.ndarray:
-    """One place of those of the first axes along which an array repeats."""
+    """The array with its first axes reduced to one index where it repeats along them."""
     return x[tuple(slice(0, 1) if i < axes and s == 0 else slice(None)
                    for i, s in enumerate(x.strides))]
 
 
 class _Values:
-    """Arrays behind variables, with strides of 0 where they repeat; None: not known."""
+    """The arrays of variables, with strides of 0 where they repeat; None if not known."""
 
     def __init__(self, made: dict[Any, Equation]):
         self.made = made
@@ -94,7 +94,7 @@ class _Values:
             return _viewed(op, xs[0])
         if op.by_element:
             return _elementwise(op, xs, a.aval.shape)
-        return np.asarray(op.eager(np))  # of nothing: a count
+        return np.asarray(op.eager(np))  # without operands: an iota
 
 
 def _elementwise(op: Any, xs: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
@@ -115,7 +115,7 @@ class _Strides(NamedTuple):
 
 
 def _viewed(op: Any, x: np.ndarray) -> np.ndarray | None:
-    """The array under other axes, a view if there is one: strides of 0 stay."""
+    """The array with other axes, as a view if possible, which keeps strides of 0."""
     found = op.view(_Strides(x.shape, x.strides))
     if found is None:
         return op.eager(np, x) if x.size <= MOST else None

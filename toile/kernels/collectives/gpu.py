@@ -1,9 +1,9 @@
-"""Collectives as steps of a GPU's plan: contiguous spans go in, contiguous spans come out.
+"""Collectives as steps of a GPU's plan: inputs and outputs are contiguous.
 
 The step asks the exchange of the device that runs the Program (`engine.exchange`) to put the work
-on the stream; this module does not know the transport. Axes are moved to the front before, and back
-to their places afterwards, by copies. Dtypes that no transport can reduce (16-bit integers, extrema
-of complex numbers) are declined: those collectives run on the host.
+on the stream; this module does not know the transport. Copies move axes to the front before, and
+back to their places afterwards. Dtypes that no transport can reduce (16-bit integers, extrema of
+complex numbers) are declined: those collectives run on the host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUMMED = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfl
 
 
 class _HostCall(Call):
-    """A call before which the devices synchronize on the host: no graph can have it."""
+    """A call before which the devices synchronize on the host, so that it cannot be in a graph."""
 
     capturable = False
 
@@ -37,7 +37,7 @@ def _buffers(operands: Iterable[Operand]) -> frozenset[Any]:
 
 @dataclass(frozen=True)
 class Collective(_HostCall):
-    """A collective on buffers; communicators are made by the first one of some devices."""
+    """A collective on buffers; the first one between some devices creates the communicators."""
 
     op: Any
     kind: str
@@ -130,7 +130,7 @@ class AllReduceWait(_HostCall):
 
 
 def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
-    """The beginning of an all-reduce of several operands."""
+    """Lower the start of an all-reduce of several operands."""
     if not all(_can_reduce(op.kind, x.dtype) for x in ins):
         return False
     plan.call(AllReduceStart(op, [plan.contiguous(x) for x in ins], outs[0]))
@@ -139,7 +139,7 @@ def lower_begin(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: 
 
 
 def lower_end(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any) -> bool:
-    """The end of one: its results are written from its beginning on."""
+    """Lower its end; the results are written from the start on."""
     step = plan.started.get(ins[0].ref)
     if step is None:
         return False
@@ -168,7 +168,7 @@ def _split(x: Operand, axis: int, parts: int) -> Operand:
 
 
 def _exchange(op: Any, kind: str, source: Operand, out: Operand, axis: int, plan: Any) -> bool:
-    """A collective whose result's first axis belongs at `axis` of an output."""
+    """A collective whose result has its first axis moved to `axis` of an output."""
     source = plan.contiguous(source)
     view = _moved(out, axis, 0)
     target = view if view.contiguous else room(plan, view.shape, out.dtype)
@@ -189,7 +189,7 @@ def lower_all_gather(op: Any, ins: Sequence[Operand], outs: Sequence[Operand], p
 def lower_reduce_scatter(
     op: Any, ins: Sequence[Operand], outs: Sequence[Operand], plan: Any
 ) -> bool:
-    """Each device's part of a sum."""
+    """A sum of which each device gets a part."""
     (x,), (out,) = ins, outs
     if not _can_reduce("sum", x.dtype):
         return False

@@ -1,1 +1,1 @@
-"""Contractions: matrix products, dots, and what is fused with them."""
+"""Contractions: matrix products, dots, and operations fused with them."""

@@ -1,8 +1,8 @@
-"""Lowering of contractions: which kernel does one, how it is cut into units, its launches.
+"""Lowering of contractions: which kernel computes one, how it is divided into units, its launches.
 
-One row, one column and one summed axis make the matrices of a product; all other axes are outer
-ones that units run over. Large products call BLAS, small ones own kernels; what is no matrix
-product is a dot or a sweep (cpu_dots).
+One row axis, one column axis and one summed axis make the matrices of a product; units run over all
+other axes. Large products call BLAS, small ones toile's own kernels; a contraction that is not a
+matrix product is a dot or a sweep (cpu_dots).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from toile.targets.llvm import spans
 from toile.targets.llvm.launches import Launch, Planner, Rows, Span
 from toile.targets.llvm.product_types import FLOAT32, INT64, Element
 
-THIN = 12  # columns of C so few that it is better written column by column
-BLAS_VECTORS = 1 << 13  # elements of a matrix that multiplies a vector
-PACKED_ROWS = 96  # rows of a product in a loop, up to which packing B before the loop pays
+THIN = 12  # with at most this many columns, C is better written column by column
+BLAS_VECTORS = 1 << 13  # elements of a matrix times a vector from which BLAS is called
+PACKED_ROWS = 96  # rows of a product in a loop up to which packing B before the loop pays
 PACKED_FROM = 1 << 12  # elements of such a B
-PACKED_ONCE = 1 << 10  # rows from which B is packed by a stage of its own, not by each unit
+PACKED_ONCE = 1 << 10  # rows from which B is packed once by a separate stage, not by each unit
 LEAST_ROWS = 64  # of a unit in a chain
-SLOW = 1 << 16  # multiplications of 64-bit integers that NumPy may do faster, as float64
-# What BLAS routines compute with: LLVM's name and bytes.
+SLOW = 1 << 16  # multiplications of 64-bit integers from which NumPy may be faster, in float64
+# The types that BLAS routines compute with: LLVM's name and bytes.
 _KINDS: dict[str | None, tuple[str, int]] = {
     "sgemm": ("float", 4),
     "dgemm": ("double", 8),
@@ -53,7 +53,7 @@ _KINDS: dict[str | None, tuple[str, int]] = {
 
 
 def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner) -> bool:
-    """Add the stages of a contraction; False when its dtypes have no kernel."""
+    """Add the stages of a contraction; False if its dtypes have no kernel."""
     (x, y), (out,) = ins, outs
     types = element_types(x.dtype, y.dtype, out.dtype)
     if types is None or (types.work is None and not _complex_fits(op, x, out)):
@@ -74,7 +74,7 @@ def lower(op: DotGeneral, ins: Sequence[Operand], outs: Sequence[Operand], plan:
 
 # ---- dtypes
 def _complex_fits(op: DotGeneral, x: Operand, out: Operand) -> bool:
-    """Complex products need BLAS, a row of C with unit stride, something summed."""
+    """Complex products need BLAS, rows of C with unit stride, and sums that are not empty."""
     if blas.symbol(ROUTINES[out.dtype.name]) is None:
         return False
     last = [c for c, n in zip(op.out, out.shape, strict=True) if n > 1][-1:]
@@ -84,12 +84,12 @@ def _complex_fits(op: DotGeneral, x: Operand, out: Operand) -> bool:
 
 
 def _terms(op: DotGeneral, x: Operand, y: Operand) -> int:
-    """How many multiplications a contraction is."""
+    """The number of multiplications in a contraction."""
     return prod(dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True)).values())
 
 
 def _readable(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types) -> bool:
-    """Whether BLAS can read the operands as they are."""
+    """Whether BLAS can read the operands in place."""
     cut = cut_product(oriented(arrange(op, x, y, out, types, CopiesNotMade())), 1)
     return cut is not None and cut.by_blas
 
@@ -114,17 +114,17 @@ def route(p: Problem) -> str:
 
 
 def _route_of_vector(p: Problem) -> str:
-    """A vector times a matrix: along the sum where that has unit stride, else by whole rows."""
+    """A vector times a matrix: along the sum if that has unit stride, else by whole rows."""
     matrix, axes = ("b", p.columns) if p.columns else ("a", p.rows)
     unit = any(getattr(x, matrix) == 1 and x.c == 1 for x in axes)
     return "sweep" if unit and getattr(p.summed[-1], matrix) != 1 else "dot"
 
 
 def oriented(problem: Problem) -> Problem:
-    """The problem or its mirror, so that rows of C have unit stride; with its type of sums."""
+    """The problem or its mirror, so that rows of C have unit stride; with its accumulator type."""
     t = problem.types
     if t.a and t.b and t.c and t.c.kind in "iu" and max(t.a.size, t.b.size) == 1:
-        # Sums of DEPTH products of bytes are below 2^24: float32 holds them.
+        # Sums of DEPTH products of bytes are below 2^24, so float32 represents them exactly.
         problem = replace(problem, types=replace(t, work=FLOAT32))
     if any(x.c == 1 for x in problem.rows) or not problem.columns:
         problem = problem.mirrored
@@ -132,7 +132,7 @@ def oriented(problem: Problem) -> Problem:
 
 
 def _is_thin(p: Problem) -> bool:
-    """Whether C has few columns, and A, which would have to be packed, serves as B in place."""
+    """Whether C has few columns, and A, which would have to be packed, can be B in place."""
     if p.types.work is None or p.types.a != p.types.work:
         return False
     if not len(p.rows) == len(p.columns) == len(p.summed) == 1:
@@ -144,7 +144,7 @@ def _is_thin(p: Problem) -> bool:
 
 # ---- launches
 def _outer(axes: Sequence[Axis]) -> tuple[int, ...]:
-    """The arguments for outer axes: how many, then extents and strides."""
+    """The arguments for outer axes: their number, then extents and strides."""
     return (len(axes), *(value for axis in axes for value in axis))
 
 
@@ -164,12 +164,12 @@ def _product(p: Problem, plan: Planner) -> None:
     p, packed = _packed_once(p, cut, plan)
     if cut.parts == 1 and not needs_scratch(p, cut):
         plan.stage(_matrices(p, cut, packed))
-        if t.c is not None and t.work is not None:  # a larger batch may have to be cut
+        if t.c is not None and t.work is not None:  # a larger batch may split its sum
             plan.also.add(products.sum_arrays(t.c if t.c.kind in "iu" else t.work, t.c))
         return
     assert t.c is not None and t.work is not None
     size = prod(x.extent for x in p.batch + p.rows + p.columns)
-    kind = t.c if t.c.kind in "iu" else t.work  # integers may be summed in floats for a while
+    kind = t.c if t.c.kind in "iu" else t.work  # integers may be summed in floats at first
     held = plan.scratch(size * kind.size * cut.parts)
     plan.stage(_matrices(replace(p, c=held, types=replace(t, c=kind)), cut, packed))
     if cut.parts == 1:
@@ -192,7 +192,7 @@ def _matrices(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
 
 
 def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:
-    """Which rows of C, and of A, belong to each unit; whole matrices where units differ in size."""
+    """Which rows of C and of A belong to each unit; whole matrices if units differ in size."""
     t, blocks = p.types, cut.blocks[0]
     whole = bool(cut.outer) and cut.rows.extent % cut.row_step > 0
     outer = cut.outer if whole else (*cut.outer, cut.rows)
@@ -217,7 +217,7 @@ def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:
         return _matrices(p, cut._replace(row_step=rows, grain=1), packed)
 
     # Smaller units pack B more often, as BLAS does: 64 rows instead of 512 take 2 to 5 % longer,
-    # which is what a chain wins. Where B is packed already they cost nothing.
+    # which is what a chain gains. If B is already packed they cost nothing.
     free = not cut.outer and (packed or _b_in_place(t, cut))
     return Rows(found, writes, Fraction(cut.row_step), True, total(outer), recut if free else None,
                 8, LEAST_ROWS)
@@ -242,7 +242,7 @@ def _blas_launch(p: Problem, cut: Matrices) -> Launch:
 
 
 def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
-    """The launch of the own kernel; `packed`: b was packed whole, for the tile of `cut`."""
+    """The launch of toile's own kernel; `packed`: b is packed whole, for the tile of `cut`."""
     t, tile = p.types, cut.tile
     assert t.a and t.b and t.c and t.work and tile
     rows, columns, summed = cut.rows, cut.columns, cut.summed
@@ -261,14 +261,14 @@ def own_launch(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
 
 
 def _b_in_place(t: Types, cut: Matrices) -> bool:
-    """Whether own kernels read B as it is, unpacked."""
+    """Whether toile's own kernels read B in place, unpacked."""
     rows, columns, tile = cut.rows.extent, cut.columns, cut.tile
     return tile is not None and t.b == t.work and (columns.b == 1 or columns.extent == 1) and (
         rows <= 2 * tile.rows or columns.extent * cut.summed.extent <= 4096)
 
 
 def _vector(p: Problem, plan: Planner) -> bool:
-    """A vector times a matrix, or the mirror of that, by BLAS; False: not large, or not fit."""
+    """A vector times a matrix, or the mirror, by BLAS; False if it is small or unsuitable."""
     routine = p.types.routine
     if bool(p.rows) == bool(p.columns) or len(p.summed) != 1 or routine is None:
         return False
@@ -302,7 +302,7 @@ def _vector(p: Problem, plan: Planner) -> bool:
 
 
 def _sweep(p: Problem, plan: Planner) -> None:
-    """Along the innermost axis of C."""
+    """A kernel along the innermost axis of C."""
     t = p.types
     assert t.a and t.b and t.c and t.work
     free = by_stride(p.batch + p.rows + p.columns, "c")
@@ -318,7 +318,7 @@ def _sweep(p: Problem, plan: Planner) -> None:
 
 
 def _dot(p: Problem, plan: Planner) -> None:
-    """Along the summed axis; few outputs of many terms are cut into parts."""
+    """A kernel along the summed axis; if outputs are few and sums long, sums are split."""
     t = p.types
     assert t.a and t.b and t.c and t.work
     outer = merge(by_stride(p.batch + p.rows + p.columns, "c"))
@@ -344,7 +344,7 @@ def _dot(p: Problem, plan: Planner) -> None:
 
 # ---- weights that are packed once and used often
 def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, bool]:
-    """The product with its B packed by a stage before it, where many units would do so each."""
+    """The product with B packed by a stage before it, if many units would each pack it."""
     t, columns, summed = p.types, cut.columns, cut.summed
     wanted = not cut.by_blas and not cut.outer and t.work is not None and t.b == t.work
     if not wanted or _b_in_place(t, cut) or cut.column_step < columns.extent:
@@ -360,7 +360,7 @@ def _packed_once(p: Problem, cut: Matrices, plan: Planner) -> tuple[Problem, boo
 
 
 def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
-    """A product in a loop whose B stays the same there: it is packed before the loop."""
+    """A product in a loop that does not change B: B is packed before the loop."""
     t, rows, columns, k = p.types, cut.rows, cut.columns, total(p.summed)
     b, work = t.b, t.work
     few = 1 < rows.extent <= PACKED_ROWS and k * columns.extent >= PACKED_FROM
@@ -376,7 +376,7 @@ def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
         lambda home: _packed(p.b, (k, columns.extent), (summed.b, columns.b), b, work, tile, home))
     if held is None:
         return False
-    step = columns.extent  # of which each thread reads its own part
+    step = columns.extent  # each thread reads its own part of them
     if rows.extent * k * step >= SERIAL:
         step = min(step, rounded(-(-step // plan.threads), tile.columns))
     cut = Matrices(rows, columns, summed, (), False, rows.extent, step, tile, packs_a, 1)
@@ -385,13 +385,13 @@ def _prepacked(p: Problem, cut: Matrices, plan: Planner) -> bool:
 
 
 def _packs_as_floats(b: Element, work: Element) -> bool:
-    """Whether B and the sums are floats that own kernels know."""
+    """Whether B and the sums are floats that toile's own kernels support."""
     return work.kind == "f" and b.kind in "fh"
 
 
 def _packed(w: Ref, shape: tuple[int, int], strides: tuple[int, int], source: Element,
             work: Element, tile: Tile, plan: Planner) -> Ref:
-    """Stages that pack a matrix [K, N] into panels [N / columns][K][columns]; where they are."""
+    """Add the stage that packs a matrix [K, N] into panels [N / columns][K][columns], returned."""
     k, n = shape
     panels = -(-n // tile.columns)
     held = plan.scratch(panels * k * tile.columns * work.size)

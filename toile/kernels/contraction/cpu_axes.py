@@ -1,6 +1,6 @@
 """Contractions on the CPU: the dtypes that kernels compute with, groups of axes, and copies.
 
-An operand is copied where its summed axes lie apart, or where its rows are scattered in C.
+An operand is copied if its summed axes do not merge, or if its rows merge only in C.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from toile.kernels.contraction.shared import (
 from toile.primitives.contractions import DotGeneral
 from toile.targets.llvm.product_types import Element, element, work_element
 
-SHORT = 32  # row axes shorter than this are worth a copy that merges them
-PACKS = 6  # elements that are packed in the time one is copied
+SHORT = 32  # shorter row axes are worth a copy that merges them
+PACKS = 6  # elements that are packed in the time that copying one takes
 ROUTINES = {
     "float32": "sgemm", "float64": "dgemm", "complex64": "cgemm", "complex128": "zgemm",
 }  # fmt: skip
@@ -33,7 +33,7 @@ ROUTINES = {
 
 @dataclass(frozen=True)
 class Types:
-    """The stored types of a, b and c and the one sums are formed in; `routine` of BLAS."""
+    """The stored types of a, b and c, the type of sums, and the BLAS `routine`."""
 
     a: Element | None
     b: Element | None
@@ -43,7 +43,7 @@ class Types:
 
 
 def element_types(x: Any, y: Any, out: Any) -> Types | None:
-    """The types a contraction computes with; None where only NumPy knows how."""
+    """The types that a contraction computes with; None if only NumPy supports it."""
     same = x == y == out
     routine = ROUTINES.get(out.name) if same else None
     a, b, c, work = element(x), element(y), element(out), work_element(out)
@@ -60,7 +60,7 @@ def element_types(x: Any, y: Any, out: Any) -> Types | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """A contraction by groups of axes, each group merged and sorted, outermost first."""
+    """A contraction as groups of axes, each group merged and sorted, outermost first."""
 
     a: Ref
     b: Ref
@@ -73,7 +73,7 @@ class Problem:
 
     @property
     def mirrored(self) -> Problem:
-        """C = A B seen as its transpose, B^T A^T."""
+        """The transpose: C = A B as C^T = B^T A^T."""
         t = self.types
         batch, rows, columns, summed = (
             tuple(axis.mirrored for axis in axes)
@@ -89,13 +89,13 @@ def by_stride(axes: Sequence[Axis], side: str) -> list[Axis]:
 
 
 def total(axes: Sequence[Axis]) -> int:
-    """How many indices the axes have together."""
+    """The number of indices of all axes together."""
     return prod(axis.extent for axis in axes)
 
 
 def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types, plan: Copies,
             compact: bool = False) -> Problem:
-    """The contraction as groups of merged axes; copies operands where that is worth it.
+    """The contraction as groups of merged axes; copies operands if that pays.
 
     `compact` copies both whatever their strides are."""
     found = labels_of(op, x, y, out)
@@ -123,7 +123,7 @@ def arrange(op: DotGeneral, x: Operand, y: Operand, out: Operand, types: Types, 
 
 
 def _scattered(found: Labels, labels: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether an operand's axes merge in C alone, into much longer ones than they are.
+    """Whether an operand's axes would merge into much longer ones if only C's strides counted.
 
     Without a copy the other operand is packed for each run of rows: as many elements as C has in
     those rows, at about a sixth of the cost of copying one."""

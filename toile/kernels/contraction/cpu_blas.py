@@ -1,9 +1,10 @@
-"""The BLAS that SciPy carries, as symbols that kernels call.
+"""SciPy's BLAS, as symbols that kernels call.
 
 The addresses come from the public capsules of `scipy.linalg.cython_blas` (Fortran conventions,
-32-bit integers). The library runs on one thread, for the pool splits the products: SciPy's own
-copy is set so once; one that NumPy uses too is set around each run (`guard`). Without a setter
-`symbol` gives None, and own kernels do all the work. SciPy loads at the first use, not before.
+32-bit integers). The library must run on one thread, because toile's pool splits the products:
+SciPy's own copy is set so once; a copy that NumPy also uses is set around each run (`guard`). If
+the thread count cannot be set, `symbol` returns None, and toile's own kernels do all the work.
+SciPy is loaded at the first use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toile.targets.llvm.product_types import Element
 
 ROUTINES = ("sgemm", "dgemm", "cgemm", "zgemm", "sgemv", "dgemv")
 PREFIX = "toile_"
-# (get, set) of the thread count, under the names builds give them.
+# (get, set) of the thread count, under the names that different builds use.
 _SETTERS = (
     *(
         (f"{start}openblas_get_num_threads{end}", f"{start}openblas_set_num_threads{end}")
@@ -50,7 +51,7 @@ class _Counter:
 
 
 class _Library:
-    """SciPy's BLAS: the addresses of its routines and what sets its threads."""
+    """SciPy's BLAS: the addresses of its routines, and how to set its thread count."""
 
     def __init__(self) -> None:
         before = set(_loaded())
@@ -58,7 +59,7 @@ class _Library:
         self.addresses = {n: _address(capsules[n]) for n in ROUTINES if n in capsules}
         own = [path for path in _loaded() if path not in before or _bundled(path)]
         found = _counters(own)
-        self.shared = not found  # nothing of SciPy's alone: the library NumPy had loaded already
+        self.shared = not found  # SciPy has no copy of its own: NumPy has loaded the library
         self.counters = found or _counters(before)
         self.users, self.saved = 0, [0] * len(self.counters)
         if not self.shared:
@@ -70,12 +71,12 @@ def _capsules() -> dict[str, Any]:
     """The table of pointers; empty without SciPy."""
     try:
         return getattr(linalg_extension("cython_blas"), "__pyx_capi__", {})
-    except (ImportError, RuntimeError):  # while the interpreter ends, SciPy refuses to load
+    except (ImportError, RuntimeError):  # SciPy refuses to load while the interpreter exits
         return {}
 
 
 def _address(capsule: Any) -> int:
-    """The C pointer that a capsule holds."""
+    """The pointer in a capsule."""
     api = ctypes.pythonapi
     name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -102,12 +103,12 @@ def _loaded() -> list[str]:
 
 
 def _bundled(path: str) -> bool:
-    """Whether a library is one that SciPy's wheel brings."""
+    """Whether a library is part of SciPy's wheel."""
     return "scipy.libs" in path or os.path.join("scipy", ".dylibs") in path
 
 
 def _counters(paths: Iterable[str]) -> list[_Counter]:
-    """What sets the threads of the libraries at `paths`."""
+    """The thread counters of the libraries at `paths`."""
     found = []
     for path in paths:
         try:
@@ -135,15 +136,15 @@ def library() -> _Library:
 
 
 def symbol(routine: str) -> str | None:
-    """The name by which kernels call `routine`; None where toile's own kernels are used."""
+    """The name by which kernels call `routine`; None if toile's own kernels are used."""
     found = library()
     return PREFIX + routine if found.counters and found.addresses.get(routine) else None
 
 
 def guard() -> tuple[Callable[[], None], Callable[[], None]] | None:
-    """What a run that calls BLAS does before and after; None when there is nothing to do.
+    """Functions to call before and after a run that calls BLAS; None if nothing is needed.
 
-    Only a library that NumPy shares needs it: its count is 1 while any run is under way."""
+    Only a library that NumPy shares needs this: its thread count is 1 during any run."""
     found = library()
     if not found.shared or not found.counters:
         return None
@@ -166,7 +167,7 @@ def guard() -> tuple[Callable[[], None], Callable[[], None]] | None:
     return begin, end
 
 
-# Where the arguments of a kernel that calls BLAS are: references to a, b and c, then these.
+# The arguments of a kernel that calls BLAS: references to a, b and c, then these.
 LAYOUT = (
     "m", "n", "k", "a_row", "b_column", "c_row", "lda", "ldb", "a_flipped", "b_flipped",
     "row_step", "column_step", "row_blocks", "column_blocks",
@@ -177,8 +178,8 @@ LAYOUT = (
 def product_text(name: str, element: tuple[str, int]) -> str:
     """A kernel whose units are blocks of C = A B, each one call; `element`: LLVM type and bytes.
 
-    C has rows of unit stride. To Fortran it is its transpose, B^T A^T; an operand is `flipped`
-    when its unit stride is along the columns of A or the rows of B. Outer axes follow."""
+    C has rows of unit stride. Fortran sees its transpose, B^T A^T; an operand is `flipped` if its
+    unit stride is along the columns of A or the rows of B. Outer axes follow."""
     type, bytes = element
     f = ir.kernel()
     bases = [f.buffer(i) for i in (0, 2, 4)]
@@ -243,7 +244,7 @@ def vector_text(name: str, element: tuple[str, int]) -> str:
 
 
 def _call(f: ir.Function, name: str, *pointers: str) -> None:
-    """Call a Fortran routine, which takes everything by address."""
+    """Call a Fortran routine, which takes all arguments by address."""
     f.do(f"call void @{name}({', '.join(f'ptr {p}' for p in pointers)})")
 
 

@@ -1,8 +1,8 @@
-"""How a matrix product is cut: its axes, which kernel does it, blocks of C, parts of the sum.
+"""How a matrix product is divided: its axes, its kernel, blocks of C, parts of the sum.
 
-Blocks are as many as there are threads, along the longer side of C: packing an operand again for
-each block costs the least there. Where blocks would be small and the sum is long, that is cut
-instead, and each part has a C of its own.
+There are as many blocks as threads, along the longer side of C, where packing an operand again for
+each block costs the least. If blocks would be small and the sum is long, the sum is split instead,
+and each part has its own C.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from toile.kernels.contraction.cpu_tiles import choose_tile, lane_operands
 from toile.kernels.contraction.shared import Axis, leading, merge
 from toile.targets.llvm.product_types import FLOAT32
 
-SERIAL = 1 << 16  # multiplications below which one chunk does all
-LARGE = 1 << 26  # and above which own kernels have several chunks for each thread
-NARROW = 128  # rows or columns of a thread's part below which the sum is cut instead
-DEEP = 128  # the least terms of such a part of a sum
-PART_A = 1 << 17  # elements of A that a unit of the own kernel reads: they stay in the L2 cache
-SMALL_B = 1 << 16  # elements of a B that stays there too: own kernels then beat BLAS
-SMALL_C = 1 << 14  # and of a C that does while a long sum is added to it
-FEW_ROWS = 64  # with fewer, packing B costs the own kernel more than BLAS loses
-UNSTOPPABLE = 1 << 33  # multiplications that a chunk may have: a run can be stopped between chunks
+SERIAL = 1 << 16  # multiplications below which a single chunk does everything
+LARGE = 1 << 26  # and above which toile's own kernels have several chunks per thread
+NARROW = 128  # rows or columns per thread below which the sum is split instead
+DEEP = 128  # the least number of terms of such a part
+PART_A = 1 << 17  # elements of A that a unit of toile's own kernel reads: they stay in the L2 cache
+SMALL_B = 1 << 16  # elements of a B that stays there too: toile's own kernels then beat BLAS
+SMALL_C = 1 << 14  # and of a C that stays there while a long sum is added to it
+FEW_ROWS = 64  # with fewer, packing B costs toile's own kernel more than BLAS loses
+UNSTOPPABLE = 1 << 33  # multiplications of a chunk at most: runs can be stopped between chunks
 BLAS_FROM = 280**3
 BLAS_FROM_FEW_ROWS = 1 << 20
 BLAS_FROM_DOUBLE = 128**3
 
 
 class Matrices(NamedTuple):
-    """How a matrix product is cut: its axes, whether BLAS does it, steps of units, the tile."""
+    """How a matrix product is divided: axes, whether BLAS is called, steps of units, the tile."""
 
     rows: Axis
     columns: Axis
@@ -44,7 +44,7 @@ class Matrices(NamedTuple):
     tile: Tile | None
     packs_a: bool
     grain: int
-    parts: int = 1  # of the sum: the last outer axis, each with a C of its own
+    parts: int = 1  # of the sum: the last outer axis, each with its own C
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ def cut_product(problem: Problem, threads: int) -> Matrices | None:
 
 
 def _parts(m: int, n: int, k: int, threads: int) -> int:
-    """Into how many parts a sum is cut, where blocks of C would be small and pack much again."""
+    """How many parts a sum is split into, if blocks of C would be small and pack much again."""
     wide = max(m, n)
     least = 4 * wide if wide <= NARROW * threads else 8 * wide
     if threads == 1 or k < least or m * n * k < 4 * SERIAL:
@@ -100,7 +100,7 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int
     work = m * n * k * outer
     blocks = _wanted_blocks(work, outer, tile is not None, threads)
     row_step, column_step = m, n
-    if blocks > 1:  # a block of rows packs all of B, one of columns all of A
+    if blocks > 1:  # a block of rows packs all of B, a block of columns all of A
         if m >= n or (tile and m >= 4 * unit_rows * blocks):
             row_step = rounded(-(-m // blocks), unit_rows)
         else:
@@ -121,7 +121,7 @@ def _steps(m: int, n: int, k: int, outer: int, tile: Tile | None, threads: int
 
 
 def _wanted_blocks(work: int, outer: int, own: bool, threads: int) -> int:
-    """Into how many blocks each of `outer` products is cut, so that all threads have work."""
+    """How many blocks each of `outer` products is divided into, so that all threads have work."""
     wanted = 1 if work < SERIAL or threads == 1 else threads
     if own and work > LARGE and outer < wanted:
         return -(-2 * wanted // outer)
@@ -129,12 +129,12 @@ def _wanted_blocks(work: int, outer: int, own: bool, threads: int) -> int:
 
 
 def rounded(n: int, multiple: int) -> int:
-    """The next multiple."""
+    """The next multiple of `multiple`."""
     return -(-n // multiple) * multiple
 
 
 def _fits_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
-    """Whether BLAS can do a product, and does it faster than own kernels."""
+    """Whether BLAS can compute a product, and faster than toile's own kernels."""
     if t.routine is None or blas.symbol(t.routine) is None:
         return False
     m, n, k = rows.extent, columns.extent, summed.extent
@@ -153,7 +153,7 @@ def _fits_blas(t: Types, rows: Axis, columns: Axis, summed: Axis) -> bool:
 
 
 def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:
-    """Whether BLAS can read the matrices as they are."""
+    """Whether BLAS can read the matrices in place."""
     m, n, k = rows.extent, columns.extent, summed.extent
     return (
         max(m, n, k, rows.a, rows.c, summed.a, summed.b, columns.b) < 2**31
@@ -164,7 +164,7 @@ def _is_readable(rows: Axis, columns: Axis, summed: Axis) -> bool:
 
 
 def needs_scratch(problem: Problem, cut: Matrices) -> bool:
-    """Whether partial sums must be held in another type than C's."""
+    """Whether partial sums must be stored in another type than C's."""
     t = problem.types
     return t.c is not None and t.c != t.work and t.c.kind not in "iu" and (
         cut.summed.extent > DEPTH)

@@ -1,8 +1,8 @@
-"""Products that are no matrix products: dots, and sums of products along the last axis of C.
+"""Contractions that are not matrix products: dots, and sums of products along C's last axis.
 
-A *sweep* runs along the axis that lies innermost in C (outer and elementwise products, batches
-innermost); a *dot* runs along the summed axis, in parts that are added in their order. Outer axes
-are extents with a stride per operand, as `cpu_tiles.outer_offsets` reads them.
+A *sweep* runs along the innermost axis of C (outer and elementwise products, batches innermost); a
+*dot* runs along the summed axis, in parts that are added in order. Outer axes are extents with a
+stride per operand, as `cpu_tiles.outer_offsets` reads them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CAST = "ptr noalias %to, ptr noalias %from, i64 %n"
 
 
 def stride_class(stride: int) -> int:
-    """0 and 1 are compiled in; 2 stands for any other stride."""
+    """Strides 0 and 1 are compiled in; 2 represents any other stride."""
     return stride if stride in (0, 1) else 2
 
 
 def _factors(f: Function, i: str, types: tuple[Element, Element], strides: tuple[int, int],
              work: Element) -> list[str]:
-    """Elements i of the rows %x and %y, in the work type."""
+    """Elements i of the rows %x and %y, in the accumulator type."""
     places = [f.at(f"%{name}", i if stride == 1 else f.mul(i, f"%s{name}") if stride else "0",
                    t.llvm)
               for name, t, stride in zip("xy", types, strides, strict=True)]
@@ -37,7 +37,7 @@ def _factors(f: Function, i: str, types: tuple[Element, Element], strides: tuple
 
 def _summed(f: Function, stack: ExitStack, count: int, first: int, pointers: list[str],
             types: tuple[Element, ...]) -> list[str]:
-    """Loops over summed axes (extent, stride of a, stride of b); the addresses inside."""
+    """Loops over summed axes (extent, stride of a, stride of b); returns the addresses inside."""
     for axis in range(count):
         at = first + 3 * axis
         index = stack.enter_context(f.loop(0, f.argument(at), vectorize=False))
@@ -48,7 +48,7 @@ def _summed(f: Function, stack: ExitStack, count: int, first: int, pointers: lis
 
 def _row_function(a: Element, b: Element, c: Element, work: Element, strides: tuple[int, int],
                   adds: bool) -> Function:
-    """to[i] (+)= x[i] y[i] along a row; a sum is held in the work type."""
+    """to[i] (+)= x[i] y[i] along a row; sums are held in the accumulator type."""
     f = inner("row", _ROWS, NOINLINE)
     with f.loop(0, "%n", vectorize=True) as i:
         left, right = _factors(f, i, (a, b), strides, work)
@@ -95,7 +95,7 @@ def sweep(a: Element, b: Element, c: Element, work: Element, strides: tuple[int,
 
 
 def _dot_function(a: Element, b: Element, work: Element, strides: tuple[int, int]) -> Function:
-    """to += the sum of x[i] y[i]; the vectoriser chooses the order of the sum, once."""
+    """to += the sum of x[i] y[i]; the vectorizer chooses the order of the sum at compile time."""
     f = inner("dot", _ROWS, NOINLINE)
     total = f.variable(work.llvm, work.zero)
     with f.loop(0, "%n", vectorize=True) as i:
@@ -111,10 +111,10 @@ def _dot_function(a: Element, b: Element, work: Element, strides: tuple[int, int
 @cache
 def dot(a: Element, b: Element, c: Element, work: Element, strides: tuple[int, int],
         summed: int) -> str:
-    """Units are (output, part): each gives one sum over `step` terms.
+    """Units are (output, part): each computes one sum over `step` terms.
 
     Arguments: refs of a, b, c; terms, step, parts, strides of a and b along them; further summed
-    axes (extent, a, b); outer axes (the parts of an output lie together in c)."""
+    axes (extent, a, b); outer axes (the parts of an output are adjacent in c)."""
     f, run = kernel(), _dot_function(a, b, work, strides)
     bases = [f.buffer(i) for i in (0, 2, 4)]
     terms, step, parts, sx, sy = (f.argument(i) for i in range(6, 11))
@@ -136,7 +136,7 @@ def dot(a: Element, b: Element, c: Element, work: Element, strides: tuple[int, i
 
 @cache
 def combine(work: Element, c: Element) -> str:
-    """c[unit] = the sum of `parts` numbers, in their order. Arguments: refs of both, parts."""
+    """c[unit] = the sum of `parts` numbers, in order. Arguments: refs of both, parts."""
     f = kernel()
     source, to, parts = f.buffer(0), f.buffer(2), f.argument(4)
     with f.loop("%lo", "%hi") as unit:
@@ -152,7 +152,7 @@ def combine(work: Element, c: Element) -> str:
 
 @cache
 def sum_arrays(work: Element, c: Element) -> str:
-    """c = the sum of `parts` arrays that lie one behind the other, in their order.
+    """c = the sum of `parts` consecutive arrays, in order.
 
     Units are elements. Arguments: refs of the arrays and of c, elements of each, parts."""
     row, final = inner("row", _CAST, NOINLINE), _cast_function("final", work, c)
@@ -185,7 +185,7 @@ def _cast_function(name: str, source: Element, target: Element) -> Function:
 
 @cache
 def cast(source: Element, target: Element) -> str:
-    """Convert elements that lie together. Arguments: refs of both."""
+    """Convert contiguous elements. Arguments: refs of both."""
     f, row = kernel(), _cast_function("row", source, target)
     start, to = f.at(f.buffer(0), "%lo", source.llvm), f.at(f.buffer(2), "%lo", target.llvm)
     f.call(row, to, start, f.sub("%hi", "%lo"))

@@ -1,7 +1,7 @@
-"""Packing of matrices into panels that the tiles of own matrix products read one after another.
+"""Packing of matrices into panels that the tiles of toile's own matrix products read in order.
 
 A panel holds `width` columns (of B; rows of A) for each term of the sum: [terms][width]. Packing
-converts to the type sums are formed in and fills what is missing by zeros.
+converts to the accumulator type and pads with zeros.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from toile.targets.llvm.product_types import Element, convert
 from toile.targets.llvm.text import Function, inner, kernel, module, typed
 
 DEPTH = 256  # terms of the sum per pass over packed panels
-SPACING = DEPTH + 4  # from panel to panel, so that they do not map to the same sets of a cache
-PLAIN = "nounwind noinline optsize"  # loops are unrolled by hand: copies of them only cost time
+SPACING = DEPTH + 4  # from panel to panel, so that they do not map to the same cache sets
+PLAIN = "nounwind noinline optsize"  # loops are unrolled by hand: further unrolling only costs time
 
 
 _PARAMS = "ptr noalias %to, ptr noalias %from, i64 %sk, i64 %sn, i64 %count, i64 %valid"
@@ -36,7 +36,7 @@ class Tile(NamedTuple):
 def pack_function(name: str, width: int, lanes: int, source: Element, work: Element) -> Function:
     """Copy `count` rows of `valid` elements (at most `width` are taken) to [count][width].
 
-    Vectors of `lanes` go at once where either stride is 1; what is missing is filled by zeros."""
+    Vectors of `lanes` are copied at once if either stride is 1; missing elements become zeros."""
     f = inner(name, _PARAMS, PLAIN)
     flat, deep = f.compare("eq", "%sn", 1), f.compare("eq", "%sk", 1)
     for j in range(0, width, lanes):
@@ -77,7 +77,7 @@ def group_function(
 ) -> Function:
     """Pack several panels, SPACING rows apart; `valid` counts the columns of all of them.
 
-    Rows that lie together are read as a whole, others by `pack` panel by panel."""
+    Contiguous rows are read as a whole, others by `pack`, panel by panel."""
     f = inner(f"{pack.name}_group", _PARAMS, PLAIN)
     flat = f.compare("eq", "%sn", 1)
     whole = f.mul(f.udiv(f.select(flat, "%valid", 0), width), width)
@@ -100,7 +100,7 @@ def group_function(
 
 def _transpose(f: Function, start: str, to: str, n: int, width: int, source: Element,
                work: Element) -> None:
-    """An n x n block whose columns have unit stride."""
+    """Transpose an n x n block whose columns have unit stride."""
     type, out = typed(source.llvm, n), typed(work.llvm, n)
     rows = []
     for i in range(n):
@@ -112,7 +112,7 @@ def _transpose(f: Function, start: str, to: str, n: int, width: int, source: Ele
 
 @cache
 def pack_kernel(tile: Tile, source: Element, work: Element) -> str:
-    """A kernel that packs b whole: units are panels; args: b, packed (refs), K, N, strides."""
+    """A kernel that packs all of b: units are panels; args: b, packed (refs), K, N, strides."""
     f, pack = kernel(), pack_function("pack_b", tile.columns, tile.lanes, source, work)
     b, held = f.buffer(0), f.buffer(2)
     k, n, sk, sn = (f.argument(i) for i in range(4, 8))

@@ -1,9 +1,9 @@
-"""Own matrix-product kernels: C = A B by register tiles, packed or in place.
+"""toile's own matrix-product kernels: C = A B by register tiles, packed or in place.
 
 A tile of `rows` x `vectors` accumulators stays in registers while it runs over the summed axis.
-A is read in place when that axis has unit stride ("rows"), else packed; B is read in place when
-columns have unit stride, else packed, a panel at a time, on the stack. Packing also converts the
-operands to the type the sums are formed in. All extents and strides are arguments.
+A is read in place if that axis has unit stride ("rows"), else packed; B is read in place if columns
+have unit stride, else packed, a panel at a time, on the stack. Packing also converts the operands
+to the accumulator type. All extents and strides are arguments.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LAYOUT = (
     "m", "n", "k", "a_row", "a_sum", "b_sum", "b_column", "c_row", "c_column",
     "row_step", "column_step", "row_blocks", "column_blocks", "b_mode", "adds",
 )  # fmt: skip
-FIRST = 6  # where the numbers of a layout begin
+FIRST = 6  # index of the first number of a layout
 IN_PLACE, PACK, PACKED = range(3)  # how B is given ("b_mode")
 
 
 class Kernel(NamedTuple):
-    """What a product kernel's text depends on."""
+    """What determines the text of a product kernel."""
 
     tile: Tile
     packs_a: bool
@@ -53,7 +53,7 @@ class Kernel(NamedTuple):
 
 
 def lane_operands() -> bool:
-    """Whether a multiplication may take one lane of a register (NEON), not only a whole one."""
+    """Whether a multiplication may take one lane of a register as operand (NEON)."""
     return platform.machine().lower() in ("arm64", "aarch64")
 
 
@@ -65,7 +65,7 @@ def choose_tile(work: Element, rows: int, packs_a: bool) -> Tile:
         return Tile(1, 8, lanes)
     if rows <= 4 and width <= 32:
         return Tile(4, 4 if width == 16 else 2, lanes)
-    if width == 64:  # twelve pointers to rows would not fit in the integer registers
+    if width == 64:  # pointers to twelve rows do not fit in the integer registers
         return Tile(12, 2, lanes) if packs_a and rows > 6 else Tile(8, 3, lanes)
     if width == 32:
         return Tile(6, 2, lanes)
@@ -94,7 +94,7 @@ class _Tiles:
         return self.splat(f, first, 0)
 
     def accumulate(self, f: Function, a: str, b: str, slot: str) -> None:
-        """slot += a * b; for truth values, slot |= a & b."""
+        """slot += a * b; for booleans, slot |= a & b."""
         old = f.load(self.vector, slot)
         f.store(self.vector, plus_product(f, self.work, old, a, b, self.tile.lanes), slot)
 
@@ -116,7 +116,7 @@ class _Tiles:
 
     def _terms(self, f: Function, index: Operand, acc: list[list[str]],
                row: Callable[[int], str]) -> None:
-        """One term of the sum: `row(i)` is the vector of a's element in row i."""
+        """Add one term of the sum: `row(i)` is the vector of a's element in row i."""
         t, lanes = self.work.llvm, self.tile.lanes
         start = f.at("%b", f.mul(index, "%sb"), t)
         columns = [f.load(self.vector, f.at(start, j * lanes, t), self.work.size)
@@ -127,7 +127,7 @@ class _Tiles:
                 self.accumulate(f, a, b, slot)
 
     def _sum_rows(self, f: Function, acc: list[list[str]]) -> None:
-        """Rows of a in place, unit stride along the sum."""
+        """Sum with rows of a in place, which have unit stride along the sum."""
         t, lanes = self.work.llvm, self.tile.lanes
         last = f.sub("%height", 1)
         starts = [f.at("%a", f.mul(f.smin(i, last), "%sa"), t) for i in range(len(acc))]
@@ -149,7 +149,7 @@ class _Tiles:
             self._terms(f, k, acc, lambda i: self.broadcast(f, f.at(starts[i], k, t)))
 
     def _sum_packed(self, f: Function, acc: list[list[str]]) -> None:
-        """a packed as [count][tile.rows]."""
+        """Sum with a packed as [count][tile.rows]."""
         t, lanes, rows = self.work.llvm, self.tile.lanes, len(acc)
 
         def term(k: str) -> None:
@@ -196,7 +196,7 @@ class _Tiles:
             self._store_part(f, acc, adds)
 
     def _store_part(self, f: Function, acc: list[list[str]], adds: bool) -> None:
-        """A tile at an edge, or with columns apart: through memory, by vectors if possible."""
+        """Store a tile at an edge or with strided columns: via memory, in vectors if possible."""
         c, work, lanes = self.spec.c, self.work, self.tile.lanes
         rows, vectors = len(acc), len(acc[0])
         spill = f.alloca(work.llvm, rows * vectors * lanes, 64)
@@ -247,7 +247,7 @@ class _ProductKernel:
         return module(*self.tiles.values(), *chain(*self.packs.values()), self.f)
 
     def write(self) -> None:
-        """The loops over units, parts of the sum, blocks of rows and groups of panels."""
+        """Write the loops over units, parts of the sum, blocks of rows and groups of panels."""
         f, spec, work, size = self.f, self.spec, self.work, self.size
         bases = [f.buffer(i) for i in (0, 2, 4)]
         block, group = _block_rows(spec), _group_columns(spec)
@@ -283,7 +283,7 @@ class _ProductKernel:
                                         adds)
 
     def _pack_b(self, b: str, held: str, first: str, last: str, count: str) -> None:
-        """Panels [count][tile.columns] of columns [first, last) of b, where they are wanted."""
+        """Pack columns [first, last) of b into panels [count][tile.columns], if requested."""
         f, size = self.f, self.size
         with f.when(f.compare("eq", size["b_mode"], PACK)):
             start = f.at(b, f.mul(first, size["b_column"]), self.spec.b.llvm)
@@ -293,12 +293,12 @@ class _ProductKernel:
     def _panel(
         self, b: str, held: str, first: str, n: str, count: str, width: str
     ) -> tuple[str, str]:
-        """Where a panel of b is, and its stride along the sum."""
+        """The address of a panel of b, and its stride along the sum."""
         f, tile, size = self.f, self.tile, self.size
         place = f.at(b, f.mul(n, size["b_column"]), self.spec.b.llvm)
         mine = f.at(held, f.mul(f.sub(n, first), SPACING), self.work.llvm)
         packed = f.compare("eq", size["b_mode"], PACK)
-        # A vector that is not whole would read behind the end of b.
+        # An incomplete vector would read beyond the end of b.
         broken = f.compare("ne", f.value(f"and i64 {width}, {tile.lanes - 1}"), 0)
         tail = f.all(broken, f.compare("eq", size["b_mode"], IN_PLACE))
         with f.when(tail):
@@ -311,7 +311,7 @@ class _ProductKernel:
         self, sources: tuple[str, str], panel: tuple[str, str], c: str, rows: tuple[str, str],
         n: str, count: str, width: str, adds: str,
     ) -> None:  # fmt: skip
-        """All the tiles of some rows on one panel; `sources`: a in place, and packed."""
+        """All tiles of some rows on one panel; `sources`: a in place, and packed."""
         f, tile, size, (m, end) = self.f, self.tile, self.size, rows
         vectors = f.udiv(f.add(width, tile.lanes - 1), tile.lanes)
         column = f.mul(n, size["c_column"])
@@ -334,17 +334,17 @@ class _ProductKernel:
 
 
 def _block_rows(spec: Kernel) -> int:
-    """Rows of a that are packed at a time: a multiple of the tile's."""
+    """How many rows of a are packed at a time: a multiple of the tile's rows."""
     return max(1, STACK_A // (SPACING * spec.work.size * spec.tile.rows)) * spec.tile.rows
 
 
 def _group_columns(spec: Kernel) -> int:
-    """Columns of b that are packed at a time: rows of b are then read in long runs."""
+    """How many columns of b are packed at a time; rows of b are then read in long runs."""
     return max(1, STACK_B // (SPACING * spec.work.size * spec.tile.columns)) * spec.tile.columns
 
 
 def _divide(f: Function, index: str, extent: str) -> tuple[str, str]:
-    """Quotient and remainder; the quotient by a single block needs no division."""
+    """Quotient and remainder; if there is a single block, no division is needed."""
     one = f.compare("eq", extent, 1)
     divisor = f.select(one, 1, extent)
     return f.udiv(index, divisor), f.urem(index, divisor)

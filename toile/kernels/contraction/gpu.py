@@ -1,10 +1,10 @@
 """Lowering of contractions to matrix products of cuBLAS.
 
-One axis of rows, one of columns and one that is summed make a matrix product; the other axes are a
-batch: strided where they merge into one axis, else given by addresses or run by a few calls.
-Operands are read in place, transposed or in batches; they are copied only where no axis of a matrix
-has unit stride, or its axes do not merge. Dtypes that cuBLAS does not multiply are declined.
-`single` is for cuBLASLt: one product in one call.
+One row axis, one column axis and one summed axis make a matrix product; the other axes are a batch:
+strided if they merge into one axis, otherwise given by addresses or as a few calls. Operands are
+read in place, transposed or in batches; they are copied only if no axis of a matrix has unit
+stride, or if its axes do not merge. Dtypes that cuBLAS does not multiply are declined. `single` is
+for cuBLASLt: one product in one call.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from toile.targets.cuda import cublas, cublaslt
 from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.launches import Planner
 
-CALLS = 2  # calls of a loop up to which it is cheaper than writing addresses
-MOST_CALLS = 64  # of a loop, where addresses cannot be used: beyond it operands are copied
+CALLS = 2  # up to this many calls in a loop are cheaper than writing addresses
+MOST_CALLS = 64  # of a loop, if addresses cannot be used: beyond it operands are copied
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-# Results that cuBLAS makes of two operands of one dtype.
+# The result dtypes that cuBLAS supports for two operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "complex64": ("complex64",),
     "complex128": ("complex128",), "bfloat16": ("bfloat16", "float32"),
@@ -47,12 +47,12 @@ RESULTS = {
 
 
 def lower(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Add the stages of a contraction; False when its dtypes have no kernel."""
+    """Add the stages of a contraction; False if its dtypes have no kernel."""
     return by_library(op, ins, outs, plan) or gpu_tiles.lower_small_dot(op, ins, outs, plan)
 
 
 def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Add the calls of a contraction; False where cuBLAS has none for it."""
+    """Add the calls of a contraction; False if cuBLAS has none for it."""
     (x, y), (out,) = ins, outs
     compute = compute_type(op.precision, x.dtype.name, y.dtype.name, out.dtype.name)
     if compute is None:
@@ -61,7 +61,7 @@ def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Pl
         return _lower_empty(out, plan)
     found = labels_of(op, x, y, out)
     if not (found.rows or found.columns or found.summed):
-        return False  # a product of elements
+        return False  # an elementwise product
     if x.dtype.name in FLOAT8:
         return _float8(op, x, y, out, plan)
     if gpu_tiles.lower_few(op, [x, y], [out], plan):
@@ -74,7 +74,7 @@ def by_library(op: DotGeneral, ins: list[Operand], outs: list[Operand], plan: Pl
 
 
 def _lower_empty(out: Operand, plan: Planner) -> bool:
-    """A product without elements, or sums of nothing."""
+    """A product without elements, or empty sums."""
     if out.size and out.contiguous:
         plan.call(relayout.Fill(out.ref, out.size * out.dtype.itemsize))
     return not out.size or out.contiguous
@@ -82,7 +82,7 @@ def _lower_empty(out: Operand, plan: Planner) -> bool:
 
 def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Operand, compute: str,
                plan: Any) -> bool:
-    """Add copies and the call; False where cuBLAS has none for this layout."""
+    """Add copies and the call; False if cuBLAS has none for this layout."""
     target = out
     if made.result is not None:
         target = room(plan, made.result.shape, out.dtype)
@@ -105,7 +105,7 @@ def _add_calls(made: Planned, op: DotGeneral, x: Operand, y: Operand, out: Opera
 
 def _with_copies(op: DotGeneral, x: Operand, y: Operand, copies: Sequence[bool],
                  order: Sequence[str], plan: Any) -> tuple[DotGeneral, Operand, Operand]:
-    """The contraction with copies of one or both operands, summed axes in this order."""
+    """The contraction with copies of one or both operands; summed axes are in this order."""
     if copies[0]:
         op, x = copied(op, "lhs", x, order, plan)
     if copies[1]:
@@ -115,7 +115,7 @@ def _with_copies(op: DotGeneral, x: Operand, y: Operand, copies: Sequence[bool],
 
 # ---- precision
 def compute_type(precision: Any, x: str, y: str, out: str) -> str | None:
-    """The type that products are computed in, a key of COMPUTE_TYPES; None: not by cuBLAS."""
+    """The type that products are computed in, a key of COMPUTE_TYPES; None if not by cuBLAS."""
     if x in FLOAT8 and y in FLOAT8:
         fits = out in ("float32", "bfloat16", "float16") and (x, y) != (FLOAT8[1], FLOAT8[1])
         return "float32" if fits else None
@@ -131,10 +131,10 @@ def compute_type(precision: Any, x: str, y: str, out: str) -> str | None:
 
 
 def float32_compute(precision: Any) -> str:
-    """What a request for precision means for float32: "tf32", "bf16" or "float32".
+    """What a precision request means for float32: "tf32", "bf16" or "float32".
 
-    As in JAX: by default and with HIGH products may be of TF32's 11 bits, HIGHEST is float32.
-    An algorithm is taken by its name; of several passes none is coarser than float32."""
+    As in JAX, products may have TF32's 11 bits by default and with HIGH; HIGHEST is float32. An
+    algorithm is known by its name or types; those with several passes count as float32."""
     if precision is None:
         return "float32" if flags.default_matmul_precision in ("highest", "float32") else "tf32"
     if isinstance(precision, tuple) and not hasattr(precision, "accumulation_type"):
@@ -155,7 +155,7 @@ def float32_compute(precision: Any) -> str:
 # ---- the shape of a product
 @dataclass(frozen=True)
 class ReorderedResult:
-    """A result whose memory has the axes of C in another order, which is given."""
+    """A result that is stored with the axes of C in another, given order."""
 
     axes: tuple[int, ...]
     shape: tuple[int, ...]
@@ -180,16 +180,16 @@ class Planned:
     copies: tuple[bool, bool] = (False, False)
     result: ReorderedResult | None = None
     addressed: bool = False
-    calls: int = 1  # of a loop
+    calls: int = 1  # in a loop
 
     @property
     def count(self) -> int:
-        """How many products there are."""
+        """The number of products."""
         return prod(axis.extent for axis in self.outer)
 
     @property
     def cost(self) -> float:
-        """Comparable microseconds: of launches only, callers add the cost of copies."""
+        """Estimated microseconds for launches; callers add the cost of copies."""
         return 2.0 * self.calls + 2.5 * self.addressed
 
 
@@ -197,7 +197,7 @@ ONE = Axis(1, 0, 0, 0)
 
 
 def _planned(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Planned | None:
-    """The cheapest way to compute a contraction, which is mostly the one with fewest copies."""
+    """The cheapest way to compute a contraction, usually the one with the fewest copies."""
     best: tuple[float, Planned] | None = None
     _, order = cheapest_order(labels_of(op, x, y, out), x, y)
     for copy_x, copy_y, copy_out in product((False, True), repeat=3):
@@ -234,7 +234,7 @@ def _regrouped(
 
 def _fitted(found: Labels, order: Sequence[str], items: tuple[int, int], refs: Sequence[Ref]
             ) -> Planned | None:
-    """Matrix and outer axes of operands in place; None where they are not matrices."""
+    """Matrix and outer axes of operands in place; None if they are not matrices."""
     summed = merge(found.of(order))
     if len(summed) > 1:
         return None
@@ -258,7 +258,7 @@ def _rank(p: Planned) -> tuple[float, int]:
 
 
 def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned | None:
-    """How to iterate over the outer axes; None where that takes too many calls."""
+    """How to iterate over the outer axes; None if that takes too many calls."""
     if any(axis.c <= 0 for axis in p.outer) or any(min(a.a, a.b) < 0 for a in p.outer):
         return None
     if len(p.outer) <= 1:
@@ -267,7 +267,7 @@ def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned
     loop = p.count // p.outer[largest].extent
     if loop <= CALLS:
         return replace(p, calls=loop)
-    # Offsets of all matrices, so that cuBLAS may take the addresses to be aligned.
+    # Offsets of all matrices: if all are multiples of ALIGNED, cuBLAS may assume aligned addresses.
     item, item_c = items
     steps = [n for a in p.outer for n in (a.a * item, a.b * item, a.c * item_c)]
     if item > 1 and not any(n % cublas.ALIGNED for n in (*steps, *(r.offset for r in refs))):
@@ -276,7 +276,7 @@ def _batched(p: Planned, items: tuple[int, int], refs: Sequence[Ref]) -> Planned
 
 
 def _matrices(rows: Axis, columns: Axis, summed: Axis) -> bool:
-    """Whether A, B and C are matrices as BLAS knows them."""
+    """Whether A, B and C are matrices that BLAS supports."""
     return (
         leading(rows, summed, "a") is not None
         and leading(summed, columns, "b") is not None
@@ -287,13 +287,13 @@ def _matrices(rows: Axis, columns: Axis, summed: Axis) -> bool:
 # ---- calls
 def _call(p: Planned, x: Ref, y: Ref, out: Ref, kinds: tuple[str, str], result: str, compute: str
           ) -> Gemm | None:
-    """C stored by rows is its transpose stored by columns: C^T = B^T A^T."""
+    """The call; C stored by rows is its transpose stored by columns: C^T = B^T A^T."""
     rows, columns, summed = p.rows, p.columns, p.summed
     kind, other = kinds
     c = leading(rows, columns, "c")
     assert c is not None
     outer = p.outer
-    if c[1]:  # C has unit stride along its rows: it is transposed already
+    if c[1]:  # unit stride along its rows: C is already transposed
         rows, columns = columns.mirrored, rows.mirrored
         summed, outer = summed.mirrored, tuple(a.mirrored for a in outer)
         x, y, kind, other = y, x, other, kind
@@ -315,7 +315,7 @@ def _call(p: Planned, x: Ref, y: Ref, out: Ref, kinds: tuple[str, str], result: 
 
 
 def _offsets(axes: Sequence[Axis], item: int, item_c: int) -> Iterator[tuple[int, int, int]]:
-    """Where the matrices of a loop over some axes begin, in bytes: of B, A and C."""
+    """Offsets in bytes of the matrices of a loop over some axes: of B, A and C."""
     for index in product(*(range(axis.extent) for axis in axes)):
         a, b, c = (sum(n * axis[side] for n, axis in zip(index, axes, strict=True))
                    for side in (1, 2, 3))
@@ -323,7 +323,7 @@ def _offsets(axes: Sequence[Axis], item: int, item_c: int) -> Iterator[tuple[int
 
 
 def _address_axes(p: Planned, item: int, item_c: int) -> list[tuple[int, int, int, int]]:
-    """The outer axes for `relayout.addresses`, in the order in which the call takes A and B."""
+    """The outer axes for `relayout.addresses`; A and B in the order of the call."""
     c = leading(p.rows, p.columns, "c")
     assert c is not None
     return [(a.extent, *((a.a * item, a.b * item) if c[1] else (a.b * item, a.a * item)),
@@ -344,8 +344,7 @@ def _note(kind: str, result: str, compute: str) -> str:
 # ---- one product in one call
 def single(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner, compute: str,
            fits: Callable[[Gemm], bool]) -> Gemm | None:
-    """A contraction as one call, with as few copies as `fits` allows; None where it takes several.
-    """
+    """A contraction as one call, with as few copies as `fits` allows; None if it takes several."""
     _, order = cheapest_order(labels_of(op, x, y, out), x, y)
     kinds = x.dtype.name, y.dtype.name
     costs = {(copy_x, copy_y): copy_x * x.size + copy_y * y.size
@@ -359,7 +358,7 @@ def single(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner, 
 
 def _one(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Any, order: Sequence[str],
          copies: tuple[bool, bool], kinds: tuple[str, str], compute: str) -> Gemm | None:
-    """The call after these copies; None where it takes more of them, or several calls."""
+    """The call after these copies; None if it takes more copies, or several calls."""
     op, x, y = _with_copies(op, x, y, copies, order, plan)
     items = x.dtype.itemsize, out.dtype.itemsize
     found = _fitted(labels_of(op, x, y, out), order, items, (x.ref, y.ref, out.ref))
@@ -377,7 +376,7 @@ def _aligned(call: Gemm) -> bool:
 
 # ---- float8
 def float8_fits(op: DotGeneral, *shapes: tuple[int, ...]) -> bool:
-    """Whether float8 operands of these shapes make one product of sizes divisible by 16."""
+    """Whether float8 operands of these shapes make one product with sizes divisible by 16."""
     size = dict(zip(op.lhs + op.rhs, shapes[0] + shapes[1], strict=True))
     groups = [[c for c in size if c in op.lhs and c not in op.rhs],
               [c for c in size if c in op.rhs and c not in op.lhs],

@@ -1,8 +1,8 @@
-"""Which function a chain of equations computes, found by evaluating it.
+"""Identifies the function that a chain of equations computes, by evaluating it.
 
 Activations and their derivatives are written in many ways, and passes rewrite them further. A
-chain of arithmetic on one value is evaluated at some points in double precision; what has gelu's
-values there is gelu. Only smooth arithmetic is considered, so the points stand for all numbers.
+chain of arithmetic on one value is evaluated at some points in double precision: if it has gelu's
+values there, it is gelu. Only smooth arithmetic is considered, so that these points suffice.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MOST_EQUATIONS = 32  # of a chain
 
 _POINTS = np.concatenate([np.linspace(-9, 9, 73), [-300.0, -40.0, -1e-3, 1e-3, 40.0, 300.0]])
 POINTS = np.tile(_POINTS, 3)
-# Factors of a derivative, of both signs and several magnitudes: only linear functions fit.
+# Factors of a derivative, of both signs and several magnitudes: only linear functions match.
 FACTORS = np.repeat([1.0, -0.37, 25.0], len(_POINTS))
-# Constants of bfloat16 have 8 bits: 0.797 for 0.79788. The formula with them is as far from gelu.
+# Constants of bfloat16 have 8 bits: 0.797 for 0.79788. Such a formula differs from gelu by this.
 NEAR = 6e-4
 NEAR_SLOPE = 3e-3
 
@@ -33,12 +33,12 @@ Values = dict[Atom, np.ndarray]
 
 
 def is_arithmetic(op: Operation) -> bool:
-    """Whether activations may be made of an operation."""
+    """Whether an operation may be part of an activation."""
     return op.is_smooth or op.only_rounds
 
 
 def values_of(e: Equation, known: Values) -> np.ndarray | None:
-    """An equation's result for known values; None where it is not smooth arithmetic on them."""
+    """The result of an equation for known values; None if it is not smooth arithmetic on them."""
     if not by_element(e) or not is_arithmetic(e.op):
         return None
     if not any(a in known for a in e.ins) or e.outs[0].aval.dtype.name not in WIDE:
@@ -61,14 +61,14 @@ def values_of(e: Equation, known: Values) -> np.ndarray | None:
 
 
 class Chain:
-    """What is computed from some values by smooth arithmetic alone."""
+    """The values computed from some given values by smooth arithmetic alone."""
 
     def __init__(self, known: Values):
         self.known = dict(known)
         self.made: dict[Atom, Equation] = {}
 
     def grow(self, equations: Sequence[Equation]) -> None:
-        """Add those of some equations that are such arithmetic, in order."""
+        """Add the equations that are such arithmetic, in order."""
         for e in equations:
             if len(self.made) >= MOST_EQUATIONS:
                 return

@@ -1,12 +1,13 @@
-"""The pass that fuses products with what follows them, where cuBLASLt can.
+"""The pass that fuses products with the operations after them, where cuBLASLt supports it.
 
-    x W + b, x + (y W + b)          the sum is stored, the product alone never
+    x W + b, x + (y W + b)          only the sum is stored, never the product alone
     gelu(x W + b)                   with the input of gelu, if its derivative needs that
     gelu'(h) * (g W^T)              in the backward pass
     (s p) (t q), s t (p q)          of float8 matrices p and q, which were converted to be scaled
 
-Only for bfloat16, which may be float32 until it is stored (`jax_allow_excess_precision`), and where
-a sum has to be in memory anyway: loop nests add for free what only they read.
+This applies only to bfloat16, which may be float32 until it is stored
+(`jax_allow_excess_precision`), and only if a sum must be in memory anyway: a sum that only loop
+nests read is computed by them at no cost.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from toile.primitives.elementwise import Max
 from toile.targets.cuda import cublaslt
 
 LEAST_BYTES = 1 << 20  # of a result that is worth fusing
-UNIT = 8  # elements: sizes that epilogues take
-# Seconds on a Hopper chip: what float8 saves of each product of two numbers, and what it takes to
-# copy one into the layout that is needed.
+UNIT = 8  # elements: sizes must be multiples of this for epilogues
+# Seconds on a Hopper chip: what float8 saves per multiplication of two numbers, and what it costs
+# to copy a number into the required layout.
 SAVED, MOVE = 8e-16, 4e-12
 FLOAT32 = np.dtype(np.float32)
 Equations = dict[int, Equation]  # by identity
@@ -60,12 +61,12 @@ def _is_product(e: Equation) -> bool:
 
 @dataclass
 class _Epilogue:
-    """A product, and the equations after it that have been fused with it so far."""
+    """A product, and the equations after it that have been fused so far."""
 
     product: DotGeneral
     ins: list[Atom]
     first: Equation
-    last: Equation  # where its result is made
+    last: Equation  # the one that computes its result
     gone: list[Equation]
     activation: str = ""
     extras: list[tuple[str, Atom]] = field(default_factory=list)
@@ -78,7 +79,7 @@ class _Epilogue:
         return self.last.outs[0]
 
     def take(self, e: Equation, name: str = "", a: Atom | None = None) -> None:
-        """Fuse the equation that reads the value, with its other operand."""
+        """Fuse the equation that reads the current value; `a` is its other operand."""
         self.last = e
         self.gone.append(e)
         if a is not None:
@@ -101,8 +102,8 @@ class _Fusion:
             for a in dict.fromkeys(a for a in e.ins if a.__class__ is Var):
                 self.readers.setdefault(a, []).append(e)
         self.returned = {o for o in program.outputs if o.__class__ is Var}
-        self.gone: set[int] = set()  # equations, by identity
-        self.placed: dict[int, list[Equation]] = {}  # what replaces some of them
+        self.gone: set[int] = set()  # removed equations, by identity
+        self.placed: dict[int, list[Equation]] = {}  # replacements of some equations
 
     def finish(self) -> Program:
         if not self.placed:
@@ -112,9 +113,9 @@ class _Fusion:
         p = self.program
         return without_dead_code(Program(p.inputs, equations, p.outputs, p.name))
 
-    # ---- what is looked at
+    # ---- conditions
     def is_suited(self, e: Equation) -> bool:
-        """Whether an equation is a product that may get an epilogue."""
+        """Whether an equation is a product that may be given an epilogue."""
         if id(e) in self.gone or not _is_product(e):
             return False
         avals = [e.outs[0].aval, *(a.aval for a in e.ins)]
@@ -125,7 +126,7 @@ class _Fusion:
         return sizes is not None and not any(n % UNIT for n in sizes)
 
     def _reader(self, v: Var) -> Equation | None:
-        """The only equation that reads a value; None if there are several, or it is a result."""
+        """The only equation that reads a value; None if there are several, or it is an output."""
         found = [] if v in self.returned else self.readers.get(v, [])
         return found[0] if len(found) == 1 and id(found[0]) not in self.gone else None
 
@@ -138,12 +139,12 @@ class _Fusion:
         return None if other is v or other.aval.shape != v.aval.shape else (e, other)
 
     def _broadcast(self, a: Atom) -> tuple[Operation, Atom] | None:
-        """How something is repeated to give `a`, and what."""
+        """The broadcast that gives `a`, and its operand."""
         e = self.made.get(a)
         return (e.op, e.ins[0]) if e is not None and e.op.makes_axes and e.ins else None
 
     def _bias(self, a: Atom, product: DotGeneral) -> Atom | None:
-        """What was broadcast over the rows of a product to give `a`."""
+        """The operand that was broadcast over the rows of a product to give `a`."""
         found = self._broadcast(a)
         if found is None:
             return None
@@ -155,10 +156,9 @@ class _Fusion:
         return x if fits and x.__class__ is Var else None
 
     def _is_kept(self, v: Atom, many: bool) -> bool:
-        """Whether a value has to be in memory: not only loop nests read it, or (`many`) several do.
-        """
+        """Whether a value must be stored: not only loop nests read it, or (`many`) several do."""
         found = [e for e in self._uses(v) if not e.op.views_part]
-        parts = len(found) < sum(1 for _ in self._uses(v))  # read by one, mostly
+        parts = len(found) < sum(1 for _ in self._uses(v))  # usually read by one
         several = many and len(found) + parts > 1
         return v in self.returned or several or any(not fuses(e) for e in found)
 
@@ -172,7 +172,7 @@ class _Fusion:
 
     # ---- sums
     def sums(self, e: Equation) -> None:
-        """Let a product add a bias and another array, and take the positive part."""
+        """Fuse a bias, another array and a relu into a product."""
         if self.is_suited(e):
             end = _begin(e)
             self._take_sums(end)
@@ -195,7 +195,7 @@ class _Fusion:
             end.activation = "relu"
 
     def _is_array(self, a: Atom) -> bool:
-        """Whether an operand is in memory anyway, and not only to be added here."""
+        """Whether an operand must be in memory anyway, not only to be added here."""
         if a.__class__ is Literal:
             return False
         e = self.made.get(a)
@@ -205,7 +205,7 @@ class _Fusion:
 
     # ---- gelu
     def gelu(self, e: Equation) -> None:
-        """Fuse gelu with the product before it, and its slope with products that it multiplies."""
+        """Fuse gelu with the product before it, and its slope with the products that it scales."""
         if not self.is_suited(e):
             return
         end = _begin(e)
@@ -245,7 +245,7 @@ class _Fusion:
         self.gone |= set(behind)
 
     def _branches(self, v: Atom) -> bool:
-        """Whether several equations read a value, as in gelu, or its conversion."""
+        """Whether several equations read a value or its conversion, as in gelu."""
         while len(found := self.readers.get(v, [])) == 1:
             if not found[0].op.only_rounds:
                 return False
@@ -253,7 +253,7 @@ class _Fusion:
         return len(found) > 1
 
     def _slopes(self, h: Var, chain: Chain) -> Iterator[tuple[Equation, Var, Equations]]:
-        """Products that gelu's slope at h multiplies, the results, and the equations for them."""
+        """Products that are multiplied by gelu's slope at h, the results, and their equations."""
         seen: set[int] = set()
         for v in chain.known:
             for r in self.readers.get(v, ()):
@@ -273,7 +273,7 @@ class _Fusion:
                         yield dot, k, both.behind(k)
 
     def _after(self, v: Atom) -> list[Equation]:
-        """Equations of arithmetic that depend on a value, in order."""
+        """Arithmetic equations that depend on a value, in order."""
         found: dict[int, Equation] = {}
         left: list[Atom] = [v]
         while left and len(found) <= 2 * activations.MOST_EQUATIONS:
@@ -284,7 +284,7 @@ class _Fusion:
         return sorted(found.values(), key=lambda e: self.position[id(e)])
 
     def _is_closed(self, equations: Equations, kept: set[Var]) -> bool:
-        """Whether nothing else reads what these equations compute, except for what is kept."""
+        """Whether nothing else reads the results of these equations, except those in `kept`."""
         return not any(
             o in self.returned or any(id(r) not in equations for r in self.readers.get(o, ()))
             for e in equations.values() for o in e.outs if o not in kept
@@ -292,7 +292,7 @@ class _Fusion:
 
     # ---- float8
     def float8(self, e: Equation) -> None:
-        """Multiply float8 matrices before they are scaled, and scale the result instead."""
+        """Multiply float8 matrices before they are scaled, and scale the product instead."""
         pairs = [pair for a in e.ins if (pair := self._quantized(a)) is not None]
         value = e.outs[0]
         if value.aval.nbytes < LEAST_BYTES or len(pairs) < len(e.ins):
@@ -311,7 +311,7 @@ class _Fusion:
             self._place(end)
 
     def _take_scale(self, end: _Epilogue) -> None:
-        """Fuse a multiplication by a number, if one follows."""
+        """Fuse a following multiplication by a scalar, if there is one."""
         value, reader = end.value, self._reader(end.value)
         if reader is not None and reader.op.is_product and len(end.extras) < 2:
             other = [a for a in reader.ins if a is not value]
@@ -337,13 +337,13 @@ class _Fusion:
         return e.ins[0], scale
 
     def _scalar(self, a: Atom) -> Atom | None:
-        """The number that an operand has everywhere."""
+        """The variable of one number that fills an operand, or None."""
         _, a = self._broadcast(a) or (None, a)
         return a if a.__class__ is Var and a.aval.size == 1 else None
 
-    # ---- putting in place
+    # ---- replacing equations
     def _operation(self, end: _Epilogue, keeps: bool = False) -> FusedProduct | None:
-        """The fused operation; None where the library has no algorithm for it."""
+        """The fused operation; None if the library has no algorithm for it."""
         names = tuple(name for name, _ in end.extras)
         op = FusedProduct(end.product, end.activation, names, keeps)
         return op if available(op, end.ins[0].aval, end.ins[1].aval) else None
@@ -357,7 +357,7 @@ class _Fusion:
         e = end.first
         ins, before = list(end.ins), []
         for name, a in end.extras:
-            if name == "scale":  # a number of float32 in memory
+            if name == "scale":  # a float32 scalar in memory
                 wide = Var(Aval(a.aval.shape, FLOAT32))
                 before.append(Equation(ConvertElementType(FLOAT32), [a], [wide], e.source, e.scope))
                 a = wide
@@ -375,7 +375,7 @@ def _float8_pays(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> bool
 
 
 def _is_view(e: Equation) -> bool:
-    """Whether loop nests read the operand of an equation in place of its result."""
+    """Whether loop nests can read the operand of an equation instead of its result."""
     return e.op.moves_axes or e.op.only_rounds
 
 

@@ -1,8 +1,8 @@
 """Products of float32 matrices on tensor cores, in TF32; convolutions read images in place.
 
 cuDNN and cuBLAS are made for large problems: they take 23 us for a convolution of one channel that
-these kernels compute in 9, and 0.2 s to start. Where tiles of the result are few, sums are cut into
-parts which a second kernel adds, in the same order every time.
+these kernels compute in 9, and 0.2 s to start. If the result has few tiles, sums are split into
+parts, which a second kernel adds in a fixed order.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from toile.targets.cuda.launches import Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, divisor, divisors, kernel_text
 
 VECTOR = 4  # numbers of 16 bytes
-BLOCKS = 264  # up to which sums are cut into parts: two for each multiprocessor of a large GPU
-LONG, SHORTEST = 1024, 256  # terms of a sum that is cut, and of a part: adding parts takes 5 us
+BLOCKS = 264  # up to which sums are split: two for each multiprocessor of a large GPU
+LONG, SHORTEST = 1024, 256  # terms of a sum that is split, and of a part: adding parts takes 5 us
 ITEM = 4  # bytes of a float32
-MOST_TERMS = 1 << 28  # multiplications of matrices that are small
-ADDERS, LANES = 8, 32  # threads that add parts, for each of so many numbers of a block
+MOST_TERMS = 1 << 28  # multiplications of a product that counts as small
+ADDERS, LANES = 8, 32  # threads that add the parts of a number, and numbers per block
 
 
 def _tile(rows: int, columns: int, depth: int) -> Tile:
@@ -38,7 +38,7 @@ def _tile(rows: int, columns: int, depth: int) -> Tile:
 
 
 def has_tensor_cores() -> bool:
-    """Whether the current device multiplies in TF32 (from Ampere on), and has the shared memory."""
+    """Whether the current device supports TF32 (from Ampere on), and has the shared memory."""
     try:
         number = cublas.current_device()
     except Exception:  # no device: the plan is for another machine
@@ -54,13 +54,13 @@ def _capability(number: int) -> int:
 
 
 def tiles_of(rows: int, columns: int, depth: int) -> int:
-    """How many blocks compute such a product, if its sums are not cut."""
+    """How many blocks compute such a product if its sums are not split."""
     tile = _tile(rows, columns, depth)
     return blocks_of(rows, tile.rows) * blocks_of(columns, tile.columns)
 
 
 def lower_dot(op: Any, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
-    """Add a product of matrices; False where it has a batch, or is large."""
+    """Add a product of matrices; False if it has a batch, or is large."""
     labels = _matrix_labels(op)
     if labels is None or not all(map(is_near, (x, y, out))):
         return False
@@ -80,7 +80,7 @@ def lower_dot(op: Any, x: Operand, y: Operand, out: Operand, plan: Planner) -> b
 
 
 def _matrix_labels(op: Any) -> tuple[list[str], list[str], list[str]] | None:
-    """Labels of rows, columns and sums; None where there are others: of a batch, for one."""
+    """Labels of rows, columns and sums; None if there are others, such as batch axes."""
     rows, columns = ([c for c in op.out if c in side] for side in (op.lhs, op.rhs))
     summed = [c for c in op.lhs if c in op.rhs]
     if set(rows) & set(columns):
@@ -95,7 +95,7 @@ def is_near(a: Operand) -> bool:
 
 
 def _side(ref: Ref, outer: Walk, inner: Walk) -> Side:
-    """A matrix, read in vectors along the sum or across it where it is contiguous there."""
+    """A matrix, read in vectors along the sum or across it if it is contiguous there."""
     for deep, one, other in ((True, inner, outer), (False, outer, inner)):
         if one.extents and one.steps[-1] == ITEM and not one.extents[-1] % VECTOR and not any(
                 s % (VECTOR * ITEM) for s in (*one.steps[:-1], *other.steps)) and is_aligned(
@@ -106,7 +106,7 @@ def _side(ref: Ref, outer: Walk, inner: Walk) -> Side:
 
 def product(left: Side, right: Side, out: Ref, rows: Walk, columns: Walk, plan: Planner,
             note: str) -> None:
-    """Add a product: `rows` and `columns` walk through the result."""
+    """Add a product; `rows` and `columns` map its rows and columns to the result."""
     m, n, depth = left.outer.size, right.outer.size, left.inner.size
     tile = _tile(m, n, depth)
     tiles = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
@@ -130,20 +130,20 @@ def product(left: Side, right: Side, out: Ref, rows: Walk, columns: Walk, plan: 
 
 
 def _parts(tiles: int, depth: int) -> int:
-    """Into how many parts a sum is cut, so that all multiprocessors have work."""
+    """How many parts a sum is split into, so that all multiprocessors have work."""
     if depth < LONG or 4 * tiles > BLOCKS:
         return 1
     return min(BLOCKS // tiles, depth // SHORTEST)
 
 
 def is_aligned(ref: Ref, unit: int = cublas.ALIGNED) -> bool:
-    """Whether a place is a multiple of so many bytes, in each turn of a loop."""
+    """Whether an address is a multiple of `unit` bytes, in every iteration of a loop."""
     own = getattr(ref.buffer, "alignment", unit)
     return not (own % unit or ref.offset % unit)
 
 
 def _added(parts: Ref, count: int, out: Ref, rows: Walk, columns: Walk) -> Launch:
-    """The sum of parts that are stored one after the other."""
+    """The launch that adds the parts of sums, which are stored one after the other."""
     size = rows.size * columns.size
     args: Args = (parts, out, size, count, divisor(columns.size), *rows.words, *columns.words)
     text = _added_text(rows.form, columns.form)

@@ -1,9 +1,9 @@
 """The text of products on tensor cores, in TF32 (see `gpu_tensor_cores`).
 
 A block has four warps and computes a tile of the result from slices of both operands in shared
-memory, three of which are under way at a time. An element of an operand is found by two numbers:
-its row (or column) in the product and its place in the sum. A `Walk` maps each to memory; with
-windows both give coordinates in the images, and elements outside are zero.
+memory, three of which are in flight at a time. An element of an operand is identified by two
+numbers: its row (or column) in the product and its position in the sum. A `Walk` maps each to
+memory; with windows both give coordinates in the images, and elements outside are zero.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from toile.targets.cuda.text import Words, decode, divisors, kernel_text
 WARPS = 4
 THREADS = 32 * WARPS
 STAGES = 3
-WORDS = 16  # that the kernel itself takes
+WORDS = 16  # that the kernel itself uses
 
 WalkForm = tuple[str, int]
 Form = tuple[WalkForm, WalkForm, int, bool, int]
 
-# Instructions for a warp: d += a b, of 16 x 8, 16 x 8 and 8 x 8 numbers; four pieces of 8 x 4
-# from shared memory, each thread pointing at a row. Older processors, and hosts, exchange numbers.
+# Warp instructions: d += a b, with 16 x 8, 16 x 8 and 8 x 8 numbers; loading four pieces of 8 x 4
+# from shared memory, each thread pointing at a row. Older processors, and hosts, use shuffles.
 _MMA = """\
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ u32 tf32(float x) {
@@ -78,10 +78,10 @@ __device__ inline void multiply(float* d, const u32* a, const u32* b) {
 
 
 class Walk(NamedTuple):
-    """How rows, columns or terms of a product are counted through an operand.
+    """How the rows, columns or terms of a product are mapped to an operand.
 
     "axes": extents and steps; "positions" of windows: those of images and outputs, and for each
-    spatial axis the first coordinate and its step; "patches": taps, then channels. Steps of memory
+    spatial axis the first coordinate and its step; "patches": taps, then channels. Steps in memory
     are in bytes."""
 
     kind: str
@@ -95,7 +95,7 @@ class Walk(NamedTuple):
 
     @property
     def form(self) -> WalkForm:
-        """What the text depends on."""
+        """What determines the text."""
         return self.kind, len(self.extents)
 
     @property
@@ -104,13 +104,13 @@ class Walk(NamedTuple):
 
     @classmethod
     def along(cls, extents: Any, steps: Any) -> Walk:
-        """Of axes; neighbours that merge are one."""
+        """A walk along axes; neighbors are merged where possible."""
         sizes, (merged,) = collapse(list(extents), list(steps))
         return cls("axes", tuple(sizes), tuple(merged))
 
 
 def walk_text(name: str, form: WalkForm, r: Words, steps_to: Sequence[str] = ()) -> str:
-    """A function from a number to its `Place`; its coordinates are steps in memory too."""
+    """A function from a number to its `Place`; coordinates also add to `at`, by `steps_to`."""
     kind, rank = form
     extents, steps = r.many(rank), r.many(rank)
     if kind == "axes":
@@ -136,9 +136,9 @@ def walk_text(name: str, form: WalkForm, r: Words, steps_to: Sequence[str] = ())
 
 @dataclass(frozen=True)
 class Side:
-    """An operand: `outer` walks through its rows (or columns), `inner` through the sum.
+    """An operand: `outer` maps its rows (or columns), `inner` the terms of the sum.
 
-    window: extent and step in bytes of each spatial axis of images; deep: vectors lie along the
+    window: extent and step in bytes of each spatial axis of images; deep: vectors are along the
     sum; vector: numbers that are read together."""
 
     ref: Ref
@@ -168,11 +168,11 @@ class Tile(NamedTuple):
 
     @property
     def fragments(self) -> tuple[int, int]:
-        """How many pieces of 16 rows and of 8 columns a warp has."""
+        """How many fragments of 16 rows and of 8 columns a warp has."""
         return self.rows // self.across // 16, self.columns * self.across // WARPS // 8
 
     def room(self, extent: int) -> int:
-        """Numbers of a slice of an operand, in either layout."""
+        """How many numbers a slice of an operand has, in either layout."""
         return max(extent * (self.depth + 4), self.depth * (extent + 8))
 
     @property
@@ -184,7 +184,7 @@ class Tile(NamedTuple):
 
 
 def _side_text(name: str, form: Form, r: Words) -> str:
-    """`<name>_outer`, `<name>_inner` and `<name>_has`, which is whether an element is there."""
+    """`<name>_outer`, `<name>_inner` and `<name>_has`, which says whether an element exists."""
     outer, inner, windows, _, _ = form
     extents, steps = r.many(windows), r.many(windows)
     text = walk_text(f"{name}_outer", outer, r, steps) + walk_text(
@@ -195,13 +195,13 @@ def _side_text(name: str, form: Form, r: Words) -> str:
 
 
 def _pitch(form: Form, extent: int, depth: int) -> int:
-    """Numbers from one row of a slice to the next; fragments then use all banks of memory."""
+    """The row pitch of a slice, in numbers, chosen such that fragments use all memory banks."""
     return depth + 4 if form[3] else extent + 8
 
 
 def _fetch_text(name: str, form: Form, extent: int, depth: int, limit: str, first: str
                 ) -> tuple[str, str]:
-    """What a thread computes once about its part of a slice, and the text that fetches it."""
+    """The values that a thread computes once for its part of a slice, and the fetching code."""
     *_, deep, vector = form
     pitch = _pitch(form, extent, depth)
     run = depth if deep else extent
@@ -244,7 +244,7 @@ def _fetch_text(name: str, form: Form, extent: int, depth: int, limit: str, firs
 
 
 def _take_text(name: str, deep: bool, pitch: int, count: int) -> str:
-    """Take the fragments of a slice's eight terms: `p` of rows (a), or `q` of columns (b)."""
+    """Load the fragments of eight terms of a slice: `p` of rows (a), or `q` of columns (b)."""
     rows = name == "a"
     to, first, step = ("p", "warp_row", 16) if rows else ("q", "warp_column", 8)
     each = 4 if rows else 2
@@ -272,7 +272,7 @@ def _take_text(name: str, deep: bool, pitch: int, count: int) -> str:
 
 
 def _sum_text(tile: Tile, left: Form, right: Form) -> str:
-    """The sum of a tile: `sums`, of what `fetch` brings, slice by slice."""
+    """Accumulate the `sums` of a tile, slice by slice, from what `fetch` loads."""
     downs, overs = tile.fragments
     a_take = _take_text("a", left[3], _pitch(left, tile.rows, tile.depth), downs)
     b_take = _take_text("b", right[3], _pitch(right, tile.columns, tile.depth), overs)
@@ -306,7 +306,7 @@ def _sum_text(tile: Tile, left: Form, right: Form) -> str:
 
 
 def _write_text(tile: Tile, paired: bool) -> str:
-    """A thread has two neighbours of every eighth row, in pairs of columns."""
+    """Write the result; a thread has two adjacent columns of every eight, in every eighth row."""
     downs, overs = tile.fragments
     if paired:
         put = ("if (column < columns) *(float2*)(to + row_to.at + column_at(w, column).at) = "

@@ -1,9 +1,9 @@
-"""Contractions and convolutions in tiles, of any dtype: for what no library computes.
+"""Contractions and convolutions in tiles, of any dtype, for those that no library computes.
 
 A block computes a tile of the result, 64 by 64, from slices of both operands in shared memory; each
 thread holds 4 by 4 sums. Rows, columns and summed positions may each be several axes: a convolution
-is a product whose left operand is read through its windows. Floats of 16 bits are summed in
-float32, integers wrap around, booleans are combined by `or`.
+is a product whose left operand is read through its windows. 16-bit floats are summed in float32,
+integers wrap around, booleans are combined by `or`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, Words, decode, divisors, kernel_text
 
 _TILE = 64
-_DEEP = 16  # of the summed positions in shared memory at a time
+_DEEP = 16  # summed positions in shared memory at a time
 _EACH = 4  # rows and columns of a thread
-_THIN = 64  # elements of the result for each of a batch, up to which tiles are not worth it
-# Products that take a warp for each number: numbers, columns or rows at most, terms of each.
+_THIN = 64  # elements of the result, for each of a batch, up to which tiles do not pay
+# Products that use a warp per number: most numbers, most columns or rows, terms of each.
 _FEW, _NARROW, _SHORT, _LONG = 4096, 16, 64, 1024
 
 
@@ -43,7 +43,7 @@ class _Group(NamedTuple):
 
 
 def _is_supported(left: Operand, right: Operand, out: Operand) -> bool:
-    """Whether kernels calculate with these dtypes; complex numbers need a complex result."""
+    """Whether kernels support these dtypes; complex operands need a complex result."""
     dtypes = left.dtype, right.dtype, out.dtype
     return all(numbers.supported(numbers.real_part(d)) for d in dtypes) and (
         out.dtype.kind == "c" or all(d.kind != "c" for d in dtypes))
@@ -104,7 +104,7 @@ def _arithmetic(left: Any, right: Any, out: Any) -> str:
 # --------------------------------------------------------------------------------------- the kernel
 
 
-# What a slice of both operands adds to the sums of a thread.
+# Adds the contribution of a slice of both operands to the sums of a thread.
 _SLICE = f"""\
 #pragma unroll
     for (u32 k = 0; k < {_DEEP}; ++k) {{
@@ -177,7 +177,7 @@ def _decoded(index: str, shape: list[str], pointer: str, steps: list[str]) -> st
 
 
 class _Dot:
-    """A contraction: of each operand the extents and the steps in bytes, by label."""
+    """A contraction: extents and steps in bytes of each operand, by label."""
 
     def __init__(self, op: Any, x: Operand, y: Operand, out: Operand):
         self.op, self.operands = op, (x, y, out)
@@ -202,9 +202,9 @@ class _Dot:
                            self.at_out)
 
     def sums(self, text: Callable[[int, int], str], per_block: int) -> Launch:
-        """A launch of a kernel that goes through the elements of the result one by one.
+        """A launch of a kernel that computes the elements of the result one by one.
 
-        The kernel's text is that of so many axes of the result, and of the sums."""
+        `text(rank, depth)` is the kernel for these numbers of result axes and summed axes."""
         (x, y, out), depth = self.operands, self.depth
         steps = [[t[c][1] if c in t else 0 for c in self.op.out] for t in (self.at_x, self.at_y)]
         axes = _Group(*collapse(out.shape, *steps, byte_strides(out)))
@@ -214,7 +214,7 @@ class _Dot:
 
 
 def lower_small_dot(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """DotGeneral of any dtypes that kernels calculate with."""
+    """Lower a DotGeneral of any dtypes that kernels support."""
     (x, y), (out,) = ins, outs
     if not _is_supported(x, y, out) or out.size > MOST:
         return False
@@ -236,9 +236,9 @@ def lower_small_dot(op: Any, ins: list[Operand], outs: list[Operand], plan: Plan
 
 
 def lower_few(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """A product of float32 matrices, one of few columns or rows: a warp for each number.
+    """A product of float32 matrices with few columns or rows: a warp computes each number.
 
-    Where so few numbers are no aligned vectors, cuBLAS takes twice as long; sums are in float32."""
+    cuBLAS takes twice as long if so few numbers are not aligned vectors; sums are in float32."""
     (x, y), (out,) = ins, outs
     if {x.dtype.name, y.dtype.name, out.dtype.name} != {"float32"} or out.size > _FEW:
         return False
@@ -258,8 +258,8 @@ def _sums_text(
 ) -> str:
     """A kernel for `_Dot.sums`; `number`: statements that set i to the number of an element.
 
-    loop: what is before it, the first k, the step to the next, what adds the product of p and q
-    to a sum, and what stores that."""
+    loop: what precedes it, the first k, the step to the next, what adds the product of p and q
+    to a sum, and what stores the sum."""
     r = Words()
     to, x, y = r.pointer(), r.pointer("const char"), r.pointer("const char")
     total, deep, shape = r.one(), r.one(), r.many(rank)
@@ -296,7 +296,7 @@ def _few_text(rank: int, depth: int) -> str:
 
 @lru_cache(maxsize=128)
 def _thin_text(left: Any, right: Any, out: Any, rank: int, depth: int) -> str:
-    """A thread for each element of the result, where rows and columns hardly fill a tile."""
+    """A thread for each element of the result, if rows and columns hardly fill a tile."""
     loop = ("Number sum = zero();", "0", "++k", "add_product(sum, read_left(p), read_right(q));",
             "write(to, sum);")
     return _sums_text(rank, depth, f"Index i = block * {THREADS}u + threadIdx.x;", loop,
@@ -304,7 +304,7 @@ def _thin_text(left: Any, right: Any, out: Any, rank: int, depth: int) -> str:
 
 
 def _tile_setup(r: Words) -> tuple[str, str]:
-    """The operands, the sizes and the tile of a block; then what is left of the block's number."""
+    """The operands, the sizes and the tile of a block; and the rest of the block's number."""
     to, x, y = r.pointer(), r.pointer("const char"), r.pointer("const char")
     sizes, tiles = r.many(3), r.many(2)
     return f"""\
@@ -338,7 +338,7 @@ def _dot_text(
 
 
 def lower_direct_conv(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """ConvGeneralDilated of any dtypes that kernels calculate with."""
+    """Lower a ConvGeneralDilated of any dtypes that kernels support."""
     (x, kernel), (out,) = ins, outs
     if not _is_supported(x, kernel, out) or max(x.size, out.size) > MOST:
         return False
@@ -410,7 +410,7 @@ def _conv_text(left: Any, right: Any, out: Any, rank: int, dilated: bool) -> str
 
 
 def _split(index: str, extents: list[str], name: str, rest: str) -> str:
-    """Statements that make name0, name1 ... of a position; what is left is `rest`."""
+    """Statements that split an index into name0, name1 ...; `rest` is what remains."""
     left = rest or "left_over"
     lines = [f"Index {left} = {index};"]
     for d in reversed(range(len(extents))):

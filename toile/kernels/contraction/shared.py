@@ -1,7 +1,7 @@
-"""A contraction by labels as loops: groups of axes with a stride for each operand.
+"""A contraction as loops: groups of labeled axes with a stride for each operand.
 
-Neighbouring axes whose strides agree are merged, so that most contractions are one matrix product
-or a batch of them, whatever the order of their axes. Both backends lower contractions from here.
+Adjacent axes whose strides agree are merged, so that most contractions are one matrix product or a
+batch of them, whatever the order of their axes. Both backends lower contractions from here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from toile.primitives.contractions import DotGeneral
 
 
 class Copies(Protocol):
-    """What arranging needs of a plan."""
+    """The methods of a plan that arranging axes needs."""
 
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it in row-major order without gaps."""
 
 
 class CopiesNotMade:
-    """In place of a plan: what copies would look like, without making them."""
+    """Used instead of a plan: says what copies would look like, without making them."""
 
     def contiguous(self, x: Operand) -> Operand:
         return x if x.contiguous else dense(Ref(None), x.shape, x.dtype)
@@ -43,7 +43,7 @@ class Axis(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The axes of more than one element, and what each label does."""
+    """The axes of more than one element, and the role of each label."""
 
     axes: dict[str, Axis]
     batch: list[str]
@@ -60,7 +60,7 @@ class Labels(NamedTuple):
 
 
 def cheapest_order(found: Labels, x: Operand, y: Operand) -> tuple[list[bool], list[str]]:
-    """The order of the summed labels that leaves least to copy, and which operands those are."""
+    """Which operands to copy, and the order of summed labels with the fewest elements to copy."""
     costs = []
     for candidate in (found.by(found.summed, "a"), found.by(found.summed, "b")):
         apart = [len(merge(found.of(candidate), side)) > 1 for side in "ab"]
@@ -70,7 +70,7 @@ def cheapest_order(found: Labels, x: Operand, y: Operand) -> tuple[list[bool], l
 
 
 def labels_of(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Labels:
-    """What the labels of a contraction do, those of extent 1 left out."""
+    """The roles of a contraction's labels, without those of extent 1."""
     a, b, c = (dict(zip(labels, operand.strides, strict=True)) for labels, operand in (
         (op.lhs, x), (op.rhs, y), (op.out, out)))
     sizes = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
@@ -86,7 +86,7 @@ def labels_of(op: DotGeneral, x: Operand, y: Operand, out: Operand) -> Labels:
 
 
 def merge(axes: Sequence[Axis], sides: Sequence[str] = "abc") -> list[Axis]:
-    """Neighbours become one where the outer stride is a whole pass over the inner axis."""
+    """Merge neighbors if the outer stride equals the extent of the inner axis times its stride."""
     out: list[Axis] = []
     for axis in axes:
         if out and all(getattr(out[-1], s) == getattr(axis, s) * axis.extent for s in sides):
@@ -98,7 +98,7 @@ def merge(axes: Sequence[Axis], sides: Sequence[str] = "abc") -> list[Axis]:
 
 def copied(op: DotGeneral, side: str, x: Operand, summed: Sequence[str], plan: Copies
            ) -> tuple[DotGeneral, Operand]:
-    """An operand with its axes in the order of C, the summed ones last."""
+    """An operand with its axes in the order of C, the summed ones last; copied if need be."""
     labels = getattr(op, side)
     free = [c for c in op.out if c in labels]
     order = free + [c for c in labels if c not in op.out and c not in summed] + list(summed)
@@ -108,9 +108,9 @@ def copied(op: DotGeneral, side: str, x: Operand, summed: Sequence[str], plan: C
 
 
 def leading(one: Axis, other: Axis, side: str) -> tuple[int, bool] | None:
-    """Of a matrix with these rows and columns, the stride of rows, or (True) of columns.
+    """The leading dimension of a matrix: the stride of its rows, or (True) of its columns.
 
-    None: it has unit stride along neither."""
+    None if it has unit stride along neither."""
     m, row, n, column = one.extent, getattr(one, side), other.extent, getattr(other, side)
     if (column == 1 or n == 1) and (m == 1 or row >= n):
         return (max(n, 1) if m == 1 else row), False

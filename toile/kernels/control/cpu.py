@@ -15,12 +15,12 @@ from toile.kernels.tiny import cpu_loops as tiny_loops
 
 
 def lower_scan(op: Scan, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A scan: a kernel, or a loop of steps."""
+    """Lower a scan to a kernel or a loop of steps."""
     return tiny_loops.lower_scan(op, ins, outs, plan) or looping.lower_scan(op, ins, outs, plan)
 
 
 def lower_while(op: While, ins: list[Operand], outs: list[Operand], plan: Plan) -> bool:
-    """A while loop: a kernel, or a loop of steps."""
+    """Lower a while loop to a kernel or a loop of steps."""
     return tiny_loops.lower_while(op, ins, outs, plan) or looping.lower_while(op, ins, outs, plan)
 
 

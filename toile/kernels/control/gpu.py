@@ -1,4 +1,4 @@
-"""Loops and branches on a GPU: steps issued turn by turn (see `compiler.plan.control_flow`)."""
+"""Loops and branches on a GPU: steps (see `compiler.plan.control_flow`)."""
 
 from __future__ import annotations
 

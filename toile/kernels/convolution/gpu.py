@@ -1,10 +1,10 @@
-"""Lowering of convolutions to cuDNN: forward, and as derivatives in the images or the kernels.
+"""Lowering of convolutions to cuDNN: forward, and derivatives in the images or the kernels.
 
 Derivatives of convolutions are convolutions again: with the images dilated by the stride and the
-kernels reversed (in the images), or with images as channels and a window as large as the result of
-the forward pass (in the kernels). Each is given to cuDNN as the derivative that it is. Arrays have
-channels last; few channels are padded with zeros to a vector of them, which is several times
-faster.
+kernels reversed (with respect to the images), or with images as channels and a window as large as
+the result of the forward pass (with respect to the kernels). Each is passed to cuDNN as the
+derivative that it is. Arrays have channels last; few channels are padded with zeros to a full
+vector, which is several times faster.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from toile.targets.cuda import cudnn
 from toile.targets.cuda.cudnn import Convolution, Tensor
 from toile.targets.cuda.launches import Planner
 
-FEW = 32  # channels below which they are padded to a vector
+FEW = 32  # with fewer channels, they are padded to a vector
 VECTOR = 16  # bytes
 SPATIAL = 3
-# What is a product of patches: how many at least, of how many bytes together, of how many numbers
-# each if there are few channels, and how many numbers of a derivative in kernels, at most.
+# Conditions for a product of patches: the least number of patches, the most bytes of all, the most
+# numbers per patch if there are few channels, and the most numbers of a derivative in kernels.
 MANY_TERMS, MOST_PATCHES, NARROW, FEW_NUMBERS = 4096, 64 << 20, 32, 1 << 15
-# Results that cuDNN makes of operands of one dtype.
+# The result dtypes that cuDNN supports for operands of one dtype.
 RESULTS = {
     "float32": ("float32",), "float64": ("float64",), "bfloat16": ("bfloat16", "float32"),
     "float16": ("float16", "float32"),
@@ -43,7 +43,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class Form:
-    """A convolution as cuDNN has it; one of its three operands is the result.
+    """A convolution as cuDNN describes it; one of its three operands is the result.
 
     x: (images, channels, spatial...), w: (groups, features, channels, spatial...) of a group, y:
     (images, features, spatial...), with at least two spatial axes."""
@@ -67,7 +67,7 @@ class Form:
 
     @property
     def forward(self) -> Form | None:
-        """A derivative in the images as a convolution of the cotangent; None: it has strides."""
+        """A derivative in the images as a convolution of the cotangent; None if it has strides."""
         if any(n != 1 for n in self.stride):
             return None
         taps = self.w.shape[3:]
@@ -77,14 +77,14 @@ class Form:
 
 
 def lower(op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Add the stages of a convolution; False where there is no method for it."""
+    """Add the stages of a convolution; False if there is no method for it."""
     return by_library(op, ins, outs, plan) or gpu_tiles.lower_direct_conv(op, ins, outs, plan)
 
 
 def by_library(
     op: ConvGeneralDilated, ins: Sequence[Operand], outs: Sequence[Operand], plan: Planner
 ) -> bool:
-    """Add the call of a convolution, with its copies; False where cuDNN has no engine for it."""
+    """Add the call of a convolution, with its copies; False if cuDNN has no engine for it."""
     (x, w), (y,) = ins, outs
     if not _is_supported(x, w, y):
         return False
@@ -103,13 +103,13 @@ def by_library(
 
 
 def _is_supported(x: Operand, w: Operand, y: Operand) -> bool:
-    """Whether there may be engines for such dtypes and so many axes."""
+    """Whether there may be engines for these dtypes and this number of axes."""
     return (w.dtype == x.dtype and y.dtype.name in RESULTS.get(x.dtype.name, ())
             and all(a.size for a in (x, w, y)) and len(x.shape) - 2 <= SPATIAL)
 
 
 def _by_cudnn(form: Form, engine: Any, tf32: bool, plan: Planner) -> bool:
-    """The first layout that there is an engine for."""
+    """Use the first layout for which there is an engine."""
     for layout in layouts(form):
         description = layout.description(tf32)
         try:
@@ -144,15 +144,15 @@ def _pointwise(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, plan:
 
 
 def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
-    """A product of the images' patches with the kernels or the cotangent, where that is faster.
+    """A product of the images' patches with the kernels or the cotangent, if that is faster.
 
-    Of the derivative in a small kernel the numbers are few and their sums long: cuDNN's engines
-    that give the same bits every time sum each in one place, cuBLAS cuts sums into parts. Forward,
+    The derivative in a small kernel has few numbers, which are long sums: cuDNN's deterministic
+    engines compute each sum in one place, while cuBLAS splits sums into parts. In the forward pass
     cuDNN has no engines for so few channels that a patch is little more than a vector."""
     groups, features, channels, *taps = form.w.shape
     terms, width = form.y.size // max(form.y.shape[1], 1), prod(taps) * channels
     vector = VECTOR // form.x.dtype.itemsize
-    pitch = -(-width // vector) * vector  # rows begin where vectors do
+    pitch = -(-width // vector) * vector  # rows begin at vector boundaries
     few = channels < vector and width <= NARROW
     suits = {"wgrad": width * features <= FEW_NUMBERS, "fprop": few}.get(form.kind, False)
     if not suits or groups > 1 or width == channels or terms < MANY_TERMS:
@@ -171,7 +171,7 @@ def _by_patches(form: Form, precision: Any, plan: Planner) -> bool:
 
 
 def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, str]:
-    """All patches of the images, one after the other at a place, and labels of their axes.
+    """All patches of the images, one after the other in memory, and labels of their axes.
 
     A patch has the layout of the kernels, so that its axes merge into one."""
     x, outs, taps = form.x, form.y.shape[2:], form.w.shape[3:]
@@ -189,7 +189,7 @@ def _patches(form: Form, pitch: int, at: Any, plan: Planner) -> tuple[Operand, s
 
 # ---- which convolution it is
 def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Form]:
-    """What the operation is for cuDNN, best first."""
+    """The possible forms of the operation for cuDNN, best first."""
     plain = all(n == 1 for n in op.lhs_dilation)
     unstrided = all(n == 1 for n in op.window_strides)
     found = [
@@ -203,7 +203,7 @@ def forms(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> list[Fo
 
 
 def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
-    """What the operation was probably made as."""
+    """What the operation probably originated as."""
     _, w_spec, y_spec = op.dimension_numbers
     reverses = any(w.strides[d] < 0 for d in w_spec[2:] if w.shape[d] > 1)
     taps, outs = (prod(a.shape[d] for d in s[2:]) for a, s in ((w, w_spec), (y, y_spec)))
@@ -218,7 +218,7 @@ def _likely_kinds(op: ConvGeneralDilated, w: Operand, y: Operand) -> set[str]:
 
 
 def _copied_bytes(form: Form) -> int:
-    """The bytes that have to be copied before or after, reversed kernels among them."""
+    """The bytes that must be copied before or after, including reversed kernels."""
     total = 0
     for name in "xwy":
         a = getattr(form, name)
@@ -228,7 +228,7 @@ def _copied_bytes(form: Form) -> int:
 
 
 def _canonical(a: Operand, spec: Sequence[int], extra: int) -> Operand:
-    """An operand with its axes in the order of its spec, with `extra` more spatial ones of 1."""
+    """An operand with its axes in the order of its spec, and `extra` spatial axes of extent 1."""
     shape = [a.shape[d] for d in spec]
     strides = [a.strides[d] for d in spec]
     return a._replace(shape=(*shape[:2], *[1] * extra, *shape[2:]),
@@ -236,7 +236,7 @@ def _canonical(a: Operand, spec: Sequence[int], extra: int) -> Operand:
 
 
 def _grouped(w: Operand, groups: int) -> Operand:
-    """Kernels (features, channels, spatial...) with the groups as an axis of their own."""
+    """Kernels (features, channels, spatial...) with the groups as a separate axis."""
     features = w.shape[0] // groups
     return w._replace(shape=(groups, features, *w.shape[1:]),
                       strides=(features * w.strides[0], *w.strides))
@@ -256,7 +256,7 @@ def _exchanged(w: Operand) -> Operand:
 
 
 def _settings(op: ConvGeneralDilated, extra: int) -> tuple[Any, ...]:
-    """Strides, low margins, dilations of images and kernels, with the axes that were added."""
+    """Strides, low margins, dilations of images and kernels, including the added axes."""
     ones = (1,) * extra
     return (ones + tuple(op.window_strides), (0,) * extra + tuple(p[0] for p in op.padding),
             ones + tuple(op.lhs_dilation), ones + tuple(op.rhs_dilation))
@@ -267,7 +267,7 @@ def _extra(op: ConvGeneralDilated) -> int:
 
 
 def _high(size: int, taps: int, outs: int, low: int, stride: int, dilation: int) -> int | None:
-    """A margin above that gives as many outputs: the one below if that does, else the least."""
+    """A high margin that gives as many outputs: the low margin if possible, else the least."""
     least = (outs - 1) * stride + (taps - 1) * dilation + 1 - size - low
     most = least + stride - 1
     if most < 0:
@@ -277,7 +277,7 @@ def _high(size: int, taps: int, outs: int, low: int, stride: int, dilation: int)
 
 def _cropped(x: Operand, low: Sequence[int], most: Sequence[int]
              ) -> tuple[Operand, tuple[int, ...]] | None:
-    """Images without what negative margins leave out; `most`: elements that are used at most."""
+    """Images without what negative margins remove; `most`: the most elements that are used."""
     offset, shape, margins = 0, list(x.shape), []
     for d, (below, need) in enumerate(zip(low, most, strict=True), 2):
         cut = max(0, -below)
@@ -300,7 +300,7 @@ def _fprop(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form |
 
 
 def _wgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
-    """Batch and features of the images change places; the window is the cotangent."""
+    """The derivative in kernels: batch and features are exchanged; the window is the cotangent."""
     extra = _extra(op)
     (xb, xf, *xs), (wo, wi, *ws), (yb, yf, *ys) = op.dimension_numbers
     images = _canonical(x, (xf, xb, *xs), extra)
@@ -311,7 +311,7 @@ def _wgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form |
 
 
 def _complete(form: Form) -> Form | None:
-    """The form with images cropped by negative margins, and the margins above computed."""
+    """The form with images cropped by negative margins, and the high margins computed."""
     x, w, y = form.x, form.w, form.y
     spans = [(q - 1) * s + (k - 1) * d + 1 for q, k, s, d in zip(
         y.shape[2:], w.shape[3:], form.stride, form.dilation, strict=True)]
@@ -322,7 +322,7 @@ def _complete(form: Form) -> Form | None:
 
 
 def _with_high(form: Form) -> Form | None:
-    """The form with its margins above; None: no margins give as many outputs."""
+    """The form with its high margins; None if no margins give as many outputs."""
     axes = zip(form.x.shape[2:], form.w.shape[3:], form.y.shape[2:], form.low, form.stride,
                form.dilation, strict=True)
     high = tuple([n for axis in axes if (n := _high(*axis)) is not None])
@@ -330,7 +330,7 @@ def _with_high(form: Form) -> Form | None:
 
 
 def _dgrad(op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand) -> Form | None:
-    """The result as images; the kernels the right way round, features and channels exchanged."""
+    """The result as images; kernels reversed back, with features and channels exchanged."""
     extra = _extra(op)
     x_spec, w_spec, y_spec = op.dimension_numbers
     cotangent, images = _canonical(x, x_spec, extra), _canonical(y, y_spec, extra)
@@ -351,18 +351,18 @@ def channels_last(name: str, rank: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a form: axes in memory, zeros around images, channels with their padding."""
+    """The layout of a form: axes in memory, zeros around images, padded channels."""
 
     form: Form
     last: bool  # channels are innermost
     margins: bool  # whether zeros around the images are stored
-    channels: int  # of the images and of kernels, with padding
+    channels: int  # of the images and of kernels, including padding
 
     def order(self, name: str, rank: int) -> tuple[int, ...]:
         return channels_last(name, rank) if self.last else tuple(range(rank))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The extents of an operand as cuDNN sees it, with padding."""
+        """The extents of an operand as cuDNN sees it, including padding."""
         form = self.form
         shape = list(getattr(form, name).shape)
         if name == "x":
@@ -375,7 +375,7 @@ class Layout:
         return tuple(shape)
 
     def packed(self, name: str, at: Any) -> Operand:
-        """An operand without gaps in this layout at a place, axes in the form's order."""
+        """An operand without gaps in this layout at an address, axes in the form's order."""
         shape = self.shape(name)
         order = self.order(name, len(shape))
         inner = dense(at, [shape[d] for d in order], getattr(self.form, name).dtype)
@@ -385,7 +385,7 @@ class Layout:
         return inner._replace(shape=shape, strides=tuple(strides))
 
     def _room(self, name: str, plan: Any) -> Operand:
-        """Scratch for an operand in this layout."""
+        """Scratch memory for an operand in this layout."""
         dtype = getattr(self.form, name).dtype
         return self.packed(name, plan.scratch(prod(self.shape(name)) * dtype.itemsize))
 
@@ -423,13 +423,13 @@ class Layout:
                 plan.stage(relayout.window(out, target, [-n for n in low], "crop"))
 
     def _fits(self, name: str) -> bool:
-        """Whether an operand has this layout already."""
+        """Whether an operand already has this layout."""
         a = getattr(self.form, name)
         return a.shape == self.shape(name) and not a.ref.offset % VECTOR and permuted(
             a, self.order(name, len(a.shape))).contiguous
 
     def _margin(self, name: str) -> tuple[int, ...]:
-        """Where an operand's first element is in its padded form."""
+        """The position of an operand's first element in its padded form."""
         rank = len(getattr(self.form, name).shape)
         if name == "x" and self.margins:
             return (0, 0, *self.form.low)
@@ -448,8 +448,8 @@ class Layout:
 
 
 def layouts(form: Form) -> Iterator[Layout]:
-    """Layouts to try: channels last first. Margins that differ are stored as zeros:
-    some of cuDNN's engines for derivatives in the kernels take them, and give other numbers."""
+    """Layouts to try, channels last first. Unequal margins are stored as zeros: some of cuDNN's
+    engines for derivatives in the kernels accept them, but give wrong numbers."""
     channels, groups = form.w.shape[2], form.w.shape[0]
     vector = VECTOR // form.x.dtype.itemsize
     padded = channels

@@ -1,8 +1,8 @@
 """Small convolutions in float32, and their derivatives, as products on tensor cores.
 
-Forward, rows are positions of the result, columns its features, and a sum goes through taps and
-channels. The derivative in the images is such a convolution of the cotangent, where there are no
-strides. In the derivative in the kernels rows are taps and channels, and a sum goes through
+In the forward pass, rows are positions of the result, columns its features, and a sum runs over
+taps and channels. The derivative in the images is such a convolution of the cotangent, if there are
+no strides. In the derivative in the kernels, rows are taps and channels, and a sum runs over
 positions.
 """
 
@@ -21,16 +21,16 @@ from toile.primitives.contractions import DotGeneral
 from toile.primitives.conv import ConvGeneralDilated
 from toile.targets.cuda.launches import Planner
 
-# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels; and how
-# many tiles fill a GPU, where no sums are cut.
+# Multiplications from which cuDNN is faster: forward and in the images, and in the kernels;
+# and how many tiles fill a GPU if no sums are split.
 MOST_TERMS, MOST_IN_KERNELS, FEWEST_TILES = 1 << 29, 1 << 30, 128
 
 
 def without_libraries(program: Program) -> bool:
-    """Whether a Program has convolutions, and our kernels take these and all its products.
+    """Whether a Program has convolutions, and toile's own kernels can do these and all products.
 
-    Products alone are faster by cuBLAS (a step of the MLP takes 56 us, not 87). With convolutions
-    there is less between them, and a process that needs no library does not wait for one."""
+    Without convolutions cuBLAS is faster (a step of the MLP takes 56 us, not 87). With convolutions
+    the difference is smaller, and a process that needs no library does not wait for one to load."""
     found = False
     for e in program.equations:
         op = e.op
@@ -57,7 +57,7 @@ def without_libraries(program: Program) -> bool:
 
 
 def lower(form: Any, plan: Planner, always: bool = False) -> bool:
-    """Add the product of a convolution (a `convolution.Form`); False where that is slower.
+    """Add the product of a convolution (a `convolution.Form`); False if that is slower.
 
     always: the only other kernel is a slow one."""
     groups, _, channels, *taps = form.w.shape
@@ -110,7 +110,7 @@ def _bytes(a: Operand, d: int) -> int:
 
 
 def _vector(a: Operand, along: int) -> int:
-    """How many numbers along an axis can be read together."""
+    """How many numbers along an axis can be read at once."""
     others = (s for d, s in enumerate(a.strides) if d != along and a.shape[d] > 1)
     fits = a.strides[along] == 1 and not a.shape[along] % VECTOR and not any(
         s % VECTOR for s in others)

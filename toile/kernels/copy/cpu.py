@@ -1,9 +1,9 @@
-"""Copies between strided arrays, and what kernels that address memory share.
+"""Copies between strided arrays, and code shared by kernels that compute addresses.
 
-A copy is arranged once, when it is planned: axes are ordered as the destination lies in memory and
-merged where both sides allow. What is left runs as rows (`memcpy`), as strided loops, or, where the
-two sides disagree on which axis is dense, as a transposition in blocks that fit vector registers.
-Positions that are known only when the Program runs are read, clamped and added by the kernel.
+A copy is arranged once, when it is planned: axes are ordered by the strides of the destination and
+merged where both sides allow. The result runs as rows (`memcpy`), as strided loops, or, if the two
+sides disagree on which axis is dense, as a transposition in blocks that fit vector registers.
+Positions that are known only at run time are read, clamped and added by the kernel.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.elements import transposed
 from toile.targets.llvm.launches import Launch
 
-CHUNK = 1 << 17  # bytes that one chunk of a copy moves, about
-_UNROLL = 8  # elements of a strided loop's turn
+CHUNK = 1 << 17  # approximate bytes that one chunk of a copy moves
+_UNROLL = 8  # elements per iteration of a strided loop
 _TILE = 128  # bytes of a row of a transposed tile
 
 
 def _arranged(dst: Operand, src: Operand) -> Arranged:
-    """The axes of a copy, dense inner parts as wider elements."""
+    """The axes of a copy, with dense inner axes turned into wider elements."""
     a = arranged(dst, src)
     size = a.size
     while a.shape and a.to[-1] == a.source[-1] == size and a.shape[-1] * size in (2, 4, 8, 16):
@@ -38,11 +38,11 @@ def _arranged(dst: Operand, src: Operand) -> Arranged:
 
 
 def _inner_last(a: Arranged) -> Arranged:
-    """A long axis innermost, where the innermost is too short for a loop of its own."""
+    """The copy with a long axis innermost, if the innermost one is too short for a loop."""
     if len(a.shape) < 2 or a.shape[-1] >= 8:
         return a
     if a.to[-1] == a.source[-1] == a.size and a.shape[-1] * a.size >= 16:
-        return a  # a row to copy
+        return a  # a row that memcpy copies
     best = max(range(len(a.shape)), key=lambda i: (min(a.shape[i], 64), i))
     order = [i for i in range(len(a.shape)) if i != best] + [best]
     pick = lambda t: [t[i] for i in order]
@@ -53,14 +53,14 @@ def _inner_last(a: Arranged) -> Arranged:
 
 
 def element_type(size: int) -> str:
-    """What moves `size` bytes at once."""
+    """The LLVM type that moves `size` bytes at once."""
     return f"i{8 * size}" if size <= 8 else f"<{size // 8} x i64>"
 
 
 def decode(
     f: ir.Function, index: str, extents: Sequence[str], *strides: Sequence[str]
 ) -> list[str]:
-    """Offsets of a row-major position: the sums of its coordinates times each set of strides."""
+    """Offsets of a row-major index: the sums of its coordinates times each set of strides."""
     totals = ["0"] * len(strides)
     for i in range(len(extents) - 1, -1, -1):
         if i:
@@ -72,7 +72,7 @@ def decode(
 
 
 def integer(f: ir.Function, dtype: Any, pointer: str) -> str:
-    """An integer of any dtype as i64 (uint64 as its bits)."""
+    """An integer of any dtype as i64 (uint64 keeps its bits)."""
     size = dtype.itemsize
     x = f.load(f"i{8 * size}", pointer, size)
     if size == 8:
@@ -81,7 +81,7 @@ def integer(f: ir.Function, dtype: Any, pointer: str) -> str:
 
 
 def clamped(f: ir.Function, dtype: Any, x: str, limit: ir.Operand) -> str:
-    """An index moved into 0..limit."""
+    """An index clamped to 0..limit."""
     if dtype.kind == "u":
         return f.value(f"call i64 @llvm.umin.i64(i64 {x}, i64 {limit})")
     return f.smin(f.smax(x, 0), limit)
@@ -107,7 +107,7 @@ class Reader:
 
 @contextmanager
 def rows_of_chunk(f: ir.Function, n: str) -> Iterator[tuple[str, str, str]]:
-    """A loop over the rows of `n` elements that the chunk touches: row, and its elements [a, b)."""
+    """A loop over the rows of `n` elements in a chunk: row, and its elements [a, b)."""
     first = f.udiv("%lo", n)
     last = f.udiv(f.add("%hi", f.sub(n, 1)), n)
     with f.loop(first, last) as row:
@@ -118,7 +118,7 @@ def rows_of_chunk(f: ir.Function, n: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _ends(r: Reader, moving: str, starts: int, dtype: Any) -> tuple[str, str]:
-    """Destination and source, the `moving` one at a window whose starts are known at run time."""
+    """Destination and source; the `moving` one is at a window whose starts are read at run time."""
     f, ends = r.f, {"to": r.buffer(), "source": r.buffer()}
     for _ in range(starts):
         at = r.buffer()
@@ -135,7 +135,7 @@ def _ends(r: Reader, moving: str, starts: int, dtype: Any) -> tuple[str, str]:
 def _rows_text(
     size: int, align: int, rank: int, inner: str, moving: str, starts: int, dtype: Any
 ) -> str:
-    """Copy over element numbers; `inner`: what the innermost axis is, "rows" or stride classes."""
+    """Copy over element numbers; `inner`: the innermost axis, "rows" or stride classes."""
     f = ir.kernel()
     r = Reader(f)
     to, source = _ends(r, moving, starts, dtype)
@@ -184,9 +184,9 @@ def _tiles_text(size: int, align: int, rank: int, moving: str, starts: int, dtyp
     f = ir.kernel()
     r = Reader(f)
     to, source = _ends(r, moving, starts, dtype)
-    na, nb, sa, db = r.many(4)  # sizes; bytes between a's in the source, b's in the destination
+    na, nb, sa, db = r.many(4)  # sizes; byte strides of a in the source, of b in the destination
     tile, body = _TILE // size, _tile_function(size, align)
-    ta, tb = r.many(2)  # how many tiles
+    ta, tb = r.many(2)  # numbers of tiles
     extents, tos, sources = (r.many(rank) for _ in range(3))
     with f.loop("%lo", "%hi") as unit:
         rest, b = f.divided(unit, tb)

@@ -1,9 +1,9 @@
 """Copies between strided arrays.
 
-A copy is arranged once, when it is planned: axes are ordered as in the memory of the destination
-and merged where both sides allow; dense inner runs move in units of up to 16 bytes. Where the two
-sides disagree on which axis is dense, tiles go through shared memory. Positions that are known only
-when the Program runs are read, clamped and added by the kernel.
+A copy is arranged once, when it is planned: axes are ordered by the strides of the destination and
+merged where both sides allow; dense inner runs move in units of up to 16 bytes. If the two sides
+disagree on which axis is dense, tiles go through shared memory. Positions that are known only at
+run time are read, clamped and added by the kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toile.targets.cuda.text import MOST, Words, clamped, decode, divisors, inte
 from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
 
 EACH = 4  # units that a thread moves
-_LEAST = 8  # elements of either side of a tile worth transposing
+_LEAST = 8  # elements on either side of a tile that is worth transposing
 
 
 def copy_launch(
@@ -47,12 +47,12 @@ def copy_launch(
 
 
 def _distinct(x: Operand) -> int:
-    """How many elements a view reads."""
+    """How many distinct elements a view reads."""
     return prod(n for n, s in zip(x.shape, x.strides, strict=True) if s)
 
 
 def _moved(r: Words, moving: str, starts: int, dtype: Any) -> str:
-    """Statements that move a pointer to a window whose starts are known at run time."""
+    """Statements that move a pointer to a window whose starts are read at run time."""
     lines = []
     for _ in range(starts):
         at, limit, step = r.pointer("const char"), r.one(), r.one()
@@ -142,7 +142,7 @@ def _tile(size: int) -> int:
 
 @lru_cache(maxsize=128)
 def _tiles_text(size: int, rank: int, moving: str, starts: int, dtype: Any) -> str:
-    """A block is a tile: rows come in along b, go out along a."""
+    """A block is a tile: rows are read along b and written along a."""
     r = Words()
     to, source = r.pointer(), r.pointer("const char")
     moved = _moved(r, moving, starts, dtype)
@@ -151,7 +151,7 @@ def _tiles_text(size: int, rank: int, moving: str, starts: int, dtype: Any) -> s
     steps = [("to", r.many(rank)), ("source", r.many(rank))]
     tile = _tile(size)
     rows = THREADS // tile
-    pad = max(1, 4 // size)  # a word: columns of the tile lie in different banks
+    pad = max(1, 4 // size)  # one word, so that columns of the tile are in different banks
     return kernel_text(
         f"  __shared__ Unit tile[{tile}][{tile + pad}];\n"
         f"  char* to = {to};\n  const char* source = {source};\n{moved}"
@@ -177,7 +177,7 @@ def _tiles_text(size: int, rank: int, moving: str, starts: int, dtype: Any) -> s
 
 
 def fill_launch(ref: Ref, nbytes: int, bits: bytes) -> Launch:
-    """A dense run of equal elements, given as the bytes of one."""
+    """Fill a dense run with equal elements, given as the bytes of one."""
     args = (ref, nbytes, *bits_of(bits * (16 // len(bits))))
     return Launch.over(blocks_of(nbytes, 16), _fill_text(len(bits)), args, "fill", THREADS * EACH,
                        nbytes)
@@ -185,7 +185,7 @@ def fill_launch(ref: Ref, nbytes: int, bits: bytes) -> Launch:
 
 @lru_cache(maxsize=8)
 def _fill_text(piece: int) -> str:
-    """Units of 16 bytes, but for the last and where memory is not aligned."""
+    """Units of 16 bytes, except for the last and where memory is not aligned."""
     return kernel_text(
         "  char* to = (char*)w[0];\n  const Word n = w[1];\n"
         "  Held x;\n  x.h[0] = (u64)w[2];\n  x.h[1] = (u64)w[3];\n"

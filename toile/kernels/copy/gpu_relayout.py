@@ -1,7 +1,7 @@
-"""Copies that change the layout of an array: strides, a margin of zeros, a part left out.
+"""Copies that change the layout of an array: strides, a margin of zeros, a part removed.
 
-`window` fills a strided array from another one: elements outside of the source are zero. `Fill`
-writes zeros; `addresses` writes the addresses of a batch's matrices, as cuBLAS takes them.
+`window` fills a strided array from another one: elements outside the source are zero. `Fill`
+writes zeros; `addresses` writes the addresses of a batch of matrices for cuBLAS.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from toile.targets.cuda.text import divisor, kernel_text
 
 PER_THREAD = 4
 VECTOR = 16  # bytes that a thread writes at once
-FAR = 2**31 - 2**20  # packs that need indices of 64 bits
+FAR = 2**31 - 2**20  # from so many packs on, indices need 64 bits
 _WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 def window(out: Operand, x: Operand, low: Sequence[int] | None = None, note: str = "copy"
            ) -> Launch:
-    """out[i] = x[i - low] where that is an element of x, else 0; both of one rank and dtype."""
+    """out[i] = x[i - low] if that is an element of x, else 0; both have the same rank and dtype."""
     low = (0,) * len(x.shape) if low is None else low
     size = out.dtype.itemsize
     parts = 2 if size == 16 else 1
@@ -44,7 +44,7 @@ def window(out: Operand, x: Operand, low: Sequence[int] | None = None, note: str
 
 
 def _launch(text: str, args: Sequence[int | Ref], out: Operand, x: Operand, note: str) -> Launch:
-    """A launch over the packs of out, whose number is the third argument."""
+    """A launch over the packs of out; their number is the third argument."""
     packs = args[2]
     assert isinstance(packs, int)
     return Launch(text, tuple(args), max(blocks_of(packs, THREADS * PER_THREAD), 1), THREADS,
@@ -53,7 +53,7 @@ def _launch(text: str, args: Sequence[int | Ref], out: Operand, x: Operand, note
 
 
 def _packs(rows: Sequence[Sequence[int]], out: Ref, x: Ref, size: int) -> tuple[int, bool]:
-    """How many elements of the last axis a thread writes at once, and whether it reads them so."""
+    """How many elements of the last axis a thread writes at once, and whether it reads as many."""
     if not rows or rows[-1][3] != 1 or size == 16:
         return 1, False
     n, m, low, _, source = rows[-1]
@@ -66,12 +66,12 @@ def _packs(rows: Sequence[Sequence[int]], out: Ref, x: Ref, size: int) -> tuple[
 
 
 def _fits(ref: Ref, strides: Sequence[int], vector: int, size: int) -> bool:
-    """Whether packs begin at multiples of their size, wherever the other axes are."""
+    """Whether packs begin at multiples of their size, for all indices of the other axes."""
     return is_aligned(ref, vector * size, (s * size for s in strides))
 
 
 def _merged(rows: list[tuple[int, int, int, int, int]]) -> list[tuple[int, int, int, int, int]]:
-    """Neighbouring axes become one where they are one in both arrays."""
+    """Merge adjacent axes that are contiguous in both arrays."""
     merged: list[tuple[int, int, int, int, int]] = []
     for n, m, low, to, source in rows:
         if merged and n == m and not low:
@@ -123,8 +123,8 @@ def _pack(word: str, vector: int) -> str:
 
 
 def _each(word: str, types: str, places: str, lines: Sequence[str], far: bool) -> str:
-    """A kernel that runs these lines for each of w[2] packs, of which `r` is the number: they find
-    its `places` in out and x, and whether it is `inside` of x."""
+    """A kernel that runs these lines for each of w[2] packs, of which `r` is the number: they
+    compute its `places` in out and x, and whether it is `inside` x."""
     return kernel_text(f"""\
   {word}* out = ({word}*)w[0];
   const {word}* x = (const {word}*)w[1];
@@ -142,8 +142,8 @@ def _each(word: str, types: str, places: str, lines: Sequence[str], far: bool) -
 
 def patches(out: Operand, x: Operand, along: Sequence[tuple[int, int]], low: Sequence[int]
             ) -> Launch:
-    """Elements of x, or zeros beside it: axis k of out goes along axis `along[k][0]` of x by steps
-    of `along[k][1]`; of axes that share one the steps add up, beginning `low` before it."""
+    """Elements of x, or zeros outside it: axis k of out runs along axis `along[k][0]` of x in
+    steps of `along[k][1]`; the steps of axes that share one are added, starting at -`low`."""
     size = out.dtype.itemsize
     axis, step = along[-1]
     vector = VECTOR // size
@@ -168,8 +168,8 @@ def patches(out: Operand, x: Operand, along: Sequence[tuple[int, int]], low: Seq
 
 
 def _patches_text(word: str, along: Sequence[int], rank: int, vector: int, far: bool) -> str:
-    """Extents, steps and strides of the axes of out follow the number of packs, then sizes, margins
-    and strides of those of x."""
+    """A kernel whose arguments after the number of packs are extents, steps and strides of the axes
+    of out, then sizes, margins and strides of those of x."""
     lines, last = [], len(along) - 1
     for k in reversed(range(len(along))):
         n, _, to = (f"w[{3 + 3 * k + j}]" for j in range(3))
@@ -217,7 +217,7 @@ def addresses(out: Ref, starts: Sequence[int | Ref], axes: Sequence[Sequence[int
 
 @dataclass(frozen=True)
 class Fill(Call):
-    """Bytes set to zero."""
+    """Sets bytes to zero."""
 
     ref: Ref
     nbytes: int
@@ -229,5 +229,5 @@ class Fill(Call):
         return frozenset((self.ref.buffer,))
 
     def run(self, pointer: Pointers, stream: int) -> None:
-        """Issue it."""
+        """Issue the call."""
         driver().clear(pointer(self.ref), self.nbytes, stream)

@@ -1,7 +1,7 @@
-"""Operations that only move elements, as copies: reversals, joins, padding, slices anywhere.
+"""Operations that only move elements, as copies: reversals, concatenations, padding, slices.
 
-Each is one stage of copies between strided views, or two where one copy goes over another. A
-backend says how it copies, and gets the lowerings.
+Each is one stage of copies between strided views, or two if one copy overwrites another. A
+backend supplies its launches, and gets the lowerings.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Operands = list[Operand]
 class Moves:
     """The lowerings of a backend with these launches.
 
-    `copy_launch(dst, src, moving, dynamic, note)` copies between arrays of equal shapes, of which
-    the `moving` one ("to" or "source") starts at `dynamic`; `fill_launch(ref, nbytes, bits)` fills
-    a dense run with equal elements, given as the bytes of one."""
+    `copy_launch(dst, src, moving, dynamic, note)` copies between arrays of equal shapes; the
+    `moving` one ("to" or "source") starts at `dynamic`. `fill_launch(ref, nbytes, bits)` fills a
+    dense run with equal elements, given as the bytes of one."""
 
     def __init__(self, copy_launch: Callable[..., Any], fill_launch: Callable[..., Any]):
         self.copy_launch, self.fill_launch = copy_launch, fill_launch
 
     def fill(self, dst: Operand, value: Any, plan: Any) -> None:
-        """dst[...] = value, a number known now; dst is contiguous. One stage."""
+        """dst[...] = value, a number known at compile time; dst is contiguous. One stage."""
         bits = np.asarray(value).astype(dst.dtype).tobytes()
         if dst.size:
             plan.stage(self.fill_launch(dst.ref, dst.size * dst.dtype.itemsize, bits))
@@ -40,7 +40,7 @@ class Moves:
             plan.stage(self.copy_launch(dst, src))
 
     def lower(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
-        """Copy, and what the plan has turned into a view of the operand already."""
+        """Copy, and operations that the plan has already turned into a view of the operand."""
         self.copy(outs[0], ins[0], plan)
         return True
 
@@ -66,7 +66,7 @@ class Moves:
         return True
 
     def lower_pad(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
-        """Pad: the block in the middle, and slabs of the value around it (or under it)."""
+        """Pad: the block in the middle, and slabs of the value around it (or beneath it)."""
         (x, value), (out,) = ins, outs
         first, count, start, step = _landed(x.shape, out.shape, op.config)
         spread = lambda shape: value._replace(shape=tuple(shape), strides=(0,) * len(shape))
@@ -86,13 +86,13 @@ class Moves:
         return True
 
     def lower_reshape(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
-        """The elements of a view in their order: a copy under the operand's shape."""
+        """The elements of a view in order: a copy with the operand's shape."""
         x, out = ins[0], outs[0]
         self.copy(dense(out.ref, x.shape, x.dtype), x, plan)
         return True
 
     def lower_dynamic_slice(self, op: Any, ins: Operands, outs: Operands, plan: Any) -> bool:
-        """DynamicSlice: a copy whose source starts where run-time numbers say."""
+        """DynamicSlice: a copy whose source offset is read at run time."""
         x, *starts = ins
         dynamic = _dynamic(starts, x, op.sizes)
         if dynamic is None:
@@ -104,7 +104,7 @@ class Moves:
     def lower_dynamic_update_slice(
         self, op: Any, ins: Operands, outs: Operands, plan: Any
     ) -> bool:
-        """DynamicUpdateSlice: the operand, unless it lies there already, and the update over it."""
+        """DynamicUpdateSlice: copy the operand, unless it is in place, then the update over it."""
         (x, update, *starts), (out,) = ins, outs
         dynamic = _dynamic(starts, out, update.shape)
         if dynamic is None:
@@ -118,11 +118,11 @@ class Moves:
 
 
 class Tiles(NamedTuple):
-    """A copy that transposes, in tiles: the destination is dense along one axis, a, and the source
-    along another, b; all others are around them."""
+    """A copy that transposes, in tiles: the destination is dense along axis a, the source along
+    axis b; all other axes are outer loops."""
 
     sizes: tuple[int, int]  # of a and b
-    steps: tuple[int, int]  # bytes between neighbours along a in the source, b in the destination
+    steps: tuple[int, int]  # byte strides: of a in the source, of b in the destination
     counts: tuple[int, int]  # of tiles along a and b
     shape: list[int]
     to: list[int]
@@ -134,7 +134,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(a: Arranged, least: int, tile: int) -> Tiles | None:
-    """The tiles of a copy; None where it does not transpose axes of at least some elements."""
+    """The tiles of a copy; None if it does not transpose, or its axes are too short."""
     if len(a.shape) < 2 or a.size > 8 or a.to[-1] != a.size or a.shape[-1] < 8:
         return None
     across = [i for i, s in enumerate(a.source[:-1]) if s == a.size and a.shape[i] >= least]
@@ -151,8 +151,8 @@ def tiles_of(a: Arranged, least: int, tile: int) -> Tiles | None:
 def _landed(
     shape: Sequence[int], room: Sequence[int], config: Sequence[tuple[int, int, int]]
 ) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Of what is padded, by axis: the first element that lands inside, how many do, where the first
-    one is, and how far apart they are."""
+    """For a padded array, by axis: the first element that falls inside the result, how many do, the
+    position of the first one, and the distance between them."""
     first, count, start, step = [], [], [], []
     for n, m, (low, _, interior) in zip(shape, room, config, strict=True):
         s = interior + 1
@@ -169,7 +169,7 @@ def _around(
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Corners and shapes of the slabs around a block."""
     at, shape = [0] * len(count), list(room)
-    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # axes before i are inside by now
+    for i, (a, n) in enumerate(zip(start, count, strict=True)):  # before i: the block's extent
         for lo, hi in ((0, a), (a + n, room[i])):
             if hi > lo:
                 yield [*at[:i], lo, *at[i + 1 :]], [*shape[:i], hi - lo, *shape[i + 1 :]]
@@ -177,7 +177,7 @@ def _around(
 
 
 def _dynamic(starts: Sequence[Operand], whole: Operand, sizes: Sequence[int]) -> Dynamic | None:
-    """The starts that can differ from 0; None if their dtype is no plain integer."""
+    """The starts that can differ from 0; None if their dtype is not a plain integer."""
     if any(not integral(s.dtype) for s in starts):
         return None
     free = [i for i, n in enumerate(sizes) if n < whole.shape[i]]

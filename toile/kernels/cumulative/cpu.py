@@ -1,9 +1,9 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
-Along the innermost axis each row is one sequence; along others a block of columns goes together, a
-vector at a time. A long row alone is divided: sums of its blocks, a running sum of those, then the
-blocks with what precedes them. float32 sums and products of long axes run in float64, short floats
-in float32, as the eager rule has it.
+Along the innermost axis each row is one sequence; along others a block of columns is processed
+together, a vector at a time. A single long row is divided: sums of its blocks, a running sum of
+those, then the blocks, each starting with the sum before it. float32 sums and products of long axes
+run in float64, 16-bit floats in float32, as in the eager rule.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toile.targets.llvm.launches import Launch, Planner
 
 _BLOCK = 64  # columns of a block
 _PART = 1 << 15  # elements of a part of a divided row
-_GRAIN = 1 << 14  # elements of a chunk, about
+_GRAIN = 1 << 14  # approximate elements of a chunk
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -66,7 +66,7 @@ class _Scan:
         elements.store(self.f, self.dtype, value, pointer)
 
     def along(self, i: str, n: str) -> str:
-        """The place of step i of n."""
+        """The index of step i of n."""
         return self.f.sub(self.f.sub(n, 1), i) if self.reverse else i
 
     def combine(self, a: str, b: str) -> str:
@@ -85,7 +85,7 @@ def _logaddexp() -> str:
     more = f.value(f"call double @log1p(double {e})")
     nan = f.value(f"fcmp uno double {gap}, {gap}")
     plain = f.value(f"fadd double {top}, {more}")
-    # inf - inf is NaN: the sum keeps such infinities, and NaN; log(2) does not show beside them
+    # inf - inf is NaN: the sum keeps infinities and NaN, to which adding log(2) makes no difference
     both = f.value("fadd double %a, %b")
     f.result = "double " + f.select(nan, both, plain, "double")
     return f.text() + "declare double @log1p(double)\n"
@@ -129,7 +129,7 @@ def _row_function(kind: str, dtype: Any, work: str, reverse: bool) -> ir.Functio
 
 @lru_cache(maxsize=128)
 def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
-    """Each unit is a block of columns, whose running values lie on the stack."""
+    """Each unit is a block of columns, whose running values are on the stack."""
     f, size = ir.kernel(), dtype.itemsize
     body = ir.inner("step", "ptr noalias %out, ptr noalias %x, ptr noalias %totals, i64 %n, "
                     "i64 %first")
@@ -164,7 +164,7 @@ def _columns_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
 
 @lru_cache(maxsize=128)
 def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> str:
-    """One step of divided rows: the total of a part, what is before parts, a part with that."""
+    """One step of divided rows: the total of a part, totals before parts, or a part's values."""
     f = ir.kernel()
     r = Reader(f)
     out, x, n, _ = r.buffer(), r.buffer(), r.one(), r.one()
@@ -179,7 +179,7 @@ def _parts_text(step: str, kind: str, dtype: Any, work: str, reverse: bool) -> s
 
 
 def _totals_before(s: _Scan, totals: str, row: str, parts: str) -> None:
-    """Running totals of a row's parts: entry i is then what part i + 1 begins with."""
+    """Running totals of a row's parts: entry i becomes the start value of part i + 1."""
     f = s.f
     first = f.step(totals, f.mul(row, parts), 8)
     with f.loop(1, parts, vectorize=False) as i:
@@ -190,7 +190,7 @@ def _totals_before(s: _Scan, totals: str, row: str, parts: str) -> None:
 def _part(
     s: _Scan, writes: bool, out: str, x: str, n: str, totals: str, parts: str, unit: str
 ) -> None:
-    """One part of a row: its total, or its running values after those of the parts before."""
+    """One part of a row: its total, or its running values after those of earlier parts."""
     f, size = s.f, s.dtype.itemsize
     row, number = f.divided(unit, parts)
     start, end = f.part(number, _PART, n)

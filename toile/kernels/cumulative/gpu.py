@@ -1,9 +1,9 @@
 """Running sums, products, extrema and log-sum-exps along one axis.
 
-Along the innermost axis a warp takes a short row, a block a tile of a long one; along other axes a
-thread takes a column. Long rows and few columns are divided: totals of the parts, running totals of
-those, then the parts, starting from the total before them. float32 sums and products of long axes
-run in float64 and short floats in float32, as in the eager rule.
+Along the innermost axis a warp processes a short row, a block a tile of a long one; along other
+axes a thread processes a column. Long rows and few columns are divided: totals of the parts,
+running totals of those, then the parts, each starting from the total before it. float32 sums and
+products of long axes run in float64 and 16-bit floats in float32, as in the eager rule.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from toile.targets.cuda import elements as numbers
 from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisor, kernel_text
 
-_SHORT = 512  # elements of a row that a warp takes
+_SHORT = 512  # elements of a row that one warp processes
 _ITEMS = 8  # of a thread in a tile
 _TILE = THREADS * _ITEMS
-_ENOUGH = 1 << 17  # threads that keep a processor busy
+_ENOUGH = 1 << 17  # threads that keep a GPU busy
 _PART = 64  # least rows of a part of a column
 
 _LOGADDEXP = """\
@@ -60,7 +60,7 @@ def _tiles(key: Any, out: Ref, x: Ref, outer: int, n: int, plan: Planner) -> Non
     if tiles > 1:
         assert isinstance(totals, Ref)
         plan.stage(Launch(_tile_text(*key, "totals"), args, outer * tiles, THREADS, 0, note))
-        # What is before each tile: running totals, in place.
+        # The totals before each tile: running totals, in place.
         rows = key[0], None, key[2], False
         if tiles > _SHORT:
             _tiles(rows, totals, totals, outer, tiles, plan)
@@ -94,7 +94,7 @@ def _columns(key: Any, out: Ref, x: Ref, outer: int, n: int, inner: int, plan: P
 
 
 def _head(kind: str, dtype: Any, work: str) -> str:
-    """Types, and `read`, `written`, `combine`, `nothing`; dtype None: totals, as `work` is."""
+    """Types, and `read`, `written`, `combine`, `nothing`; dtype None: totals of type `work`."""
     memory = work if dtype is None else numbers.memory_type(dtype)
     like = numbers.dtype_of(work) if dtype is None else dtype
     load = "x" if dtype is None else numbers.load(dtype, "x")
@@ -146,7 +146,7 @@ def _warp_text(kind: str, dtype: Any, work: str, reverse: bool) -> str:
 
 @lru_cache(maxsize=128)
 def _tile_text(kind: str, dtype: Any, work: str, reverse: bool, role: str) -> str:
-    """A block is a tile of a row; elements pass through shared memory to be read in order."""
+    """A block is a tile of a row; elements go through shared memory to be read in order."""
     at = "n - 1 - i" if reverse else "i"
     room = _TILE + _TILE // _ITEMS
     warps = THREADS // 32
@@ -193,7 +193,7 @@ def _tile_text(kind: str, dtype: Any, work: str, reverse: bool, role: str) -> st
 
 @lru_cache(maxsize=128)
 def _column_text(kind: str, dtype: Any, work: str, reverse: bool, role: str) -> str:
-    """A thread takes a column, or a part of one."""
+    """A thread processes a column, or a part of one."""
     at = "(n - 1 - i)" if reverse else "i"
     start = "part ? totals[number - inner] : nothing()" if role == "parts" else "nothing()"
     return kernel_text(f"""\

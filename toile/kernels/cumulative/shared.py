@@ -1,4 +1,4 @@
-"""Running sums, products, extrema and log-sum-exps as both devices see them."""
+"""Running sums, products, extrema and log-sum-exps, as described to both devices."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LONG = 128  # elements from which float32 sums run in float64
 
 
 class Running(NamedTuple):
-    """Running values of n numbers each: `outer` times `inner` of them, side by side."""
+    """Running values over n numbers each: `outer` times `inner` of them."""
 
     kind: str
     dtype: Any  # of the numbers, parts of complex ones
-    wide: bool  # whether they run in float64
+    wide: bool  # whether they are accumulated in float64
     outer: int
     n: int
     inner: int
 
 
 def running_of(op: Any, x: Operand) -> Running | None:
-    """What an operation computes; None where no kernel does. Parts of complex sums go side by side.
-    """
+    """What an operation computes; None if there is no kernel. The parts of complex sums are
+    separate columns."""
     kind, pairs, dtype = _KINDS[op.kind], x.dtype.kind == "c", real_part(x.dtype)
     suited = is_float(dtype) if kind == "logsumexp" else dtype.kind != "b"
     if not supported(dtype) or not suited or pairs and kind != "add":

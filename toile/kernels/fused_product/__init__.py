@@ -1,1 +1,1 @@
-"""Products with what follows them."""
+"""Products fused with the operations after them."""

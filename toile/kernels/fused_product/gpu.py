@@ -1,7 +1,7 @@
-"""Products with what follows them: a bias, an activation, an array that is added, scales.
+"""Products fused with the operations after them: a bias, an activation, an added array, scales.
 
-The pass in `gpu_epilogues` puts a `FusedProduct` where cuBLASLt computes both in one call, so
-that the product itself is never in memory. Sums are float32 up to the one rounding of the result.
+The pass in `gpu_epilogues` creates a `FusedProduct` where cuBLASLt computes both in one call, so
+that the product itself is never stored. Sums are float32 until the result is rounded once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toile.targets.cuda.cublas import Gemm, Matrix
 from toile.targets.cuda.cublaslt import LtMatmul
 from toile.targets.cuda.launches import Planner
 
-SLOPE, CUBE = np.sqrt(2 / np.pi), 0.044715  # of gelu's formula
+SLOPE, CUBE = np.sqrt(2 / np.pi), 0.044715  # constants of gelu's formula
 
 
 def gelu(x: Any) -> Any:
@@ -41,10 +41,10 @@ def gelu_slope(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class FusedProduct(Operation):
-    """activation(s t A B + C + bias), with `keeps` what goes into the activation too.
+    """activation(s t A B + C + bias); with `keeps`, also the input of the activation.
 
     `extras` names the operands after A and B: "scale" (several times), "bias", "added" (C), and
-    "before": what went into the activation whose derivative is taken ("dgelu")."""
+    "before": the input of the activation whose derivative is taken ("dgelu")."""
 
     product: DotGeneral
     activation: str = ""  # "relu", "gelu" or "dgelu"
@@ -81,7 +81,7 @@ class FusedProduct(Operation):
 
 
 def trailing(op: DotGeneral) -> int:
-    """How many of the last axes of a result come from one operand: its columns, together."""
+    """How many of the last axes of a result come from the same operand: its columns."""
     side = op.lhs if op.out[-1] in op.lhs else op.rhs
     count = 0
     while count < len(op.out) and op.out[-1 - count] in side:
@@ -94,7 +94,7 @@ def _trailing(op: DotGeneral, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def epilogue(op: FusedProduct) -> str:
-    """The library's name of what follows the product."""
+    """The library's name of the epilogue."""
     parts = (op.activation, "aux" if op.keeps else "", "bias" if "bias" in op.extras else "")
     return "_".join(filter(None, parts))
 
@@ -116,9 +116,9 @@ def described(op: FusedProduct, gemm: Gemm, extras: list[Ref], kept: Ref | None)
 
 
 def available(op: FusedProduct, x: Aval, y: Aval) -> bool:
-    """Whether the library has an algorithm, for operands that are contiguous along the sum.
+    """Whether the library has an algorithm for operands that are contiguous along the sum.
 
-    Copies can make them so; lowering asks again for their actual layout."""
+    Copies can make them so; lowering checks again for their actual layout."""
     engine = cublaslt.engine()
     if engine is None:
         return False
@@ -137,7 +137,7 @@ def available(op: FusedProduct, x: Aval, y: Aval) -> bool:
 
 
 def sides(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """Rows, columns and summed size of a result stored by rows; None: it is not one product."""
+    """Rows, columns and summed size of a row-major result; None if it is not one product."""
     size = dict(zip(op.lhs + op.rhs, x + y, strict=True))
     if any(c in op.lhs and c in op.rhs for c in op.out) or not op.out:
         return None
@@ -152,7 +152,7 @@ def sides(op: DotGeneral, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, 
 
 
 def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """One call of cuBLASLt."""
+    """Lower to one call of cuBLASLt."""
     x, y, *extras = (_ready(v, plan, i > 1) for i, v in enumerate(ins))
     out, kept = outs[0], outs[1].ref if op.keeps else None
     compute = contractions.compute_type(op.product.precision, x.dtype.name, y.dtype.name,
@@ -173,7 +173,7 @@ def lower(op: FusedProduct, ins: list[Operand], outs: list[Operand], plan: Plann
 
 
 def _ready(x: Operand, plan: Any, dense: bool) -> Operand:
-    """An operand that is aligned; `dense`: without gaps."""
+    """An aligned operand; `dense`: without gaps."""
     if dense:
         x = plan.contiguous(x)
     if is_aligned(x.ref) or not x.contiguous or not x.shape:

@@ -1,8 +1,8 @@
-"""Gather as loops over the result: an address from the index vector, a run of elements from there.
+"""Gather as loops over the result: the index vector gives the address of a run of elements.
 
 Each axis of the result steps through the result, the operand (window and batching axes) and the
-indices (batch axes); axes merge where all three allow. A dense tail of window axes is one run: a
-row of an embedding moves as a whole. Elements are bytes: the kernel does not know their dtype.
+indices (batch axes); axes are merged where all three allow. Dense trailing window axes are one run:
+a row of an embedding moves as a whole. Elements are bytes: the kernel does not know their dtype.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WIDEST = 64  # bytes that move as one element
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Gather, in all modes."""
+    """Lower Gather, in all modes."""
     (x, indices), (out,) = ins, outs
     found = gathering_of(op, x, indices, out)
     if found is None:
@@ -61,16 +61,16 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 
 
 class _Key(NamedTuple):
-    """What a kernel's text depends on."""
+    """What determines the text of a kernel."""
 
-    size: int  # bytes of an element; several of the array's where a window is short and dense
+    size: int  # bytes of an element; several array elements if a window is short and dense
     align: int
-    rank: int  # of the axes around the innermost loop
+    rank: int  # number of axes around the innermost loop
     runs: bool
-    letters: str  # of the indices' dtype
+    letters: str  # index dtype
     fills: bool
     components: int
-    spread: int  # elements of the array in one element here: the fill value is repeated
+    spread: int  # array elements per element here: the fill value is repeated
 
 
 @lru_cache(maxsize=512)
@@ -92,7 +92,7 @@ def _text(key: _Key) -> str:
 
 
 def _fill_value(f: ir.Function, key: _Key, low: str, high: str) -> str:
-    """The fill value as an element of the kernel's."""
+    """The fill value as an element of the kernel."""
     type, single = element_type(key.size), key.size // key.spread
     if single == 16:
         pair = f.value(f"insertelement <2 x i64> poison, i64 {low}, i32 0")
@@ -113,7 +113,7 @@ def _element(
     f: ir.Function, key: _Key, components: list[Any], place: str, vector: str, window: str,
     run: str, fill: str,
 ) -> None:  # fmt: skip
-    """One element, or one run of them."""
+    """Copy one element, or one run of elements."""
     dtype = np.dtype(key.letters)
     inside, offset = "", "0"
     for c, step, limit in components:

@@ -1,8 +1,8 @@
-"""Gather: an address from the index vector, a unit of memory from there, for each unit of a result.
+"""Gather: for each unit of the result, the index vector gives the address of a unit to copy.
 
 Each axis of the result steps through the result, the operand (window and batching axes) and the
-indices (batch axes); axes merge where all three allow. A dense tail of window axes moves in units
-of up to 16 bytes: a row of an embedding is read by neighbouring threads. Elements are bytes: the
+indices (batch axes); axes are merged where all three allow. Dense trailing window axes move in
+units of up to 16 bytes: a row of an embedding is read by adjacent threads. Elements are bytes: the
 kernel does not know their dtype.
 """
 
@@ -22,7 +22,7 @@ from toile.targets.cuda.units import aligned, unit_type, widest
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Gather, in all modes."""
+    """Lower Gather, in all modes."""
     (x, indices), (out,) = ins, outs
     found = gathering_of(op, x, indices, out)
     if found is None:
@@ -48,7 +48,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 
 
 class _Key(NamedTuple):
-    """What a kernel's text depends on."""
+    """What determines the text of a kernel."""
 
     unit: int  # bytes that move at once
     piece: int  # bytes of an element
@@ -62,12 +62,12 @@ class _Key(NamedTuple):
 def offset_of(
     dtype: Any, components: list[tuple[str, str, str]], vector: str, checks: bool
 ) -> tuple[str, str]:
-    """Statements that add an index vector's offset to `b`, and the condition that it is legal."""
+    """Statements that add an index vector's offset to `b`, and the in-bounds condition."""
     lines, legal = [], []
     for k, (at, step, limit) in enumerate(components):
         lines.append(f"Word s{k} = {integer(dtype, f'{vector} + {at}')};")
         if checks:
-            legal.append(f"(u64)s{k} <= (u64){limit}")  # negative ones are large unsigned
+            legal.append(f"(u64)s{k} <= (u64){limit}")  # unsigned: negative ones are huge
             lines.append(f"b += s{k} * {step};")
         else:
             lines.append(f"b += {clamped(dtype, f's{k}', limit)} * {step};")

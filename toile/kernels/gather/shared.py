@@ -1,4 +1,4 @@
-"""Gathers as kernels of both devices see them; the components of index vectors, scatters' too."""
+"""Gathers, as described to both devices; also the components of index vectors of scatters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from toile.compiler.ir.geometry import (
 )
 from toile.compiler.ir.operands import Operand
 
-Component = tuple[int, int, int]  # where in the index vector, step in the operand, largest start
+Component = tuple[int, int, int]  # position in the index vector, step in the operand, largest start
 
 
 def components_of(
     op: Any, x: Operand, indices: Operand, sizes: Sequence[int]
 ) -> list[Component]:
-    """Those of index vectors that address the operand, in bytes; windows have `sizes`."""
+    """The components of index vectors that address the operand, in bytes; windows have `sizes`."""
     steps, step = byte_strides(x), byte_strides(indices)[-1]
     return [(c * step, steps[d], x.shape[d] - sizes[d])
             for c, d in enumerate(op.dimension_numbers[2])]
@@ -35,13 +35,13 @@ class Gathering(NamedTuple):
     source: list[int]
     vectors: list[int]
     components: list[Component]
-    fill: bytes  # what an element is out of bounds; none: indices are moved inside
+    fill: bytes  # the value of out-of-bounds elements; empty: indices are clamped
 
 
 def gathering_of(op: Any, x: Operand, indices: Operand, out: Operand) -> Gathering | None:
-    """What a gather does; None where no kernel does it.
+    """What a gather does; None if there is no kernel for it.
 
-    Components that can only be 0 are left out, unless what is out of bounds is filled."""
+    Components that can only be 0 are left out, unless out-of-bounds elements are filled."""
     if not integral(indices.dtype) or not is_plain(x.dtype):
         return None
     bits = fill_bits(op, x.dtype) if op.fills else b""

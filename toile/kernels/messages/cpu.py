@@ -1,4 +1,4 @@
-"""Sums of rows along the edges of a graph: edges in the order of their targets, then the sums.
+"""Sums of rows along the edges of a graph: sort the edges by target, then sum.
 
 The sums are parallel over targets: each row of the result is summed by one thread, in registers,
 in the order of its edges, and written once.
@@ -26,15 +26,15 @@ from toile.targets.llvm.product_types import (
 )
 from toile.targets.llvm.text import typed
 
-BLOCK = 256  # bytes of a row that are summed at once, in registers
-AHEAD = 6  # edges between a row's prefetch and its use
-WORK = 1 << 15  # numbers that one chunk adds, about
+BLOCK = 256  # bytes of a row that are summed at a time, in registers
+AHEAD = 6  # edges between prefetching a row and using it
+WORK = 1 << 15  # approximate number of additions per chunk
 
 _FETCH = "call void @llvm.prefetch.p0(ptr {}, i32 0, i32 3, i32 1)"
 
 
 def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """A counting sort, by one thread: every other would have to read all edges as well."""
+    """A counting sort by one thread: with several, each would have to read all edges."""
     *given, targets = (plan.contiguous(x) for x in ins)
     ends, ordered = outs
     kind = given[0].dtype if given else None
@@ -50,7 +50,7 @@ def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan
 def _edges_text(
     sources: Any, targets: Any, clips_sources: bool, clips_targets: bool, numbered: bool
 ) -> str:
-    """Edges that do not count go to `nowhere`, without a branch."""
+    """Edges that do not count are written to `nowhere`, without a branch."""
     f = ir.kernel()
     r = Reader(f)
     ends, ordered, at_targets = (r.buffer() for _ in range(3))
@@ -60,7 +60,7 @@ def _edges_text(
     rows = f.add(last_target, 1)
 
     def edge(e: str) -> tuple[str, str, str]:
-        """What stands for it, the place of its target's count, whether it counts."""
+        """The number stored for an edge, the address of its target's count, whether it counts."""
         t = integer(f, targets, f.at(at_targets, e, f"i{8 * targets.itemsize}"))
         legal, s = "true", e
         if sources is not None:
@@ -81,12 +81,12 @@ def _edges_text(
     with f.loop(0, edges, vectorize=False) as e:
         _, place, _ = edge(e)
         f.store("i32", f.value(f"add i32 {f.load('i32', place, 4)}, 1"), place, 4)
-    with f.loop(0, rows, vectorize=False) as row:  # counts become first places
+    with f.loop(0, rows, vectorize=False) as row:  # counts become start positions
         place, first = f.at(ends, row, "i32"), f.load("i32", total)
         count = f.load("i32", place, 4)
         f.store("i32", first, place, 4)
         f.store("i32", f.value(f"add i32 {first}, {count}"), total)
-    with f.loop(0, edges, vectorize=False) as e:  # and, one by one, ends
+    with f.loop(0, edges, vectorize=False) as e:  # and, edge by edge, end positions
         s, place, legal = edge(e)
         at = f.load("i32", place, 4)
         f.store("i32", f.value(f"add i32 {at}, 1"), place, 4)
@@ -116,7 +116,7 @@ def lower(op: GatherScatter, ins: list[Operand], outs: list[Operand], plan: Plan
 
 @lru_cache(maxsize=64)
 def _sums_text(kind: Element, work: Element, starts: bool, weighted: bool, lanes: int) -> str:
-    """Rows [lo, hi) by blocks of columns: of a few vectors, then fewer, then single numbers."""
+    """Rows [lo, hi) in blocks of columns: of a few vectors, then fewer, then single numbers."""
     f = ir.kernel()
     r = Reader(f)
     out, h, ends, sources = (r.buffer() for _ in range(4))

@@ -1,4 +1,4 @@
-"""Sums of rows along the edges of a graph: edges in the order of their targets, then the sums."""
+"""Sums of rows along the edges of a graph: sort the edges by target, then sum."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lower_edges(op: EdgesByTarget, ins: list[Operand], outs: list[Operand], plan
     sources = given[0] if given else None
     bits = op.targets.bit_length()
     passes = blocks_of(bits, 8)
-    # The last pass is to write the result: the buffers take turns.
+    # The last pass must write the result: the buffers alternate.
     other = plan.scratch(4 * n)
     values = (other, ordered.ref) if passes % 2 else (ordered.ref, other)
     text = _edges_text(sources and sources.dtype, targets.dtype, op.clips_sources,
@@ -64,7 +64,7 @@ def _edges_text(
 
 @lru_cache(maxsize=1)
 def _ends_text() -> str:
-    """How many sorted keys are not above each target."""
+    """How many sorted keys are at most each target."""
     return kernel_text(f"""\
   const u32 row = block * {THREADS}u + threadIdx.x;
   if (row >= (u32)w[3]) return;

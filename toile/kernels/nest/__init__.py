@@ -1,1 +1,1 @@
-"""Loop nests, which fusion makes: maps, rows and columns."""
+"""Loop nests, the result of fusion: maps, rows and columns."""

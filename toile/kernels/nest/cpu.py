@@ -1,8 +1,8 @@
 """Loop nests as LLVM text.
 
 `text(nest)` is the kernel of a `LoopNest`. The work of one row (in maps: of the innermost axis) is
-an inner function whose pointers do not alias, which is what LLVM's vectoriser needs to know; the
-kernel walks the rows of its chunk. Arguments, in 64-bit words:
+an inner function whose pointers do not alias, which LLVM's vectorizer needs to know; the kernel
+loops over the rows of its chunk. Arguments, in 64-bit words:
 
   extents by axis; for partial: parts, step; for column: parts, step, blocks, width; for row with
   totals: step;
@@ -38,7 +38,7 @@ def text(nest: LoopNest) -> str:
 
 
 def scratch_dtype(nest: LoopNest, n: int) -> np.dtype:
-    """What a row buffer holds for a node."""
+    """The dtype of a node's row buffer."""
     node = nest.nodes[n]
     assert isinstance(node, Apply)
     return accumulator(node.dtype)
@@ -94,7 +94,7 @@ class _Kernel:
         return out
 
     def _coordinates(self, unit: str, count: int) -> dict[int, str]:
-        """Coordinates along the first `count` axes of a row's number."""
+        """The coordinates of a row number along the first `count` axes."""
         out: dict[int, str] = {}
         rest = unit
         for a in reversed(range(count)):
@@ -183,7 +183,7 @@ class _Kernel:
                     *self.scratch)
 
     def _counts(self, at: dict[int, str]) -> list[ir.Operand]:
-        """Each count where the inner function begins, and its steps along that one's axes."""
+        """The start of each count in the inner function, and its steps along the inner axes."""
         begin: list[ir.Operand] = []
         steps = {}
         for j, axes in enumerate(self.body.counts()):

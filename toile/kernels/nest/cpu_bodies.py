@@ -1,8 +1,8 @@
-"""The inner functions of loop nests: what a kernel does for one row, block or column.
+"""The inner functions of loop nests: the work of a kernel on one row, block or column.
 
 `body(nest)` writes the inner function of a `LoopNest`, by the nest's kind: maps compute one row,
 reductions make passes over a row, and columns add rows to an array of totals. Its pointers do not
-alias, which is what LLVM's vectoriser needs to know. `kernels.nest.cpu` walks the rows.
+alias, which LLVM's vectorizer needs to know. `kernels.nest.cpu` loops over the rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from toile.primitives.bits import Xor
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.scalars import Scalars, register
 
-BLOCK = 256  # elements of a row that are added up before they are added to the row's total
+BLOCK = 256  # elements of a row that are summed before they are added to the row's total
 
 
 def body(nest: LoopNest) -> Body:
-    """The inner function of a nest, written."""
+    """Write the inner function of a nest."""
     kinds: dict[str, type[Body]] = {"map": _MapBody, "column": _ColumnBody}
     out = kinds.get(nest.kind, _RowBody)(nest)
     out.write()
@@ -35,7 +35,7 @@ def body(nest: LoopNest) -> Body:
 
 
 def combine(k: Scalars, name: str, total: Value, x: Value, any_order: bool = True) -> Value:
-    """One step of a reduction; vectors need sums and products of floats in any order."""
+    """One step of a reduction; to vectorize, float sums and products must allow any order."""
     if not any_order or name not in ("reduce_sum", "reduce_prod") or kind(total.dtype) not in "fc":
         return combine_in_order(k, name, total, x)
     if name == "reduce_prod" and total.imag:
@@ -51,34 +51,34 @@ def words_of_constants(nest: LoopNest) -> int:
 
 
 class Body(Nodes):
-    """The inner function: parameters, operands, nodes; kinds of nests write their loops."""
+    """The inner function: parameters, operands, nodes; subclasses write the loops."""
 
     def __init__(self, nest: LoopNest):
         super().__init__(nest)
-        # Random bits are counts, mixed: LLVM would look for what the steps of a count have in
-        # common as far as it understands them, for a third of the time that a kernel takes.
+        # Random bits are mixed counts: LLVM would analyze what the steps of a count have in common,
+        # which takes a third of a kernel's compile time.
         self.draws = any(isinstance(n, Apply) and n.op.__class__ is Xor for n in nest.nodes)
         self.axes = self.loop_axes()
         self.f = ir.Function("body", self.parameters(), internal=True,
                              attributes="nounwind noinline")
         self.k: Scalars = Scalars(self.f)
 
-    # ---- the signature; `_Kernel` passes the same in the same order
+    # ---- the signature; `_Kernel` passes the same arguments in the same order
     def loop_axes(self) -> list[int]:
         """The axes that the inner function loops over."""
         first = self.nest.outer - (self.nest.kind == "map")
         return list(range(first, self.nest.rank))
 
     def counts(self) -> list[tuple[int, ...]]:
-        """The axes of each count that is a value."""
+        """The axes of each count that is used as a value."""
         return sorted({n.axes for n in self.nest.nodes if isinstance(n, Index)})
 
     def count_steps(self) -> list[tuple[int, int]]:
-        """Which count, and the axis of the inner loops along which it is more than one apart."""
+        """(count, axis) pairs: the inner loop axes along which a count does not step by one."""
         return [(j, a) for j, axes in enumerate(self.counts()) for a in axes[:-1] if a in self.axes]
 
     def sums(self) -> list[int]:
-        """The reductions whose totals are arrays, each with a pointer of its own."""
+        """The reductions whose totals are arrays, each with its own pointer."""
         return []
 
     def parameters(self) -> list[str]:
@@ -93,7 +93,7 @@ class Body(Nodes):
 
     # ---- operands
     def address(self, i: int, coordinates: dict[int, str]) -> tuple[str, ir.Operand]:
-        """Pointer and element index of operand `i` where the loops are."""
+        """Pointer and element index of operand `i` at the current loop position."""
         access, pointer, last = self.accesses[i], f"%p{i}", self.axes[-1]
         for a, x in coordinates.items():
             if a != last:
@@ -108,8 +108,8 @@ class Body(Nodes):
         return self.k.load(pointer, index, self.nest.loads[operand].dtype)
 
     def count(self, axes: tuple[int, ...], dtype: np.dtype, here: dict[int, str]) -> Value:
-        """A count where the loops are, in the width of the result where that is an integer:
-        vectors hold more of these."""
+        """A count at the current loop position; if the result is an integer, in its width, so that
+        vectors hold more elements."""
         j, wide = self.counts().index(axes), np.dtype(np.int64)
         work = dtype if kind(dtype) in "iu" else wide
         number = lambda x: self.k.convert(Value(x, wide), work)
@@ -134,11 +134,11 @@ class Body(Nodes):
         self.k.store(Value(value.name, self.accesses[i].dtype, value.imag), pointer, index)
 
     def varying_stores(self) -> list[int]:
-        """The stores that the loops make at each step."""
+        """The stores made in each step of the loops."""
         return [s for s, (n, a) in enumerate(self.nest.stores) if self.varies[n] or a.varies]
 
     def store_others(self, done: list[int]) -> None:
-        """The stores that are not `done` yet, once, after the loops."""
+        """Make the stores that are not `done` yet, once, after the loops."""
         rest = {s: n for s, (n, _) in enumerate(self.nest.stores) if s not in done}
         self.evaluate(self.needed(list(rest.values())), {})
         for s, n in rest.items():
@@ -148,9 +148,9 @@ class Body(Nodes):
     def loops(
         self, axes: list[int], bounds: tuple[str, str] | None = None, vectorize: bool = True
     ) -> Iterator[dict[int, str]]:
-        """A loop over each axis, the last one for the vectoriser; gives the coordinates.
+        """A loop over each axis, the last one to be vectorized; yields the coordinates.
 
-        `bounds` are those of a single axis, where they are not all of it."""
+        `bounds` are those of a single axis, if they are not its whole extent."""
         with ExitStack() as stack:
             coordinates = {}
             for a in axes:
@@ -163,7 +163,7 @@ class Body(Nodes):
     def pass_over(
         self, wanted: list[int], axes: list[int], bounds: tuple[str, str] | None = None
     ) -> Iterator[dict[int, str]]:
-        """Loops in which the wanted nodes are at hand; what does not vary is written before."""
+        """Loops in which the wanted nodes are available; loop-invariant ones are written before."""
         nodes = self.needed(wanted)
         self.evaluate([n for n in nodes if not self.varies[n]], {})
         before = dict(self.values)
@@ -171,7 +171,7 @@ class Body(Nodes):
             self.evaluate([n for n in nodes if self.varies[n]], coordinates)
             yield coordinates
         self.values = {n: v for n, v in self.values.items() if n in before}
-        self.saved.update(n for n in nodes if n in self.nest.scratch)  # in row buffers
+        self.saved.update(n for n in nodes if n in self.nest.scratch)  # now in row buffers
 
     @abstractmethod
     def write(self) -> None:
@@ -191,7 +191,7 @@ class _MapBody(Body):
 
 
 class _RowBody(Body):
-    """Passes over one row: each computes reductions that the next ones use."""
+    """Passes over one row: each computes reductions that later ones use."""
 
     def write(self) -> None:
         full = self.varying_stores()
@@ -200,7 +200,7 @@ class _RowBody(Body):
         self.store_others(full)
 
     def _pass(self, sums: list[int], stores: list[int]) -> None:
-        """One pass; sums are taken in blocks, so that rounding errors stay those of a block."""
+        """One pass; sums are taken in blocks, to limit the accumulation of rounding errors."""
         f, nest = self.f, self.nest
         totals = {n: self.k.slot(self._first(n)) for n in sums}
         wanted = [self.reductions[n].arg for n in sums] + [self._stored(s) for s in stores]
@@ -230,7 +230,7 @@ class _RowBody(Body):
         self, totals: dict[int, Value], wanted: list[int], stores: list[int],
         bounds: tuple[str, str] | None,
     ) -> None:
-        """The loop of a pass, over all of a row or some of it."""
+        """The loop of a pass over a row, or a part of it."""
         with self.pass_over(wanted, self.axes, bounds) as at:
             for n, slot in totals.items():
                 node = self.reductions[n]
@@ -240,14 +240,14 @@ class _RowBody(Body):
                 self.store(s, self.values[self._stored(s)], at)
 
     def _stored(self, s: int) -> int:
-        """The node that a store or a total takes."""
+        """The node that a store or a total reads."""
         n = self.nest.stores[s][0]
         node = self.nest.nodes[n]
         return node.arg if isinstance(node, Total) else n
 
     def store(self, s: int, value: Value, coordinates: dict[int, str]) -> None:
         node = self.nest.nodes[self.nest.stores[s][0]]
-        if isinstance(node, Total):  # what is there, and this row
+        if isinstance(node, Total):  # the current value, and this row
             i = len(self.nest.loads) + s
             found = self.k.load(*self.address(i, coordinates), self.accesses[i].dtype)
             x = Value(value.name, found.dtype, value.imag)
@@ -255,12 +255,12 @@ class _RowBody(Body):
         super().store(s, value, coordinates)
 
     def _first(self, n: int) -> Value:
-        """What a reduction begins with."""
+        """The initial value of a reduction."""
         node = self.reductions[n]
         return first_total(self.k, node.kind, node.dtype)
 
     def _rounds(self, n: int) -> bool:
-        """Whether a reduction adds up rounding errors."""
+        """Whether a reduction accumulates rounding errors."""
         node = self.reductions[n]
         return node.kind == "reduce_sum" and kind(node.dtype) in "fc"
 
@@ -309,8 +309,8 @@ class _ColumnBody(Body):
                     self._rows([{**rows, last: r, **at} for r in several], at, inner)
 
     def _together(self) -> int:
-        """How many rows are added up before they are added to the totals: this saves passes over
-        the totals, and rounding errors."""
+        """How many rows are added together before they are added to the totals: this saves passes
+        over the totals, and rounding errors."""
         work = sum(isinstance(self.nest.nodes[n], Apply) for n in self.wanted)
         return 8 if work <= 4 else 4 if work <= 16 else 2
 
@@ -329,7 +329,7 @@ class _ColumnBody(Body):
         place = self._linear(at, inner)
         for n, xs in terms.items():
             node, pointer = self.reductions[n], self.pointers[n]
-            while len(xs) > 1:  # in pairs
+            while len(xs) > 1:  # pairwise
                 xs = [combine(self.k, node.kind, a, b, any_order=False)
                       for a, b in zip(xs[::2], xs[1::2], strict=True)]
             found = self.k.load(pointer, place, accumulator(node.dtype))

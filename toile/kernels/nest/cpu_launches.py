@@ -1,7 +1,7 @@
-"""How loop nests become launches on the CPU, cut into chunks.
+"""How loop nests become launches on the CPU, divided into chunks.
 
-Rows and elements are cut by their cost; long sums and sums over outer axes are computed in parts
-that depend on extents only, and the parts are added in order.
+Rows and elements are divided by their cost; long sums and sums over outer axes are computed in
+parts that depend on extents only, and the parts are added in order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def plan_nest(x: Loops, plan: Any) -> None:
 
 
 def _where(p: Place, plan: Any) -> Ref:
-    """Where a memory operand begins."""
+    """The address of a memory operand."""
     base = p.base if isinstance(p.base, Ref) else plan.ref(p.base)
     return base.at(p.offset * p.dtype.itemsize)
 
@@ -72,7 +72,7 @@ def _launch(
     plan: Any, x: Loops, extra: list[int], units: int, grain: int, totals: Sequence[Ref] = (),
     going: tuple[Any, ...] | None = None,
 ) -> Launch:
-    """A launch of a loop nest; `going`: how it goes by rows, see `rows_of`."""
+    """A launch of a loop nest; `going`: its division by rows, see `rows_of`."""
     args: list[int | Ref] = [*x.extents, *extra]
     places = [*x.loads, *x.stores]
     refs = [_where(p, plan) for p in places]
@@ -91,7 +91,7 @@ def _launch(
 
 
 def _parts(x: Loops, plan: Any) -> None:
-    """Long sums: parts of each row by themselves, then the sums of the parts."""
+    """Long sums: each part of a row separately, then the sums of the parts."""
     nest = x.nest
     outer = nest.outer
     rows = prod(x.extents[:outer])
@@ -117,7 +117,7 @@ def _parts(x: Loops, plan: Any) -> None:
 
 
 def _rows_with_totals(x: Loops, plan: Any) -> None:
-    """Rows, and sums over them: those of each chunk, then the sums of the chunks."""
+    """Rows, and sums over them: one per chunk, then the sums of the chunks."""
     nest, outer = x.nest, x.nest.outer
     rows, inner = prod(x.extents[:outer]), x.extents[outer:]
     step = rows_with_totals(nest, rows, prod(inner), plan.threads)
@@ -159,7 +159,7 @@ def _columns(x: Loops, plan: Any) -> None:
             places[0], kept, outer, reduced)
         if direct:
             totals.append(plan.ref(places[0].base))
-            # A larger batch would need it: then nothing is left to compile.
+            # A larger batch would need it; compiled now, so that nothing is left to compile then.
             plan.also.add(text(_parts_nest(node, len(kept), dtype)))
             places = places[1:]
         else:
@@ -178,7 +178,7 @@ def _columns(x: Loops, plan: Any) -> None:
 def _sum_parts(
     plan: Any, x: Loops, node: Reduce, ref: Ref, out: Place, parts: int, kept: Sequence[int]
 ) -> None:
-    """Sum totals, of which there are `parts` arrays: a short strided row for each element."""
+    """Sum `parts` arrays of totals: a short strided row for each element."""
     dtype = accumulator(node.dtype)
     nest = _parts_nest(node, len(kept), out.dtype)
     strides = (*row_major(kept), prod(kept))
@@ -191,9 +191,9 @@ def _sum_parts(
 def rows_of(
     x: Loops, refs: Sequence[Ref], outer: int, count: int = 1, totals: Sequence[Any] = ()
 ) -> Rows:
-    """Which bytes belong to `count` places along the outer axes; all have `totals`.
+    """Which bytes belong to each `count` indices along the outer axes, of `totals` too.
 
-    `refs`: where the operands in memory begin."""
+    `refs`: the addresses of the operands in memory."""
     rows = -(-prod(x.extents[:outer]) // count)
     found: list[tuple[Any, Span | None]] = [
         (room, Span(0, room.nbytes // rows, room.nbytes // rows)) for room in totals]
@@ -210,8 +210,8 @@ def rows_of(
 def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
     """The nest that sums a short strided row for each element of an array of totals.
 
-    Sums of float32 are taken in float64 here: the largest numbers meet in the last few steps, and
-    so do the largest rounding errors."""
+    Sums of float32 are accumulated in float64 here: the largest numbers are added in the last few
+    steps, where rounding errors would be largest."""
     kept = accumulator(node.dtype)
     nodes: tuple[Node, ...] = (Load(0), Reduce(node.kind, 0, node.dtype))
     if node.kind == "reduce_sum" and kept == FLOAT32:
@@ -224,7 +224,7 @@ def _parts_nest(node: Reduce, rank: int, dtype: np.dtype) -> LoopNest:
 
 
 def _fills(place: Place, kept: Sequence[int], outer: int, reduced: int) -> bool:
-    """Whether a store is the row-major array over the axes that are kept."""
+    """Whether a store is a row-major array over the axes that are kept."""
     strides = (*place.strides[:outer], *place.strides[outer + reduced:])
     expected = row_major(kept)
     return place.offset == 0 and all(

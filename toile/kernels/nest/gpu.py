@@ -1,9 +1,9 @@
-"""Loop nests on a GPU: which kernel computes one, over how many blocks, with which arguments.
+"""Loop nests on a GPU: which kernel computes one, with how many blocks and which arguments.
 
 Texts depend on structure: the nest, which strides are 0 or 1 or shared, the width of packs (by
-alignment and extents), of indices, and for rows how long they are. How work is cut depends on
-extents alone, not on the GPU, so that sums are the same everywhere (but for totals of rows on GPUs
-with less shared memory than `SHARED_OF_ROWS`, those before Ampere).
+alignment and extents) and of indices, and for rows their length. How work is divided depends only
+on extents, not on the GPU, so that sums are the same everywhere (except totals of rows on GPUs with
+less shared memory than `SHARED_OF_ROWS`, those before Ampere).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner
 from toile.targets.cuda.scalars import Code, Scalars
 
 can_fuse = fusible.rule(lambda: Scalars(Code()), lambda dtype: "true" if dtype == BOOL else "x")
-PROCESSORS = 132  # multiprocessors that work is cut for
-FEW_PACKS = 1 << 16  # of a sum that is not worth a second kernel
-MOST_TILED = 40  # bytes of an element of all loads whose squares go through shared memory
+PROCESSORS = 132  # multiprocessors that work is divided for
+FEW_PACKS = 1 << 16  # of a sum that is too small for a second kernel
+MOST_TILED = 40  # bytes per element, of all loads whose squares go through shared memory
 
 
 def plan_nest(x: Loops, refs: Refs, plan: Planner) -> None:
-    """Stage the launches of a loop nest; `refs` tells where a memory operand begins."""
+    """Stage the launches of a loop nest; `refs` gives the address of a memory operand."""
     def where(p: Place) -> Ref:
         return p.base.at(p.offset * p.dtype.itemsize) if isinstance(p.base, Ref) else refs(p)
 
@@ -64,7 +64,9 @@ def plan_nest(x: Loops, refs: Refs, plan: Planner) -> None:
 
 
 def magic(n: int) -> int:
-    """What `divide` divides by n with, numbers below 2**31: a factor, and a shift above it."""
+    """The multiplier that `divide` uses to divide by n: a factor, and a shift above it.
+
+    For numbers below 2**31."""
     shift = (n - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - n) // n + 1) | shift << 32
 
@@ -73,7 +75,7 @@ def _launch(
     x: Loops, where: Refs, kernel: Kernel, form: Form, blocks: int, shared: int = 0,
     **numbers: Any,
 ) -> Launch:
-    """A launch with the words that the kernel asks for; `numbers` are those of its kind."""
+    """A launch with the words that the kernel needs; `numbers` are those of its kind."""
     places = [p for p, _ in operands_of(x)]
     extents = list(x.extents)
     extents[-1] //= form.vector
@@ -107,7 +109,7 @@ def _launch(
 
 
 def _nbytes(x: Loops) -> int:
-    """Bytes that have to be read and written."""
+    """How many bytes must be read and written."""
     return sum(
         p.dtype.itemsize * prod(n for n, s in zip(x.extents, p.strides, strict=True) if s)
         for p in [*x.loads, *x.stores]
@@ -130,7 +132,7 @@ def _map(x: Loops, where: Refs) -> Launch:
 
 
 def _loads_along(x: Loops) -> dict[int, list[int]]:
-    """Loads that run along another axis than the innermost one, by that axis, where it is long."""
+    """Loads that run along an axis other than the innermost, by that axis, if it is long."""
     along: dict[int, list[int]] = {}
     for i, (place, access) in enumerate(zip(x.loads, x.nest.loads, strict=True)):
         axes = [a for a in range(x.nest.rank - 1)
@@ -141,7 +143,7 @@ def _loads_along(x: Loops) -> dict[int, list[int]]:
 
 
 def _tiles(x: Loops, where: Refs) -> Launch | None:
-    """The launch of a map that transposes; None where it does not, or is small."""
+    """The launch of a map that transposes; None if it does not, or is small."""
     nest, last = x.nest, x.nest.rank - 1
     if nest.rank < 2 or x.extents[last] < 16 or prod(x.extents) < 4096:
         return None
@@ -153,7 +155,7 @@ def _tiles(x: Loops, where: Refs) -> Launch | None:
     axis = max(along, key=lambda a: (sum(x.loads[i].dtype.itemsize for i in along[a]), a))
     room = sum(x.loads[i].dtype.itemsize for i in along[axis])
     size = 64 if room <= 2 and min(x.extents[axis], x.extents[last]) >= 64 else 32
-    while room > MOST_TILED:  # the others are read as they lie
+    while room > MOST_TILED:  # the others are read directly
         room -= x.loads[along[axis].pop()].dtype.itemsize
     tiled = tuple(along[axis])
     form = TileForm(1, 1, is_wide(x), pattern_of(x), THREADS, axis, tiled, size)
@@ -167,8 +169,8 @@ def _tiles(x: Loops, where: Refs) -> Launch | None:
 
 
 def _rows(x: Loops, where: Refs) -> Launch:
-    """Whole rows: some lanes, a warp or a block for each."""
-    nest = with_row_buffers(x.nest, 1)  # what is costly, however long rows are
+    """Whole rows: a few lanes, a warp or a block for each."""
+    nest = with_row_buffers(x.nest, 1)  # costly nodes, however long rows are
     x = replace(x, nest=nest)
     vector = vector_of(x, where)
     rows, packs = prod(x.extents[: nest.outer]), prod(x.extents[nest.outer:]) // vector
@@ -180,8 +182,8 @@ def _rows(x: Loops, where: Refs) -> Launch:
 
 
 def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
-    """Rows of which sums over all rows are wanted too: blocks take some rows each and leave their
-    sums, which are then summed."""
+    """Rows, and sums over all rows: each block processes some rows and stores their sums, which
+    are then summed."""
     x = replace(x, nest=with_row_buffers(x.nest, 1))
     nest, kept = x.nest, range(x.nest.outer, x.nest.rank)
     form, shared = gpu_forms.total_form_of(x, vector_of(x, where))
@@ -195,13 +197,13 @@ def _rows_with_totals(x: Loops, where: Refs, plan: Planner) -> None:
 
 
 def _is_few_and_long(x: Loops) -> bool:
-    """Whether rows are too few for all multiprocessors, and nothing but their totals is wanted."""
+    """Whether rows are too few for all multiprocessors, and only their totals are needed."""
     rows, row = prod(x.extents[: x.nest.outer]), prod(x.extents[x.nest.outer:])
     return _in_one_pass(x.nest) and rows < PROCESSORS and row > 1 << 14
 
 
 def _in_one_pass(nest: LoopNest) -> bool:
-    """Whether only totals are wanted, and numbers that need none of them."""
+    """Whether only totals are needed, and numbers that do not depend on them."""
     level, _ = loop_nests.levels(nest)
     return max(level) <= 1 and all(
         isinstance(nest.nodes[n], Reduce) or level[n] == 0 and a.varies for n, a in nest.stores)
@@ -231,7 +233,7 @@ def _parts(x: Loops, where: Refs, plan: Planner) -> None:
         if not isinstance(node, Reduce):
             continue
         call = sum_of_row_parts(node, totals[n], place, parts, outer, x.group)
-        # one text for all numbers of parts: a block takes 1024 of them at once
+        # one text for all numbers of parts: a block processes 1024 of them at once
         form = RowForm(1, 4, is_wide(call), pattern_of(call), THREADS, THREADS, "")
         later.append(_launch(call, where, row_kernel(call.nest, form), form, rows))
     plan.stage(*later)
@@ -240,7 +242,7 @@ def _parts(x: Loops, where: Refs, plan: Planner) -> None:
 def _totals(
     nest: LoopNest, count: int, plan: Planner, of: type[Reduce] | type[Total] = Reduce
 ) -> dict[int, Ref]:
-    """Room for partial results, by reduction."""
+    """Memory for partial results, by reduction."""
     return {n: plan.scratch(count * accumulator(node.dtype).itemsize)
             for n, node in enumerate(nest.nodes) if isinstance(node, of)}
 
@@ -249,7 +251,7 @@ def _totals(
 
 
 def _as_columns(x: Loops) -> Loops:
-    """Rows that lie across memory, summed in one pass, as columns; others as they are."""
+    """Rows that are strided in memory and summed in one pass, as columns; others unchanged."""
     nest = x.nest
     if nest.kind == "column" or not nest.outer or not _in_one_pass(nest):
         return x
@@ -270,12 +272,12 @@ def _as_columns(x: Loops) -> Loops:
 
 
 def _moved_access(access: Access, place: Place) -> Access:
-    """How a place is reached whose innermost axis is another one than before."""
+    """How a place is accessed after another axis has become the innermost."""
     return access._replace(inner=_inner(place.strides))
 
 
 def _inner(strides: Sequence[int]) -> int:
-    """What `Access.inner` is for strides: 0, 1, or 2 for all others."""
+    """The value of `Access.inner` for strides: 0, 1, or 2 for all others."""
     return strides[-1] if strides[-1] in (0, 1) else 2
 
 
@@ -283,9 +285,9 @@ def _columns(x: Loops, where: Refs, plan: Planner) -> None:
     """Sums over outer axes: parts of them, then the sums of the parts."""
     nest = x.nest
     form, units, count = _column_form(x, where)
-    if count <= 16:  # nothing to share
+    if count <= 16:  # too little to divide
         form = replace(form, lanes=form.threads)
-    elif units * count <= FEW_PACKS:  # narrow tiles, so that one pass has blocks enough
+    elif units * count <= FEW_PACKS:  # narrow tiles, so that one pass has enough blocks
         form = _narrower(form, units)
     deep = form.threads // form.lanes
     tiles = -(-units // form.lanes)
@@ -307,11 +309,11 @@ def _columns(x: Loops, where: Refs, plan: Planner) -> None:
 
 
 def _column_form(x: Loops, where: Refs) -> tuple[ColumnForm, int, int]:
-    """The form of a sum over outer axes, the packs that are kept and what they are sums of."""
+    """The form of a sum over outer axes, the packs kept, and the number of terms of each."""
     nest = x.nest
     vector = vector_of(x, where)
     sums = sum(isinstance(n, Reduce) for n in nest.nodes)
-    vector = min(vector, 4 if sums <= 4 else 2)  # totals take registers and shared memory
+    vector = min(vector, 4 if sums <= 4 else 2)  # totals use registers and shared memory
     if sums > 8:
         vector = 1
     count = prod(x.extents[nest.outer: nest.outer + nest.reduced])
@@ -325,7 +327,7 @@ def _column_form(x: Loops, where: Refs) -> tuple[ColumnForm, int, int]:
 def _sums_of_parts(
     x: Loops, totals: dict[int, Ref], parts: int, axes: Sequence[int], where: Refs
 ) -> list[Launch]:
-    """Sum the totals that parts of a nest have left, arrays along the axes that are kept."""
+    """Sum the totals of the parts of a nest, which are arrays along the axes kept."""
     kept = tuple(x.extents[a] for a in axes)
     made = []
     for (n, access), place in zip(x.nest.stores, x.stores, strict=True):
@@ -340,7 +342,7 @@ def _sum_of_parts(
     x: Loops, node: Reduce | Total, ref: Ref, dtype: np.dtype, out: Place, parts: int,
     kept: Sequence[int], where: Refs,
 ) -> Launch:
-    """Sum totals, of which there are `parts` arrays."""
+    """Sum `parts` arrays of totals."""
     size, own = prod(kept), accumulator(node.dtype)
     dense = all(s == e or n == 1 for s, e, n in
                 zip(out.strides, row_major(kept), kept, strict=True))
@@ -358,7 +360,7 @@ def _sum_of_parts(
 
 
 def _narrower(form: ColumnForm, units: int) -> ColumnForm:
-    """A form of narrower tiles, so that there are some 64 of them."""
+    """A form with narrower tiles, so that there are about 64 of them."""
     while form.lanes > 4 and units < 64 * form.lanes:
         form = replace(form, lanes=form.lanes // 2)
     return form

@@ -1,8 +1,8 @@
 """Sums over outer axes as CUDA text.
 
-A block is `lanes` threads along what is kept, by as many along what is summed over: each adds up
-its packs in registers, then the block adds those of equal columns in shared memory, in pairs. With
-`split`, blocks take parts of what is summed over and leave totals, an array for each part.
+A block has `lanes` threads along the axes kept, and threads / lanes along those summed over: each
+adds its packs in registers, then the block adds those of equal columns in shared memory, in pairs.
+With `split`, each block sums a part of the reduced axes and stores totals, an array for each part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.targets.cuda.scalars import register
 
 @dataclass(frozen=True)
 class ColumnForm(Form):
-    """How columns are given to threads."""
+    """How columns are distributed to threads."""
 
     lanes: int
     split: bool = False
@@ -71,7 +71,7 @@ class _Columns(Body):
             self._write(sums)
 
     def _place(self) -> None:
-        """The thread's columns and the part of what is summed over."""
+        """The thread's columns and its part of the reduced axes."""
         nest, code, form, type = self.nest, self.code, self.form, self.index
         code(f"const int right = (int)threadIdx.x % {form.lanes};")
         code(f"const int down = (int)threadIdx.x / {form.lanes};")

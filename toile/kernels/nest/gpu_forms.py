@@ -1,9 +1,9 @@
-"""What the texts of loop nests depend on besides their structure: packs, indices, rows' lengths.
+"""What determines the texts of loop nests besides their structure: packs, indices, row lengths.
 
-Packs are as wide as extents, strides and the places of operands allow; a thread loads some of them
-before it uses the first, so that enough bytes are under way. Rows are given to lanes, warps or
-blocks by their length, and stay in registers or shared memory where they fit: of the latter GPUs
-have more or less, and rows that do not fit one are read again there.
+Packs are as wide as extents, strides and the addresses of operands allow; a thread loads several of
+them before it uses the first, so that enough bytes are in flight. Rows are distributed to lanes,
+warps or blocks by their length, and stay in registers or shared memory if they fit. GPUs differ in
+shared memory: rows that do not fit are read again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from toile.targets.cuda.launches import THREADS
 
 Refs = Callable[[Place], Ref]
 
-ALIGNMENT = 64  # bytes, of buffers that say nothing else
-BYTES_AT_ONCE = 64  # of loads under way for each thread
-MOST_SHARED = 200 << 10  # bytes of shared memory for one row, where a GPU has as much
+ALIGNMENT = 64  # bytes: default alignment of buffers
+BYTES_AT_ONCE = 64  # of loads in flight for each thread
+MOST_SHARED = 200 << 10  # bytes of shared memory for one row, if a GPU has as much
 REGISTERS = 1 << 16  # of a multiprocessor
-MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # of them for a part of a row and of totals
-BYTES_UNDER_WAY = 32 << 10  # of the next rows, on a multiprocessor
-SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several, which most GPUs have
+MOST_OF_LANE, MOST_OF_THREAD = 144, 48  # registers for a part of a row, and of totals
+BYTES_UNDER_WAY = 32 << 10  # of the next rows, in flight on a multiprocessor
+SHARED_OF_ROWS = 96 << 10  # bytes of shared memory for several rows, which most GPUs have
 MOST_WARPS = 32  # of a block
 FAR = 2**31 - 2**17  # indices beyond need 64 bits
 
 
 def operands_of(x: Loops) -> list[tuple[Place, Access]]:
-    """Loads, then stores, each with how the kernel reaches it."""
+    """Loads, then stores, each with its kind of access."""
     accesses = [*x.nest.loads, *(a for _, a in x.nest.stores)]
     return list(zip([*x.loads, *x.stores], accesses, strict=True))
 
@@ -63,13 +63,13 @@ def is_wide(x: Loops) -> bool:
 
 
 def vector_of(x: Loops, where: Refs) -> int:
-    """Elements of a pack: up to 16 bytes of the narrowest operand, as extents and places allow."""
+    """Elements of a pack: up to 16 bytes of the narrowest operand, if extents and alignment fit."""
     units = [(p, p.dtype.itemsize) for p, a in operands_of(x) if a.inner == 1]
     if not units:
         return 1
     sizes = [size for _, size in units]
     vector = 16 if max(sizes) == 1 else min(8, 16 // min(sizes))
-    if len(operands_of(x)) > 12:  # registers are few
+    if len(operands_of(x)) > 12:  # registers are limited
         vector = min(vector, 4)
     while vector > 1:
         if x.extents[-1] % vector == 0 and all(
@@ -82,13 +82,13 @@ def vector_of(x: Loops, where: Refs) -> int:
 
 
 def _outer_steps(place: Place, extents: Sequence[int]) -> list[int]:
-    """The bytes between elements along all axes but the last."""
+    """The byte strides of all axes but the last."""
     outer = zip(place.strides[:-1], extents[:-1], strict=True)
     return [s * place.dtype.itemsize for s, n in outer if n > 1]
 
 
 def is_aligned(ref: Ref, nbytes: int, steps: Iterable[int]) -> bool:
-    """Whether packs of so many bytes begin at multiples of that, with these steps between them."""
+    """Whether packs of `nbytes` begin at multiples of that, with these steps between them."""
     moves = isinstance(ref.buffer, Moving)  # in steps that are not known here
     given = getattr(ref.buffer, "alignment", 1 if moves else ALIGNMENT)
     return gcd(given, ref.offset, *steps) % nbytes == 0
@@ -107,7 +107,7 @@ def items_of(nest: LoopNest, vector: int, moving: Callable[[Access], bool]) -> i
 
 
 def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
-    """How rows of so many packs are given to threads, and where they are kept."""
+    """How rows of `packs` packs are distributed to threads, and where they are kept."""
     nest = x.nest
     each = registers_of(nest, vector)
     saved = len(nest.scratch) * vector
@@ -138,20 +138,20 @@ def row_form_of(x: Loops, vector: int, packs: int) -> RowForm:
 
 
 def room_of(nest: LoopNest, most: int) -> int:
-    """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums takes."""
+    """Bytes of shared memory for rows: what the GPU has, less what joining warps' sums needs."""
     sums = [accumulator(n.dtype).itemsize for n in nest.nodes if isinstance(n, Reduce)]
     return min(most, driver.shared_limit() - MOST_WARPS * sum(sums))
 
 
 def registers_of(nest: LoopNest, vector: int) -> int:
-    """Registers that one pack of all loads takes."""
+    """Registers for one pack of all loads."""
     loads = {i for p in passes(nest) for i in p.loads}
     sizes = [nest.loads[i].dtype.itemsize for i in loads if nest.loads[i].inner]
     return max(1, sum(max(1, size // 4) for size in sizes)) * vector
 
 
 class _Totals:
-    """A nest with totals: what it takes of registers and of shared memory."""
+    """The registers and shared memory that a nest with totals needs."""
 
     def __init__(self, x: Loops):
         self.x, self.nest = x, x.nest
@@ -164,16 +164,16 @@ class _Totals:
         self.room = room_of(x.nest, SHARED_OF_ROWS)
 
     def size(self, loads: Sequence[int]) -> int:
-        """Bytes of an element of some loads."""
+        """The total bytes of one element of each of these loads."""
         return sum(self.nest.loads[i].dtype.itemsize for i in loads)
 
     def copies(self, vector: int) -> bool:
-        """Whether packs can be copied into shared memory while others are worked on."""
+        """Whether packs can be copied into shared memory while others are being processed."""
         return bool(self.moving) and all(
             self.nest.loads[i].inner == 1 and vector * self.size([i]) >= 4 for i in self.moving)
 
     def registers(self, vector: int, ahead: int, kept: Sequence[int]) -> int:
-        """Of a pack: what is loaded, and what is added up or saved."""
+        """Registers of a pack: what is loaded, and what is accumulated or saved."""
         held = [i for i in self.loads if i not in kept] + ([] if ahead else self.moving)
         return (sum(max(1, vector * self.size([i]) // 4) for i in held)
                 + vector * (sum(max(1, s // 4) for s in self.sums) + len(self.nest.scratch)))
@@ -186,14 +186,14 @@ class _Totals:
             self.row == items * group * vector, kept, ahead)
 
     def shared(self, form: TotalForm) -> int:
-        """Bytes of shared memory: rows under way and what rows share; in the end, totals."""
+        """Bytes of shared memory: rows in flight and what rows share; at the end, totals."""
         held = form.items * form.threads * form.vector
         rows = (form.ahead + 1) * held * self.size(self.moving) if form.ahead else 0
         totals = held * max(self.sums) if form.group < form.threads else 0
         return max(rows + self.row * self.size(form.kept), totals)
 
     def of_warps(self, vector: int) -> TotalForm | None:
-        """Rows for warps; None where a row takes too many registers."""
+        """One row per warp; None if a row takes too many registers or too much shared memory."""
         ahead = int(self.copies(vector))
         held = -(-self.row // (vector * WARP)) * self.registers(vector, ahead, self.kept)
         if held > MOST_OF_LANE:
@@ -207,7 +207,7 @@ class _Totals:
         return replace(form, resident=resident) if self.shared(form) <= self.room else None
 
     def of_blocks(self, vector: int) -> TotalForm:
-        """Rows for blocks."""
+        """One row per block."""
         for ahead, kept in ((1, self.kept), (0, self.kept), (0, ())):
             by = vector
             while by > 1 and self.registers(by, ahead, kept) > MOST_OF_THREAD:
@@ -224,7 +224,7 @@ class _Totals:
 
 
 def total_form_of(x: Loops, vector: int) -> tuple[TotalForm, int]:
-    """How rows with totals are given to threads, and the shared memory of a block."""
+    """How rows with totals are distributed to threads, and a block's shared memory."""
     nest = _Totals(x)
     form = nest.of_warps(vector) or nest.of_blocks(vector)
     return form, nest.shared(form)

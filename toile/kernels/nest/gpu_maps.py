@@ -1,8 +1,8 @@
-"""Maps as CUDA text: one thread for some packs of neighbouring elements of the results.
+"""Maps as CUDA text: each thread computes some packs of adjacent elements of the results.
 
-All loads of a thread come before its first store: several are under way at once, and a result may
-lie where an operand does. Where an operand runs along another axis than the results, squares of it
-go through shared memory (`Tiles`), so that both are read and written in whole lines.
+All loads of a thread come before its first store: several are in flight at once, and a result may
+overwrite an operand. If an operand runs along another axis than the results, squares of it go
+through shared memory (`Tiles`), so that both are read and written in whole cache lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.targets.cuda.scalars import memory
 
 @functools.lru_cache(4096)
 def map_kernel(nest: LoopNest, form: Form) -> Kernel:
-    """A block takes threads x items packs."""
+    """A block processes threads x items packs."""
     return _Map(nest, form).kernel()
 
 
@@ -47,14 +47,14 @@ class _Map(Body):
                 self.put_all(stores)
 
     def _unit(self, units: str) -> str:
-        """The number of a pack; the last one in place of those beyond it."""
+        """The number of a pack, clamped to the last one."""
         i = f"first + u * {self.form.threads}"
         return self.code.let(self.index, f"{i} < {units} ? {i} : {units} - 1")
 
 
 @dataclass(frozen=True)
 class TileForm(Form):
-    """A map whose loads of `tiled` run along `axis`: squares of `size` go through shared memory."""
+    """A map with loads (`tiled`) along `axis`: squares of `size` go through shared memory."""
 
     axis: int
     tiled: tuple[int, ...]
@@ -63,7 +63,7 @@ class TileForm(Form):
 
 @functools.lru_cache(1024)
 def tile_kernel(nest: LoopNest, form: TileForm) -> Kernel:
-    """A block takes a square of size x size elements along `axis` and the innermost axis."""
+    """A block processes a square of size x size elements along `axis` and the innermost axis."""
     return _Tiles(nest, form).kernel()
 
 
@@ -86,7 +86,7 @@ class _Tiles(Body):
             type = memory(self.accesses[i].dtype)
             code(f"__shared__ {type} h{i}[{size}][{size + 1}];")
         steps = size * size // form.threads
-        with code.unrolled("u", steps):  # neighbouring threads along `axis`
+        with code.unrolled("u", steps):  # adjacent threads along `axis`
             self._cell()
             here = {**at, b: "row + right_", last: "column + down_"}
             inside = f"row + right_ < {self.extent(b)} && column + down_ < {self.extent(last)}"
@@ -95,7 +95,7 @@ class _Tiles(Body):
                     code(f"h{i}[down_][right_] = {self.pointer(i)}[{self._offset(i, here)}];")
         code("__syncthreads();")
         nodes = self.needed([n for n, _ in self.nest.stores])
-        with code.unrolled("u", steps):  # neighbouring threads along the innermost axis
+        with code.unrolled("u", steps):  # adjacent threads along the innermost axis
             self._cell()
             inside = f"row + down_ < {self.extent(b)} && column + right_ < {self.extent(last)}"
             with code.block(f"if ({inside})"):
@@ -112,7 +112,7 @@ class _Tiles(Body):
                     self.put_all(stores)
 
     def _others(self, others: list[int]) -> dict[int, str]:
-        """Coordinates of the square along the other axes, from what is left of the block."""
+        """The square's coordinates along the other axes, from the rest of the block number."""
         out = {}
         for a in reversed(others):
             if a == others[0]:
@@ -123,7 +123,7 @@ class _Tiles(Body):
         return out
 
     def _cell(self) -> None:
-        """The thread's cell of the square in step u."""
+        """The thread's element of the square in step u."""
         size = self.form.size
         self.code(f"const int cell = (int)threadIdx.x + u * {self.form.threads};")
         self.code(f"const int down_ = cell / {size}, right_ = cell % {size};")

@@ -1,10 +1,10 @@
-"""Rows as CUDA text: passes over a row, each computing reductions that the next ones use.
+"""Rows as CUDA text: passes over a row, each computing reductions that later ones use.
 
-A row belongs to `group` neighbouring threads: some lanes of a warp (several rows a block), or a
-whole block. Where a row fits, its packs are loaded once and stay in registers from pass to pass
-(`held` "registers"), or in shared memory ("shared"); else every pass reads them again (""). With
-`split`, a block takes a part of a row and leaves one partial result for each reduction. Rows whose
-sums over all rows are wanted too are in `gpu_totals`.
+A row belongs to `group` adjacent threads: some lanes of a warp (several rows per block), or a whole
+block. If a row fits, its packs are loaded once and stay in registers from pass to pass (`held`
+"registers"), or in shared memory ("shared"); otherwise every pass reads them again (""). With
+`split`, a block processes a part of a row and stores one partial result for each reduction. Rows
+with sums over all rows are in `gpu_totals`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ WARP = 32
 
 @dataclass(frozen=True)
 class RowForm(Form):
-    """How rows are given to threads."""
+    """How rows are distributed to threads."""
 
     group: int
     held: str
     split: bool = False
     exact: bool = False  # every thread of a row has `items` packs
-    kept: tuple[int, ...] = ()  # loads that shared memory holds, the widest first
+    kept: tuple[int, ...] = ()  # loads kept in shared memory, the widest first
 
 
 class Pass(NamedTuple):
-    """One pass over a row: its reductions (nodes), totals, stores, and what it loads."""
+    """One pass over a row: its reductions (nodes), totals, stores, and loads."""
 
     sums: list[int]
     totals: list[int]
@@ -46,7 +46,7 @@ class Pass(NamedTuple):
 
 @functools.lru_cache(4096)
 def row_kernel(nest: LoopNest, form: RowForm) -> Kernel:
-    """A block takes threads / group rows; with `split`, a part of one."""
+    """A block processes threads / group rows; with `split`, a part of one."""
     return Rows(nest, form).kernel()
 
 
@@ -83,7 +83,7 @@ class Rows(Body):
         self.rows(found)
 
     def rows(self, found: list[Pass]) -> None:
-        """What comes after: the work on the block's rows."""
+        """Write the work on the block's rows."""
         self.row(found)
 
     def row(self, found: list[Pass]) -> None:
@@ -109,12 +109,12 @@ class Rows(Body):
                     self.k.store(Value(value.name, access.dtype, value.imag), self.pointer(i), 0)
 
     def slot(self) -> str:
-        """Which of a thread's totals is element j of pack u."""
+        """The index, among a thread's totals, of element j of pack u."""
         return f"[u * {self.vector} + j]" if self.items * self.vector > 1 else ""
 
-    # ---- where the threads are
+    # ---- positions of the threads
     def _place(self) -> None:
-        """The row and the part of it, and the operands' pointers there."""
+        """The row, the part of it, and the operands' pointers there."""
         nest, code, form, type = self.nest, self.code, self.form, self.index
         if form.split:
             parts = self.number("parts", "parts")
@@ -130,7 +130,7 @@ class Rows(Body):
         self.move(at, totals=not form.split)
 
     def find_row(self) -> None:
-        """The row that the threads are at, and whether it is one."""
+        """The row of the threads, and whether it exists."""
         code, form, type = self.code, self.form, self.index
         if form.group == form.threads:
             code(f"const {type} row = ({type})block;")
@@ -143,7 +143,7 @@ class Rows(Body):
         self.live = "live"
 
     def _hold(self, found: list[Pass]) -> None:
-        """Make room for packs that stay from pass to pass."""
+        """Declare memory for packs that stay from pass to pass."""
         form, code = self.form, self.code
         if form.held == "registers":
             for i in dict.fromkeys(i for p in found for i in p.loads):
@@ -163,7 +163,7 @@ class Rows(Body):
                      f" ({self.pack(access.dtype)}*)(dynamic + packs * {size});")
                 size += access.dtype.itemsize * self.vector
 
-    # ---- what is costly and used by several passes
+    # ---- costly values used by several passes
     def _dtype(self, n: int) -> np.dtype:
         node = self.nest.nodes[n]
         assert isinstance(node, Apply)
@@ -214,7 +214,7 @@ class Rows(Body):
             self.values[n] = narrowed(self.k, total) if rounds_total(self.nest, n) else total
 
     def _load(self, loads: list[int]) -> None:
-        """Load packs, those beyond the end as the last one."""
+        """Load packs; those beyond the end repeat the last one."""
         if not loads:
             return
         with self.code.unrolled("u", self.items):
@@ -232,14 +232,14 @@ class Rows(Body):
                     self.code(f"h{i}[{t}] = a{i}[u];")
 
     def along(self, t: str) -> dict[int, str]:
-        """Coordinates along the axes summed over."""
+        """Coordinates along the reduced axes."""
         return self.split(t, range(self.nest.outer, self.nest.rank))
 
     def _compute(self, p: Pass, varying: list[int]) -> None:
         """The nodes of the packs that were loaded: sums and stores.
 
-        Registers hold all of a row: there are no branches then, so that the compiler finds what
-        passes have in common. Only the last of a thread's packs may be beyond the end."""
+        If registers hold a whole row there are no branches, so that the compiler finds common
+        subexpressions of passes. Only the last of a thread's packs may be beyond the end."""
         code, ok = self.code, ""
         with code.unrolled("u", self.items):
             t = code.let(self.index, f"start + u * {self.form.group}")
@@ -253,7 +253,7 @@ class Rows(Body):
             self._pack(p, varying, t, ok)
 
     def _pack(self, p: Pass, varying: list[int], t: str, ok: str) -> None:
-        """Those of one pack."""
+        """The nodes of one pack."""
         conditions = " && ".join(filter(None, [ok, self.live]))
         self.guard = f"if ({conditions}) " if conditions else ""
         with self.elements(p.stores, {**self.outer, **self.along(t)}):
@@ -283,7 +283,7 @@ class Rows(Body):
         self._butterfly(sums, warps)
 
     def _butterfly(self, sums: list[int], width: int) -> None:
-        """Every lane ends with the total of `width` lanes, the same in all."""
+        """A butterfly sum: every lane gets the same total of `width` lanes."""
         if width == 1:
             return
         code = self.code
@@ -300,7 +300,7 @@ class Rows(Body):
 
     # ---- parts of rows
     def _partial(self, n: int) -> None:
-        """Leave the part's total of a reduction, one for each block."""
+        """Store the part's total of a reduction, one for each block."""
         dtype, pointer = self.partial_results(n)
         value = self.values[n]
         self.k.store(Value(value.name, dtype, value.imag), pointer, "block")

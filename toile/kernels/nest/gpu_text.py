@@ -1,18 +1,18 @@
-"""Loop nests as CUDA text: what all kinds of kernels share.
+"""Loop nests as CUDA text: code shared by all kinds of kernels.
 
-A kernel's arguments are words, in the order in which its text first asks for them: `Kernel.words`
-names them, and `nests` gives their values. A name is one of
+A kernel's arguments are words, in the order in which its text first uses them: `Kernel.words`
+names them, and `kernels.nest.gpu` supplies their values. A name is one of
 
   ("extent", a)      elements along an axis; along the vector axis, packs
   ("elements", a)    elements along an axis, always
-  ("magic", a)       what divides by that extent (see `magic`), where indices have 32 bits
-  ("pointer", i)     where operand i begins (loads, then stores)
+  ("magic", a)       what divides by that extent (see `magic`), if indices have 32 bits
+  ("pointer", i)     the address of operand i (loads, then stores)
   ("stride", i, a)   of operand i along an axis, in elements
-  ("total", n)       where the partial results of a reduction (node n) go
+  ("total", n)       the address of the partial results of a reduction (node n)
   ("constant", c, h) the bits of a constant; h: 1 for the imaginary part
   ("units",) ("rows",) ("parts",) ("step",) ...   numbers of one kind of kernel
 
-The innermost axis is the vector axis: threads take packs of `vector` neighbours along it.
+The innermost axis is the vector axis: threads process packs of `vector` adjacent elements along it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toile.compiler.scalar.totals import accumulator, combine, first_total
 from toile.kernels.nest.shared import Nodes
 from toile.targets.cuda.scalars import Code, Scalars, memory, register
 
-ZERO, UNIT = -1, -2  # strides that are known; others are words
+ZERO, UNIT = -1, -2  # known strides; others are words
 
 Word = tuple[Any, ...]
 Pattern = tuple[tuple[int, ...], ...]  # by operand and axis: ZERO, UNIT, or whose word it is
@@ -45,7 +45,7 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel's text depends on besides its nest."""
+    """What determines a kernel's text besides its nest."""
 
     vector: int  # elements of a pack
     items: int  # packs that a thread holds at once
@@ -55,9 +55,9 @@ class Form:
 
 
 class Body(Nodes):
-    """Writes one kernel: arguments, operands, nodes; kinds of kernels add their loops.
+    """Writes one kernel: arguments, operands, nodes; subclasses add the loops.
 
-    Where the loops are is a slot: the pack that they are at, None outside of them."""
+    The position in the loops is a slot: the current pack, or None outside the loops."""
 
     def __init__(self, nest: LoopNest, form: Form):
         super().__init__(nest)
@@ -70,8 +70,8 @@ class Body(Nodes):
         self.head: list[str] = []
         self.named: set[str] = set()
         self.bases: dict[int, str] = {}  # moved pointers
-        self.moved: set[int] = set()  # axes that pointers are moved along
-        self.guard = ""  # before each store
+        self.moved: set[int] = set()  # axes along which pointers have been moved
+        self.guard = ""  # what is written before each store
         self.coordinates: dict[int, str] = {}  # of the row, or of the pack, by axis
         self.code.use("Pack")
         if any(kind(a.dtype) == "c" for a in self.accesses):
@@ -93,7 +93,7 @@ class Body(Nodes):
         return f"w[{self.words.setdefault(name, len(self.words))}]"
 
     def number(self, name: str, *key: Any) -> str:
-        """An argument as an index, under a name."""
+        """An argument as a named index."""
         return self._named(name, f"const {self.index} {name} = ({self.index})", key)
 
     def _named(self, name: str, declaration: str, key: Word) -> str:
@@ -106,7 +106,7 @@ class Body(Nodes):
         return self.number(f"n{axis}", "extent", axis)
 
     def pointer(self, i: int) -> str:
-        """Operand i, moved to its row where that is known."""
+        """The pointer of operand i, moved to its row if that is known."""
         if i in self.bases:
             return self.bases[i]
         const = "const " if i < len(self.nest.loads) else ""
@@ -129,7 +129,7 @@ class Body(Nodes):
 
     # ---- indices
     def split(self, linear: str, axes: Sequence[int]) -> dict[int, str]:
-        """Coordinates along some axes of a number that runs through them."""
+        """The coordinates of a linear index along some axes."""
         code, out, rest = self.code, {}, linear
         for a in reversed(axes):
             if a == axes[0]:
@@ -162,7 +162,7 @@ class Body(Nodes):
         return " + ".join(terms) or "0"
 
     def move(self, coordinates: dict[int, str], totals: bool = True) -> None:
-        """Let operands begin at some coordinates from here on; `totals`: reductions' stores too."""
+        """Move the operands to some coordinates; `totals`: also the stores of reductions."""
         loads = len(self.nest.loads)
         for i, access in enumerate(self.accesses):
             node = self.nest.stores[i - loads][0] if i >= loads else None
@@ -182,7 +182,7 @@ class Body(Nodes):
         return f"Pack<{memory(dtype)}, {self.vector if vector is None else vector}>"
 
     def declare(self, i: int, items: int, name: str = "a") -> None:
-        """Registers for the packs of a load; one element each where all of a pack are the same."""
+        """Declare registers for a load's packs; one element each if a pack has equal elements."""
         access = self.accesses[i]
         type = self.pack(access.dtype) if access.inner else memory(access.dtype)
         self.code(f"{type} {name}{i}[{items}];")
@@ -209,9 +209,9 @@ class Body(Nodes):
 
     @contextmanager
     def elements(self, stores: Sequence[int], coordinates: dict[int, str]) -> Iterator[None]:
-        """A loop over the elements of a pack, after which the packs to store are written.
+        """A loop over the elements of a pack, after which the packs are stored.
 
-        Inside, `put` has to give each element."""
+        Inside, call `put` for each element."""
         self.coordinates = coordinates
         for s in stores:
             access = self.nest.stores[s][1]
@@ -231,11 +231,11 @@ class Body(Nodes):
                 self.code(f"{self.guard}*({type}*)({self.pointer(i)} + ({offset})) = q{s};")
 
     def _in_pairs(self, access: Access) -> bool:
-        """Whether elements are rounded two at a time, which one instruction does."""
+        """Whether elements are rounded two at a time, by one instruction."""
         return access.inner == 1 and self.vector > 1 and is_narrow(access.dtype)
 
     def _paired(self, s: int, access: Access) -> str:
-        """Make a pack of words of narrow floats, and give its type; "" for other numbers."""
+        """Declare a pack of words of narrow floats, and return its type; "" for other numbers."""
         if not self._in_pairs(access):
             return ""
         type = f"Pack<u32, {self.vector // 2}>"
@@ -261,18 +261,18 @@ class Body(Nodes):
         self.code(f"{self.guard}{self.pointer(i)}[{offset}] = {raw};")
 
     def put_all(self, stores: Sequence[int]) -> None:
-        """Store element j of several results, whose nodes have been written."""
+        """Store element j of several results whose nodes have been written."""
         for s in stores:
             self.put(s, self.values[self.nest.stores[s][0]])
 
     # ---- nodes
     def loads_of(self, nodes: Sequence[int]) -> list[int]:
-        """The loads among nodes that are packs of the loops."""
+        """The loads among nodes that are made inside the loops."""
         found = [self.nest.nodes[n] for n in nodes]
         return [x.operand for x in found if isinstance(x, Load) and self.is_pack(x.operand)]
 
     def is_pack(self, i: int) -> bool:
-        """Whether a load is made inside of the loops."""
+        """Whether a load is made inside the loops."""
         return True
 
     def load(self, operand: int, here: str | None) -> Value:
@@ -289,7 +289,7 @@ class Body(Nodes):
         return np.dtype(np.int64 if self.form.wide else np.int32)
 
     def count(self, axes: tuple[int, ...], dtype: np.dtype, here: str | None) -> Value:
-        """The place of element j."""
+        """The index of element j."""
         first, *others = axes
         text = self.coordinate(first)
         for a in others:
@@ -305,7 +305,7 @@ class Body(Nodes):
 
     # ---- reductions
     def begin(self, n: int, count: int = 1) -> None:
-        """A variable (or several) for the total of a reduction."""
+        """Declare variables for the totals of a reduction."""
         node = self.summed(n)
         first, type = first_total(self.k, node.kind, node.dtype), register(node.dtype)
         for name, value in ((f"t{n}", first.name), (f"t{n}i", first.imag)):
@@ -324,7 +324,7 @@ class Body(Nodes):
         return [f"t{n}", f"t{n}i"] if kind(self.summed(n).dtype) == "c" else [f"t{n}"]
 
     def partial_results(self, n: int) -> tuple[np.dtype, str]:
-        """The dtype of a reduction's partial results, and where they go."""
+        """The dtype of a reduction's partial results, and their address."""
         dtype = accumulator(self.summed(n).dtype)
         type = f"{memory(dtype)}*"
         return dtype, self._named(f"o{n}", f"{type} const o{n} = ({type})", ("total", n))
@@ -334,7 +334,7 @@ class Body(Nodes):
         return Value(f"t{n}{place}", dtype, f"t{n}i{place}" if kind(dtype) == "c" else "")
 
     def accumulate(self, n: int, x: Value, place: str = "", where: str = "") -> None:
-        """Add one more to a total, `where` a condition holds."""
+        """Add one more value to a total, `where` a condition holds."""
         node, old = self.summed(n), self.total(n, place)
         new = combine(self.k, node.kind, old, Value(x.name, node.dtype, x.imag))
         for a, b in ((old.name, new.name), (old.imag, new.imag)):

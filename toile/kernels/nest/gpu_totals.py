@@ -1,11 +1,11 @@
-"""Rows of which sums over all rows are wanted too, as CUDA text: layer norm backward, for one.
+"""Rows with sums over all rows, as CUDA text: the backward pass of layer norm, for example.
 
-A row belongs to a warp, or, where a warp's registers do not hold it, to a block. Its threads take
-one row after the other and add the totals up in registers, each those of its places in a row; in
-the end a block adds those of its warps, and leaves them. While a row is worked on the next are
-under way into shared memory: each thread copies the packs that it will use itself, so that it alone
-has to wait for them. (With loads into registers instead, 78% of a copy's bandwidth were reached
-where these reach 92%, on an H200.) What all rows share lies in shared memory too.
+A row belongs to a warp or, if a warp's registers cannot hold it, to a block. Its threads process
+one row after the other and accumulate totals in registers, each for its own positions in a row; at
+the end a block adds the totals of its warps, and stores them. While a row is processed the next
+ones are being copied to shared memory: each thread copies the packs that it will use itself, so
+that it alone has to wait for them. (On an H200 this reaches 92% of a copy's bandwidth; with loads
+into registers it was 78%.) Values that all rows share are in shared memory, too.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from toile.targets.cuda.scalars import memory
 
 @dataclass(frozen=True)
 class TotalForm(RowForm):
-    """How rows with totals are given to threads; `kept` are loads that all rows share."""
+    """How rows with totals are distributed to threads; `kept` are loads that all rows share."""
 
-    ahead: int = 0  # rows under way; 0: the next one, in registers
-    resident: int = 1  # blocks that have to fit a multiprocessor
+    ahead: int = 0  # rows in flight; 0: the next one, in registers
+    resident: int = 1  # blocks that must fit on a multiprocessor
 
 
 @functools.lru_cache(4096)
 def total_kernel(nest: LoopNest, form: TotalForm) -> Kernel:
-    """A block takes threads / group rows at a time."""
+    """A block processes threads / group rows at a time."""
     return _Rows(nest, form).kernel()
 
 
@@ -43,7 +43,7 @@ class _Rows(Rows):
     form: TotalForm
 
     def rows(self, found: list[Pass]) -> None:
-        """The rows of some threads, one after the other."""
+        """Process the rows of a group of threads, one after the other."""
         code, type, form = self.code, self.index, self.form
         code.resident = form.resident
         for n in self.totals:
@@ -61,11 +61,11 @@ class _Rows(Rows):
             self._next()
             self.row(found)
             if form.group > WARP and sum(bool(p.sums) for p in found) == 1:
-                code("__syncthreads();")  # what joins the sums of a row is used again
+                code("__syncthreads();")  # shared memory for joining the sums of a row is reused
         self._leave()
 
     def _first_row(self) -> None:
-        """Which rows are the threads': every `step`-th of all."""
+        """The first row of the threads, which process every `step`-th row."""
         for name in ("rows", "step"):
             self.number(name, name)
         first = f"({self.index})block"
@@ -75,11 +75,11 @@ class _Rows(Rows):
         self.code(f"const {self.index} first = {first};")
 
     def find_row(self) -> None:
-        """The loop has it."""
+        """Nothing: the loop sets the row."""
 
     # ---- loads
     def _prepare(self, loads: list[int]) -> None:
-        """What all rows share, and the first rows."""
+        """Load what all rows share, and the first rows."""
         code, form = self.code, self.form
         for i in loads:
             self.declare(i, self.items)
@@ -98,7 +98,7 @@ class _Rows(Rows):
         self._carry(first)
 
     def _ring(self) -> int:
-        """Begin to load the first rows; the bytes that rows under way take."""
+        """Start loading the first rows; returns the bytes of rows in flight."""
         code, form, size = self.code, self.form, 0
         code.use("later")
         for i in self.moving:
@@ -112,7 +112,7 @@ class _Rows(Rows):
         return size
 
     def _send(self, row: str, slot: str) -> None:
-        """Let a row's packs be copied, each thread its own; one beyond the last has none."""
+        """Start copying a row's packs, each thread its own; rows beyond the last are skipped."""
         code, form = self.code, self.form
         with code.block(f"if ({row} < rows)"), self._places(row) as at:
             for i in self.moving:
@@ -122,10 +122,9 @@ class _Rows(Rows):
         code("sent();")
 
     def _next(self) -> None:
-        """The row's packs, and load on.
+        """Wait for the row's packs, and start loading another row.
 
-        The place that is loaded into is that of the row before, of which nothing is still to be
-        read."""
+        It is loaded over the previous row, which has been read completely."""
         code, form = self.code, self.form
         if form.ahead:
             code(f"arrived<{form.ahead - 1}>();")
@@ -166,7 +165,7 @@ class _Rows(Rows):
         code("__syncthreads();")
 
     def _packs(self, loads: list[int], row: str, name: str) -> None:
-        """Load packs of some row into registers."""
+        """Load packs of a row into registers."""
         if loads:
             with self.code.block(""), self._places(row) as at:
                 for i in loads:
@@ -174,7 +173,7 @@ class _Rows(Rows):
 
     @contextmanager
     def _places(self, row: str) -> Iterator[dict[int, str]]:
-        """A loop over a thread's packs of some row; gives their coordinates."""
+        """A loop over a thread's packs of a row; yields their coordinates."""
         outer = self.split(row, range(self.nest.outer)) if self.nest.outer else {}
         with self.code.unrolled("u", self.items):
             place = f"lane + u * {self.form.group}"
@@ -183,7 +182,7 @@ class _Rows(Rows):
             yield {**outer, **self.along(self.code.let(self.index, place))}
 
     def _carry(self, row: str) -> None:
-        """Load the numbers that some row has one of."""
+        """Load the values that a row has only one of."""
         if self.carried:
             with self.code.block(""):
                 at = self.split(row, range(self.nest.outer))
@@ -198,7 +197,7 @@ class _Rows(Rows):
 
     # ---- totals
     def _leave(self) -> None:
-        """Write the block's totals, a row of them for each block."""
+        """Write the block's totals, one row of them per block."""
         for n in self.totals:
             dtype, pointer = self.partial_results(n)
             if self.groups > 1:
@@ -222,9 +221,9 @@ class _Rows(Rows):
         self.code(f"*({self.pack(dtype)}*)({pointer} + {place}) = q;")
 
     def _join_groups(self, n: int, dtype: np.dtype, pointer: str) -> None:
-        """Add the totals of the block's rows, in their order."""
+        """Add the totals of the block's rows, in order."""
         code, form, type = self.code, self.form, self.pack(dtype)
-        code("__syncthreads();")  # shared memory held something else
+        code("__syncthreads();")  # shared memory was used for something else
         code(f"{type}* const x{n} = ({type}*)dynamic;")
         with code.unrolled("u", self.items):
             self._pack_of(n, dtype)

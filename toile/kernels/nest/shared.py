@@ -1,4 +1,4 @@
-"""What writers of loop nests share: the order of nodes and passes, their code, sums of parts."""
+"""Code shared by writers of loop nests: order of nodes and passes, code of nodes, sums of parts."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def constant_words(value: np.ndarray) -> list[int]:
 
 
 class Nodes(ABC):
-    """Writes the nodes of a nest with a scalar builder; devices say where operands are.
+    """Writes the nodes of a nest with a scalar builder; subclasses say where operands are.
 
-    `here` is what a device knows of where its loops are."""
+    `here` is the device's description of the current loop position."""
 
     k: Builder
 
@@ -57,7 +57,7 @@ class Nodes(ABC):
         self.reductions = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Reduce)}
         self.totals = {n: x for n, x in enumerate(nest.nodes) if isinstance(x, Total)}
         self.values: dict[int, Value] = {}
-        self.saved: set[int] = set()  # nodes that an earlier pass has put away
+        self.saved: set[int] = set()  # nodes that an earlier pass has saved
 
     @abstractmethod
     def load(self, operand: int, here: Any) -> Value:
@@ -69,10 +69,10 @@ class Nodes(ABC):
 
     @abstractmethod
     def count(self, axes: tuple[int, ...], dtype: np.dtype, here: Any) -> Value:
-        """The place along some axes, of which the last runs fastest."""
+        """The index along some axes, of which the last runs fastest."""
 
     def node(self, n: int, here: Any) -> Value:
-        """Write the code of one node, whose arguments have been written."""
+        """Write the code of one node whose arguments have been written."""
         node = self.nest.nodes[n]
         match node:
             case Load(operand):
@@ -92,7 +92,7 @@ class Nodes(ABC):
         raise AssertionError(node)
 
     def needed(self, wanted: Sequence[int]) -> list[int]:
-        """The nodes to write for those wanted, in order, besides what is known."""
+        """The nodes to write for the wanted ones, in order, except those already known."""
         found: set[int] = set()
         stack = list(wanted)
         while stack:
@@ -106,7 +106,7 @@ class Nodes(ABC):
         return sorted(found)
 
     def evaluate(self, nodes: Sequence[int], here: Any) -> None:
-        """Write nodes that have not been written."""
+        """Write the nodes that have not been written yet."""
         for n in nodes:
             if n not in self.values:
                 self.values[n] = self.node(n, here)
@@ -129,7 +129,7 @@ class Nodes(ABC):
 def sum_of_row_parts(
     node: Reduce, ref: Ref, out: Place, parts: int, outer: Sequence[int], group: Group
 ) -> Loops:
-    """The nest that sums partial results, which lie as rows of `parts`."""
+    """The nest that sums partial results, which are rows of `parts` elements."""
     dtype, rank = accumulator(node.dtype), len(outer)
     nest = LoopNest(
         "row", rank, 1, 0, (Load(0), Reduce(node.kind, 0, node.dtype)),

@@ -1,9 +1,9 @@
 """Scatter: updates combined into the result in the order of their indices.
 
-Each place of the result belongs to one chunk, which applies the updates in order: results do not
-depend on how work is divided. Chunks own places along axes that the indices do not address (rows
-of a batch, ranges of columns), or, where there are none, ranges of the first addressed axis, each
-reading all indices. Short floats are summed in float32 and rounded once.
+Each element of the result belongs to one chunk, which applies the updates in order: results do not
+depend on how work is divided. Chunks own positions along axes that the indices do not address
+(rows of a batch, ranges of columns), or, if there are none, ranges of the first addressed axis,
+each reading all indices. 16-bit floats are summed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 _BLOCK = 64  # bytes: the least width of a range of columns
-_FEW = 1 << 14  # elements of updates below which one chunk does all
+_FEW = 1 << 14  # elements of updates below which one chunk does everything
 _FLOAT32 = np.dtype(np.float32)
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Scatter, all combinations and modes."""
+    """Lower Scatter, all combinations and modes."""
     (x, indices, updates), (out,) = ins, outs
     dtype = combined_dtype(op, x, indices)
     if dtype is None:
@@ -55,7 +55,7 @@ def _convert(to: Operand, source: Operand) -> Launch:
 
 @lru_cache(maxsize=16)
 def _convert_text(to: Any, source: Any) -> str:
-    """Between a short float and float32."""
+    """Convert between a 16-bit float and float32."""
     f, body = ir.kernel(), ir.inner("run", "ptr noalias %to, ptr noalias %from, i64 %a, i64 %b")
     with body.loop("%a", "%b", vectorize=True) as i:
         x = elements.load(body, source, body.step("%from", i, source.itemsize))
@@ -68,7 +68,7 @@ def _convert_text(to: Any, source: Any) -> str:
 
 
 class _Group(NamedTuple):
-    """Some axes, merged, with steps in bytes; in a kernel, the names of these numbers."""
+    """Some merged axes, with steps in bytes; in a kernel, the names of these numbers."""
 
     shape: list[Any]
     updates: list[Any]
@@ -83,7 +83,7 @@ def _group(axes: Axes, chosen: list[int]) -> _Group:
 
 
 def _split(axes: Axes, chosen: list[int], inside: list[bool], tail: list[int]) -> list[_Group]:
-    """Some axes as those outside of the window and those inside, a tail of which stays apart."""
+    """Split axes into those outside and inside the window; the `tail` of the latter is separate."""
     outside = _group(axes, [i for i in chosen if not inside[i]])
     window = _group(axes, [i for i in chosen if inside[i] and i not in tail])
     joined = (a + b for a, b in zip(window, _group(axes, tail), strict=True))
@@ -91,18 +91,18 @@ def _split(axes: Axes, chosen: list[int], inside: list[bool], tail: list[int]) -
 
 
 class _Key(NamedTuple):
-    """What a kernel's text depends on."""
+    """What determines the text of a kernel."""
 
     combine: str
-    dtype: Any  # of the result; the updates' may be shorter
+    dtype: Any  # of the result; the updates' may be narrower
     updates: Any
     align: int
     indices: Any
     clips: bool
     components: int
-    owned: str  # "units": places of the parallel axes; "columns"; "range": of component `ranged`
+    owned: str  # "units": indices of the parallel axes; "columns"; "range": of component `ranged`
     ranged: int
-    parallel: int  # numbers of axes: parallel, in sequence, of the window
+    parallel: int  # numbers of axes: parallel, sequential, of the window
     sequence: int
     window: int
     row: bool  # the innermost axis of the window is dense
@@ -139,7 +139,7 @@ def _launch(
     if ownership.owned != "units":
         parallel = []
     components = components_of(op, out, indices, sizes)
-    # Columns are places of the dense tail, which is not merged with axes before it.
+    # Columns are elements of the dense tail, which is not merged with axes before it.
     tail = kept if ownership.owned == "columns" else []
     rest = [i for i in range(len(axes.shape)) if i not in parallel]
     around, (sequence, window) = _group(axes, parallel), _split(axes, rest, inside, tail)
@@ -157,7 +157,7 @@ def _ownership(
     sizes: list[int], mapped: tuple[int, ...], out: Operand, updates: Operand, units: int,
     row_bytes: int, threads: int,
 ) -> _Ownership:  # fmt: skip
-    """What chunks own where the parallel axes have `units` places and dense rows `row_bytes`."""
+    """What chunks own if the parallel axes have `units` indices and dense rows `row_bytes`."""
     if threads > 1 and units < 2 * threads and updates.size >= _FEW:
         if row_bytes >= _BLOCK * threads:
             blocks = -(-row_bytes // _BLOCK)
@@ -171,10 +171,10 @@ def _ownership(
 
 
 def _free_axes(axes: Axes, out: Operand, mapped: tuple[int, ...]) -> list[int]:
-    """The axes along which different updates never reach the same place of the result."""
+    """The axes along which different updates never reach the same element of the result."""
     found = []
     for i, (n, d) in enumerate(zip(axes.shape, axes.windows, strict=True)):
-        # a window that is whole can only start at 0
+        # a window of the full extent can only start at 0
         window = d >= 0 and (d not in mapped or n == out.shape[d])
         if window or axes.paired[i] >= 0:
             found.append(i)
@@ -184,7 +184,7 @@ def _free_axes(axes: Axes, out: Operand, mapped: tuple[int, ...]) -> list[int]:
 def _dense_tail(
     axes: Axes, free: list[int], inside: list[bool], size: int, update_size: int
 ) -> list[int]:
-    """Free window axes that together are one dense run: the innermost loop goes along them."""
+    """Free window axes that together form one dense run, for the innermost loop."""
     tail = [
         i for i in free if inside[i] and axes.shape[i] > 1
         and axes.operand[i] == size and axes.result[i] == update_size
@@ -238,7 +238,7 @@ def _text(key: _Key) -> str:
 def _columns(
     f: ir.Function, key: _Key, out: str, updates: str, window: _Group
 ) -> tuple[str, str, _Group]:
-    """The innermost axis cut to blocks lo..hi."""
+    """The innermost axis, restricted to blocks lo..hi."""
     size = key.align
     block = _BLOCK // size
     first, last = f.mul("%lo", block), f.smin(f.mul("%hi", block), window.shape[-1])
@@ -248,7 +248,7 @@ def _columns(
 
 
 def _place(f: ir.Function, key: _Key, components: list[Any], vector: str) -> tuple[str, str]:
-    """Where an index vector points, and whether the update counts ("" if it always does)."""
+    """The offset of an index vector in out, whether the update counts ("" if it always does)."""
     offset, legal = "0", ""
     for c, (at, step, limit) in enumerate(components):
         x = integer(f, key.indices, f.offset(vector, at))

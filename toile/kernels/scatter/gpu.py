@@ -1,10 +1,11 @@
 """Scatter: updates combined into the result, deterministically.
 
-Windows of updates are rows: axes that the indices do not address are columns, each row has the
-number of its place over the other axes. Where no place can occur twice, or integers make the order
-irrelevant, every update goes straight to its place. Else few rows are compared with each other, and
-many are sorted by their places and combined by segments, in order (`gpu_segments`). Of rows that
-are set, the last one stays: the greatest row number of each place is found first.
+Windows of updates are rows: axes that the indices do not address are columns, and each row has the
+number of its place, its position along the other axes. If no place can occur twice, or if integers
+make the order irrelevant, every update goes directly to its place. Otherwise few rows are
+compared with each other, and many are sorted by place and combined by segments, in order
+(`gpu_segments`). If rows are set, the last one wins: the greatest row number of each place is found
+first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FEW = 1024  # rows of updates that are compared with each other
 
 
 class _Rows(NamedTuple):
-    """Rows of updates: axes with steps in bytes, or in numbers of places."""
+    """Rows of updates: axes with steps in bytes, or in place numbers."""
 
     shape: list[int]
     updates: list[int]
@@ -50,7 +51,7 @@ class _Problem(NamedTuple):
     rows: _Rows
     columns: segments.Axes
     place: segments.Axes  # axes over which places are numbered
-    components: list[tuple[int, int, int, int]]  # in the vector; step in out; limit; of places
+    components: list[tuple[int, int, int, int]]  # offset in vector; step in out; limit; in places
     clips: bool
     out: Ref
     updates: Ref
@@ -71,7 +72,7 @@ class _Problem(NamedTuple):
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Scatter, all combinations and modes."""
+    """Lower Scatter, all combinations and modes."""
     (x, indices, updates), (out,) = ins, outs
     dtype = combined_dtype(op, x, indices)
     p = None if dtype is None else _problem(op, dtype, out, indices, updates)
@@ -121,7 +122,7 @@ def _problem(
 
 
 def _append(columns: Sequence[list[int]], *values: int) -> None:
-    """One more axis."""
+    """Append an axis."""
     for column, value in zip(columns, values, strict=True):
         column.append(value)
 
@@ -129,7 +130,7 @@ def _append(columns: Sequence[list[int]], *values: int) -> None:
 def _rows_and_columns(
     axes: Sequence[list[int]], places: dict[int, int]
 ) -> tuple[_Rows, segments.Axes]:
-    """Axes along which there are other places (whose numbers are given), and those within one."""
+    """Axes that lead to other places (whose numbers are given), and those within a place."""
     rows, columns = _Rows([], [], [], [], []), segments.Axes([], [], [])
     for n, update, step, index, window, pair in zip(*axes, strict=True):
         if window >= 0 and window not in places:
@@ -143,7 +144,7 @@ def _rows_and_columns(
 def _units(
     dtype: Any, columns: segments.Axes, rows: _Rows, components: list[Any]
 ) -> tuple[segments.Axes, int]:
-    """Columns in units of memory: of several elements where both sides are dense."""
+    """Columns in units of memory: of several elements if both sides are dense."""
     order = sorted(range(len(columns.shape)), key=lambda i: -abs(columns.first[i]))
     shape, (to, source) = collapse(*([c[i] for i in order] for c in columns))
     size = unit = dtype.itemsize
@@ -161,11 +162,11 @@ def _units(
 
 
 class _Key(NamedTuple):
-    """What texts depend on."""
+    """What determines the texts."""
 
     mode: str
     combine: str
-    dtype: Any  # of numbers; for sets, only its size counts
+    dtype: Any  # of numbers; for sets, only its size matters
     unit: int
     rows: int
     columns: int
@@ -190,7 +191,7 @@ def _arguments(p: _Problem, *own: int | Ref) -> tuple[int | Ref, ...]:
 
 
 class _Reader:
-    """The parts of texts, by the names of their arguments."""
+    """The pieces of texts, by the names of their arguments."""
 
     def __init__(self, key: _Key, own: int):
         r = Words()
@@ -228,7 +229,7 @@ class _Reader:
         )
 
     def place(self, number: str) -> str:
-        """Statements after which `b` is the number of a row's place (all places: no place)."""
+        """Statements that set `b` to the place number of a row (the number of places: none)."""
         find, legal = offset_of(self.key.indices, self.to_place, "indices + v", not self.key.clips)
         steps = [("v", self.row_indices), ("b", self.row_places)]
         line = f"Word v = 0, b = 0; {{ Index i = {number}; {decode('i', self.row_shape, steps)} }}"
@@ -249,7 +250,7 @@ def _direct(p: _Problem, mode: str, *own: int | Ref) -> Launch:
 
 @lru_cache(maxsize=256)
 def _direct_text(key: _Key) -> str:
-    """Each thread takes a unit; modes: "each", "atomic", "last" (if the row is a place's last)."""
+    """Each thread processes a unit; modes: "each", "atomic", "last" (only a place's last row)."""
     r = _Reader(key, 2 if key.mode == "last" else 0)
     find, legal = offset_of(key.indices, r.to_out, "indices + v", not key.clips)
     steps = [("u", r.row_updates), ("b", r.row_out), ("v", r.row_indices)]
@@ -290,7 +291,7 @@ def _direct_text(key: _Key) -> str:
 
 
 def _atomic(combine: str, dtype: Any) -> str:
-    """A combination of integers at a place that other threads may change too."""
+    """A combination of integers at an address that other threads may change too."""
     wide = dtype.itemsize == 8
     if combine in ("add", "sub"):
         type, sign = "u64" if wide else "u32", "-" if combine == "sub" else ""
@@ -310,7 +311,7 @@ def _few(p: _Problem) -> Launch:
 
 @lru_cache(maxsize=128)
 def _few_text(key: _Key) -> str:
-    """A block for each row: the first row of a place combines all rows of it, in order."""
+    """A block for each row: the first row of a place combines all its rows, in order."""
     r = _Reader(key, 0)
     if key.combine == "set":
         begin = "Unit acc;"
@@ -358,7 +359,7 @@ def _few_text(key: _Key) -> str:
 
 @lru_cache(maxsize=128)
 def _places_text(key: _Key) -> str:
-    """The number of each row's place; modes: "numbers" (and those of rows), "last" (rows)."""
+    """The place number of each row; modes: "numbers" (and row numbers), "last" (and last rows)."""
     r = _Reader(key, 2)
     places, second = r.own
     more = (
@@ -381,7 +382,7 @@ def _places(p: _Problem, mode: str, *own: Ref) -> Launch:
 
 
 def _set_many(p: _Problem, plan: Planner) -> None:
-    """Of each place the greatest number of a row, then the rows that have it."""
+    """Find the greatest row number of each place, then write those rows."""
     places, table = plan.scratch(4 * p.count), plan.scratch(4 * p.places)
     plan.stage(fill_launch(table, 4 * p.places, b"\0\0\0\0"))
     plan.stage(_places(p, "last", places, table))
@@ -389,7 +390,7 @@ def _set_many(p: _Problem, plan: Planner) -> None:
 
 
 def _sorted(p: _Problem, plan: Planner) -> None:
-    """Rows in the order of their places, then segments of equal places."""
+    """Sort rows by place, then combine segments of equal places."""
     keys = plan.scratch(4 * p.count), plan.scratch(4 * p.count)
     order = plan.scratch(4 * p.count), plan.scratch(4 * p.count)
     plan.stage(_places(p, "numbers", keys[0], order[0]))

@@ -1,10 +1,10 @@
 """Rows combined by segments: each row of a result with the rows that sorted edges assign to it.
 
-A group of threads, one for each unit of a row's columns, takes a segment from its first edge to its
-last, in registers. Segments longer than `LIMIT` are divided: edges are cut into chunks of `LIMIT`,
-each chunk combines its part of a long segment (of which at most one begins and one continues in
-it), and the group of the chunk where the segment begins puts the parts together in order. Which
-numbers are combined in which order depends on the edges only: results are the same every time.
+A group of threads, one for each unit of a row's columns, processes a segment from its first edge to
+its last, in registers. Segments longer than `LIMIT` are divided: edges are cut into chunks of
+`LIMIT`, each chunk combines its part of a long segment (at most one begins and one continues in
+it), and the group of the chunk where the segment begins joins the parts in order. The order of
+combinations depends on the edges only: results are the same every time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Segments(NamedTuple):
     dtype: Any
     unit: int  # bytes that a thread moves at once
     edges: int
-    rows: int  # of the result that segments may have
-    sorted_by: str  # "ends": where each row's edges end; "keys": the row of each edge
-    segments: Ref  # int32, of that
+    rows: int  # of the result that segments may belong to
+    sorted_by: str  # "ends": the end of each row's edges; "keys": the row of each edge
+    segments: Ref  # int32: those ends or keys
     order: Ref  # int32: the number of each edge's row of terms
     out: Ref
     terms: Ref
@@ -47,12 +47,12 @@ class Segments(NamedTuple):
     place: Axes  # `first`: steps of a row's number in the result
     term: Axes  # `second`: steps of a term's number
     weights: tuple[Ref, Ref] | None = None  # numbers of edges, in order; a weight for each
-    start: Ref | None = None  # rows that sums begin with, laid out as the result
-    begins: str = "out"  # with what combinations begin: "out", "start", "zero"
+    start: Ref | None = None  # rows that sums start from, laid out as the result
+    begins: str = "out"  # what combinations start from: "out", "start", "zero"
 
 
 class _Key(NamedTuple):
-    """What texts depend on."""
+    """What determines the texts."""
 
     combine: str
     dtype: Any
@@ -135,7 +135,7 @@ __device__ inline bool locate(const int* keys, u32 edges, u32 rows, u32 e, u32& 
 """,
 }
 
-# The segment of a group, where it is short.
+# The segment of a group, if it is short.
 _SHORT = {
     "ends": """\
   if (unit >= rows) return;

@@ -1,4 +1,4 @@
-"""Scatters as kernels of both devices see them: dtypes that are combined, sizes of windows."""
+"""Scatters, as described to both devices: dtypes that are combined, sizes of windows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toile.compiler.ir.operands import Operand
 
 
 def combined_dtype(op: Any, x: Operand, indices: Operand) -> Any:
-    """The dtype of the numbers that are combined, parts of complex ones; None: it has no kernel."""
+    """The dtype of the numbers to combine (parts of complex ones); None if there is no kernel."""
     dtype, how = x.dtype, op.combine
     if not integral(indices.dtype) or not is_plain(dtype):
         return None

@@ -1,1 +1,1 @@
-"""Sort, the k largest, and places of extrema."""
+"""Sort, top k, argmax and argmin."""

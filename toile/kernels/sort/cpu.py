@@ -1,8 +1,8 @@
-"""Sort, the k largest, and places of extrema: rows in parallel, by integer keys.
+"""Sort, top k, argmax and argmin: rows in parallel, by integer keys.
 
 A number becomes an unsigned integer of the same order (`cpu_keys` has the keys and the sorters);
-the key and the place it came from are one wider integer, sorted stably by the key. Operands are
-then read in the order of the places. Several keys are sorted one after the other, the last first.
+the key and its original index form one wider integer, sorted stably by the key. Operands are then
+read in the order of the indices. Several keys are sorted one after the other, the last first.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 _SMALL = 1 << 12  # elements below which rows are not divided
-_ROWS = 64  # between two looks at whether the run is to stop
+_ROWS = 64  # between two checks whether the run should stop
 _LANES = 16  # of an arg-extremum's vectors
 
 
 def _lanes(rows: int, length: int, threads: int) -> int:
-    """Into how many parts rows are divided: each has scratch memory of its own."""
+    """How many parts rows are divided into; each has its own scratch memory."""
     return max(1, min(rows, 2 * threads if threads > 1 else 1, rows * length // _SMALL))
 
 
 class _Frame:
-    """A kernel over lanes, and what it has read of its arguments."""
+    """A kernel over lanes, and the arguments that it has read."""
 
     def __init__(self, arrays: int, rank: int):
         self.f = f = ir.kernel()
@@ -90,7 +90,7 @@ def _launch(
     text: str, arrays: Sequence[Operand], rows: Rows, n: int, nbytes: int, plan: Planner,
     note: str, *more: int,
 ) -> Launch:  # fmt: skip
-    """A launch over rows of `n` elements, whose lanes need `nbytes` of scratch memory each."""
+    """A launch over rows of `n` elements; each lane needs `nbytes` of scratch memory."""
     lanes = _lanes(rows.number, n, plan.threads)
     lane_bytes = -(-nbytes // 64) * 64
     args: Args = (
@@ -103,7 +103,7 @@ def _launch(
 
 @lru_cache(maxsize=128)
 def _values_text(dtype: Any, rank: int) -> str:
-    """Rows of one operand: the keys are all there is to sort."""
+    """Rows of one operand: only the keys are sorted."""
     frame = _Frame(2, rank)
     f, bits = frame.f, 8 * dtype.itemsize
     functions = sort_functions(bits, 0, bits, zeros=dtype.kind not in "biu")
@@ -126,7 +126,7 @@ def _values_text(dtype: Any, rank: int) -> str:
 
 @lru_cache(maxsize=256)
 def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: int) -> str:
-    """Rows of several operands, or by several keys: places are sorted, then all are read."""
+    """Rows of several operands, or by several keys: indices are sorted, then operands read."""
     frame = _Frame(len(keys) + 2 * len(sizes), rank)
     f, bits = frame.f, element_bits(wide)
     type, slot = f"i{bits}", f.alloca("ptr")
@@ -137,12 +137,12 @@ def _sort_text(keys: tuple[Any, ...], sizes: tuple[int, ...], wide: bool, rank: 
         other = f.step(memory, frame.n, bits // 8)
         found = ""
         for k in range(len(keys) - 1, -1, -1):
-            with f.loop(0, frame.n) as i:  # in place: what is read at i is written at i
+            with f.loop(0, frame.n) as i:  # in place: reads and writes of index i coincide
                 at = i if not found else _place(f, type, f.at(found, i, type))
                 key = _loaded_key(f, keys[k], f.step(pointers[k], at, frame.inner[k]))
                 f.store(type, _packed(f, bits, keys[k], key, at), f.at(found or memory, i, type), 8)
             spare = other
-            if found:  # the memory that holds no elements now
+            if found:  # the memory that is free at this point
                 spare = f.select(f.compare("eq", found, memory, "ptr"), other, memory, "ptr")
             f.call(functions[8 * keys[k].itemsize][-1], found or memory, spare, frame.n, slot)
             found = f.load("ptr", slot)
@@ -163,7 +163,7 @@ def _loaded_key(f: ir.Function, dtype: Any, pointer: str, use: str = "sort") -> 
 
 
 def _packed(f: ir.Function, bits: int, dtype: Any, key: str, place: str) -> str:
-    """Key and place in one integer, the key in its upper half."""
+    """Key and index in one integer, the key in its upper half."""
     narrow, half = 8 * dtype.itemsize, bits // 2
     high = f.value(f"shl i{bits} {f.value(f'zext i{narrow} {key} to i{bits}')}, {half}")
     low = place if bits == 64 else f.value(f"zext i64 {place} to i{bits}")
@@ -171,7 +171,7 @@ def _packed(f: ir.Function, bits: int, dtype: Any, key: str, place: str) -> str:
 
 
 def _place(f: ir.Function, type: str, pointer: str) -> str:
-    """The place in a packed integer."""
+    """The index in a packed integer."""
     x = f.load(type, pointer, 8)
     if type != "i64":
         x = f.value(f"trunc {type} {x} to i64")
@@ -182,7 +182,7 @@ def _place(f: ir.Function, type: str, pointer: str) -> str:
 
 
 def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """TopK: a heap of the k best, or a sort where k is a large part of the row."""
+    """TopK: a heap of the k best, or a sort if k is a large part of the row."""
     x = ins[0]
     n = x.shape[op.axis]
     if not orders(x.dtype) or n >= 2**31 or op.k == 0 or len(x.shape) > 8:
@@ -233,7 +233,7 @@ def _top_text(dtype: Any, wide: bool, rank: int, whole: bool) -> str:
 def _heap_of_best(
     f: ir.Function, sift: ir.Function, type: str, heap: str, k: str, n: str, element: Any
 ) -> None:
-    """The k least elements in order: the greatest kept is on top and leaves when one is less."""
+    """The k least elements in order: the greatest kept is on top and removed when one is less."""
     with f.loop(0, k) as i:
         f.store(type, element(i), f.at(heap, i, type), 8)
     half = f.udiv(k, 2)
@@ -274,9 +274,9 @@ def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Plann
 
 
 class _Best:
-    """Vectors (or single numbers) of the best so far and their places.
+    """Vectors (or single numbers) of the best values so far and their indices.
 
-    float32 and float64 compare as they are, the others by their keys."""
+    float32 and float64 are compared directly, others by their keys."""
 
     def __init__(self, f: ir.Function, dtype: Any, largest: bool, lanes: int):
         self.f, self.dtype, self.lanes = f, dtype, lanes
@@ -289,12 +289,12 @@ class _Best:
         self.key, self.at = f.alloca(self.type), f.alloca(self.place)
 
     def load(self, pointer: str) -> str:
-        """What the numbers at a place compare by."""
+        """Load what the numbers at an address are compared by."""
         x = self.f.load(self.type, pointer, self.dtype.itemsize)
         return x if self.float else key_of(self.f, self.dtype, x, self.use, self.lanes)
 
     def places(self, i: str) -> str:
-        """A place in every lane."""
+        """An index in every lane."""
         return self.f.splat("i32", self.f.value(f"trunc i64 {i} to i32"), self.lanes)
 
     def start(self, key: str, at: str) -> None:
@@ -302,7 +302,7 @@ class _Best:
         self.f.store(self.place, at, self.at)
 
     def better(self, key: str, old: str) -> str:
-        """Where a number is strictly better than another; a NaN is better than all but a NaN."""
+        """Where a number is strictly better than another; NaN is better than all but NaN."""
         f = self.f
         if not self.float:
             return f.value(f"icmp {self.relation} {self.type} {key}, {old}")
@@ -311,7 +311,7 @@ class _Best:
         return f.value(f"and {self.mask} {above}, {known}")
 
     def compare(self, key: str, at: str) -> None:
-        """Keep what is strictly better."""
+        """Keep the strictly better value."""
         f = self.f
         old, where = f.load(self.type, self.key), f.load(self.place, self.at)
         better = self.better(key, old)
@@ -319,7 +319,7 @@ class _Best:
         self.choose(better, at, where, self.place, self.at)
 
     def compare_lane(self, key: str, at: str) -> None:
-        """Keep what is better or, of equals, what comes first."""
+        """Keep the better value or, of equal ones, the first."""
         f = self.f
         old, where = f.load(self.type, self.key), f.load("i32", self.at)
         worse = f.value(f"xor i1 {self.better(old, key)}, true")
@@ -329,7 +329,7 @@ class _Best:
         self.choose(better, at, where, "i32", self.at)
 
     def choose(self, better: str, new: str, old: str, type: str, slot: str) -> None:
-        """Keep the new where it is better."""
+        """Replace the old value where the new one is better."""
         f = self.f
         f.store(type, f.value(f"select {self.mask} {better}, {type} {new}, {type} {old}"), slot)
 
@@ -393,7 +393,7 @@ def _arg_text(dtype: Any, to: Any, largest: bool, columns: bool) -> str:
 
 
 def _compare_lanes(f: ir.Function, single: _Best, many: _Best) -> None:
-    """Bring the lanes together."""
+    """Combine the lanes."""
     keys, places = f.load(many.type, many.key), f.load(many.place, many.at)
     for lane in range(many.lanes):
         key = f.value(f"extractelement {many.type} {keys}, i32 {lane}")

@@ -1,8 +1,8 @@
 """Order-preserving integer keys of numbers, and sorters of integers that hold them.
 
-A float's bits, read as an integer, order like the float once negative ones are turned around. The
-sorters are stable and look at some bits of each element only: a merge sort for short rows, a radix
-sort by bytes (least first, bytes that are all equal skipped) for long ones.
+The bits of a float, read as an integer, have the same order as floats once the order of negative
+ones is reversed. The sorters are stable and compare only some bits of each element: a merge sort
+for short rows, a radix sort by bytes (least first, bytes that are all equal skipped) for long ones.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from toile.kernels.sort.shared import INFINITY
 from toile.targets.llvm import text as ir
 
-PLACE = 2**32 - 1  # the part of a packed element that is the place
-_SHORT = 192  # elements up to which merging beats counting
-LONG_ROW = 1 << 18  # elements between two looks at whether the run is to stop
-_SORT = "ptr %a, ptr %b, i64 %n, ptr %slot"  # what sorters are given
+PLACE = 2**32 - 1  # the part of a packed element that is the index
+_SHORT = 192  # elements up to which merging is faster than counting
+LONG_ROW = 1 << 18  # elements between two checks whether the run should stop
+_SORT = "ptr %a, ptr %b, i64 %n, ptr %slot"  # the parameters of sorters
 _RUN = 16  # elements that are sorted by their ranks before merging
 
 
 def element_bits(wide: bool) -> int:
-    """Bits of a key with a place: those of the key, in a half of its own, and the place's."""
+    """Bits of an element with key and index: half of them for each."""
     return 128 if wide else 64
 
 
@@ -59,7 +59,7 @@ def key_of(f: ir.Function, dtype: Any, x: str, use: str, lanes: int = 1) -> str:
     if use in ("sort", "max", "min"):  # -0 counts as 0
         zero = f.value(f"icmp eq {type} {x}, {every(sign)}")
         x = f.value(f"select {mask} {zero}, {type} {every(0)}, {type} {x}")
-    # Negative numbers order backwards: all their bits turn; of the others the sign does.
+    # Negative numbers order backwards: invert all their bits; of the others only the sign.
     turned = f.value(f"ashr {type} {x}, {every(bits - 1)}")
     turned = f.value(f"or {type} {turned}, {every(sign)}")
     key = f.value(f"xor {type} {x}, {turned}")
@@ -77,7 +77,7 @@ def number_of(f: ir.Function, dtype: Any, key: str) -> str:
     sign = _signed(1 << (bits - 1), bits)
     if dtype.name not in INFINITY:
         return f.value(f"xor i{bits} {key}, {sign}") if dtype.kind == "i" else key
-    positive = f.value(f"ashr i{bits} {key}, {bits - 1}")  # all ones where the sign bit is set
+    positive = f.value(f"ashr i{bits} {key}, {bits - 1}")  # all ones if the sign bit is set
     turned = f.value(f"xor i{bits} {positive}, -1")
     turned = f.value(f"or i{bits} {turned}, {sign}")
     return f.value(f"xor i{bits} {key}, {turned}")
@@ -104,7 +104,7 @@ class _Sorter:
         self.functions = [run, pair, merge, short, *moves, self.radix(short, moves)]
 
     def key(self, f: ir.Function, x: str) -> str:
-        """What elements compare by: with `zeros`, the keys of -0 and +0 are one."""
+        """What elements are compared by: with `zeros`, the keys of -0 and +0 are the same."""
         if self.shift:
             return f.value(f"lshr {self.type} {x}, {self.shift}")
         if self.zeros:
@@ -121,13 +121,13 @@ class _Sorter:
 
     # ---- short rows
     def ranks(self) -> ir.Function:
-        """Sort up to 16 elements in place: each goes to as many as are to be before it."""
+        """Sort up to 16 elements in place: the index of each is the number of those before it."""
         f = ir.inner(f"{self.name}_run", "ptr %a, i64 %n")
         lane, n = f"i{self.bits}", _RUN
         type, mask = f"<{n} x {lane}>", f"<{n} x i1>"
         keys, places = f.alloca(lane, n, 64), f.alloca(lane, n, 64)
         held = f.alloca(self.type, n, 64)
-        f.store(type, ir.constant(-1, n, lane), keys)  # what is not there comes last
+        f.store(type, ir.constant(-1, n, lane), keys)  # missing elements come last
         with f.loop(0, "%n") as i:
             x = self.load(f, "%a", i)
             self.store(f, x, held, i)
@@ -141,7 +141,7 @@ class _Sorter:
             pick = ir.constant(j, n)
             one = f.value(f"shufflevector {type} {every}, {type} poison, <{n} x i32> {pick}")
             less = f.value(f"icmp ult {type} {one}, {every}")
-            same = f.value(f"icmp ule {type} {one}, {every}")  # counts for those behind it
+            same = f.value(f"icmp ule {type} {one}, {every}")  # counts for the elements after it
             behind = ", ".join(f"i1 {'true' if i > j else 'false'}" for i in range(n))
             counts = f.value(f"select {mask} <{behind}>, {mask} {same}, {mask} {less}")
             rank = f.value(f"sub {type} {rank}, {f.value(f'sext {mask} {counts} to {type}')}")
@@ -154,7 +154,7 @@ class _Sorter:
         return f
 
     def merge_equal(self) -> ir.Function:
-        """Merge a[0:w], a[w:2w] into b from both ends: w steps of either never leave their side."""
+        """Merge a[0:w], a[w:2w] into b from both ends: w steps of each never leave their side."""
         f = ir.inner(f"{self.name}_pair", "ptr noalias %a, ptr noalias %b, i64 %w")
         end = f.sub(f.mul("%w", 2), 1)
         low = f.variable("i64", 0), f.variable("i64", "%w")
@@ -176,7 +176,7 @@ class _Sorter:
         return f
 
     def merge(self) -> ir.Function:
-        """Merge neighbours a[lo:mid], a[mid:hi] into b[lo:hi]; of equals the first stays first."""
+        """Merge adjacent a[lo:mid], a[mid:hi] into b[lo:hi], stably."""
         f = ir.inner(f"{self.name}_merge",
                      "ptr noalias %a, ptr noalias %b, i64 %lo, i64 %mid, i64 %hi")
         left, right = f.variable("i64", "%lo"), f.variable("i64", "%mid")
@@ -196,7 +196,7 @@ class _Sorter:
         return f
 
     def short(self, run: ir.Function, pair: ir.Function, merge: ir.Function) -> ir.Function:
-        """Runs by ranks, then merges of twice the width; where the result is goes to %slot."""
+        """Sort runs by rank, then merge in doubling widths; %slot receives the result's address."""
         f = ir.inner(f"{self.name}_short", _SORT)
         with f.loop(0, "%n", _RUN) as i:
             count = f.smin(f.sub("%n", i), _RUN)
@@ -232,7 +232,7 @@ class _Sorter:
         return f.value(f"{'trunc' if self.width > 64 else 'zext'} {self.type} {key} to i64")
 
     def radix(self, short: ir.Function, moves: list[ir.Function]) -> ir.Function:
-        """Count bytes, then move elements by each byte that differs; result's place to %slot."""
+        """Count bytes, then move by each byte that differs; %slot receives the result's address."""
         f = ir.inner(self.name, _SORT)
         few = f.compare("sle", "%n", _SHORT)
         with f.when(few):
@@ -258,20 +258,20 @@ class _Sorter:
             cell = f.at(table, self.digit(f, self.load(f, a, 0), p), "i64")
             with f.unless(f.compare("eq", f.load("i64", cell), "%n")):
                 f.store("i64", 0, total)
-                with f.loop(0, 256) as d:  # counts become first places
+                with f.loop(0, 256) as d:  # counts become start positions
                     cell = f.at(table, d, "i64")
                     count, before = f.load("i64", cell), f.load("i64", total)
                     f.store("i64", before, cell)
                     f.store("i64", f.add(before, count), total)
                 code = f.value(f"call i64 @{move.name}(ptr {a}, ptr {b}, i64 %n, ptr {table})")
-                # Where the run is to stop, what is in `a` is not sorted, but all there.
+                # If the run should stop, the elements in `a` are not sorted, but complete.
                 with f.when(f.compare("eq", code, 0)):
                     f.store("ptr", b, now)
                     f.store("ptr", a, spare)
         f.store("ptr", f.load("ptr", now), "%slot")
 
     def move(self, number: int) -> ir.Function:
-        """Elements to the places that a byte of their keys has; not 0 where the run is to stop."""
+        """Move elements to the positions of a byte of their keys; not 0 if the run stops."""
         f = ir.inner(f"{self.name}_move{number}",
                      "ptr noalias %a, ptr noalias %b, i64 %n, ptr noalias %places", result="i64")
         moved = f.variable("i64", 0)
@@ -289,15 +289,15 @@ class _Sorter:
 def sort_functions(
     width: int, shift: int, bits: int, zeros: bool = False, name: str = "sort"
 ) -> list[ir.Function]:
-    """The helpers of `void name(a, b, n, slot)` and that one: sort n elements of `width` bits.
+    """`void name(a, b, n, slot)`, which sorts n elements of `width` bits, with its helpers.
 
-    They are in %a; %b is as much memory more; *slot becomes the one of the two that holds the
-    result. `zeros`: keys of floats whose two zeros are to be equal."""
+    The elements are in %a; %b is another buffer of that size; *slot becomes the one of the two that
+    holds the result. `zeros`: keys of floats whose two zeros must compare equal."""
     return _Sorter(width, shift, bits, zeros, name).functions
 
 
 def heap_function(type: str) -> ir.Function:
-    """`void sift(heap, k, i, x)`: put x at i of a heap of k, the greatest on top."""
+    """`void sift(heap, k, i, x)`: insert x at i of a heap of k, the greatest on top."""
     f = ir.inner("sift", f"ptr %h, i64 %k, i64 %i, {type} %x")
     place, child = f.variable("i64", "%i"), f.alloca("i64")
     last = f.sub("%k", 1)

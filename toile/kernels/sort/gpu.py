@@ -1,9 +1,9 @@
-"""Sort and the k largest: rows by integer keys, short ones in shared memory, long ones by digits.
+"""Sort and top k: rows by integer keys, short ones in shared memory, long ones by digits.
 
 A number becomes an unsigned integer of the same order (`gpu_keys`). Short rows go through a sorting
-network on keys with the place each came from, which breaks ties; several short rows share a block.
-Operands are then read in the order of the places. Of long rows several keys are sorted one after
-the other, the last first.
+network on keys with their original indices, which break ties; several short rows share a block.
+Operands are then read in the order of the indices. If long rows have several keys, these are sorted
+one after the other, the last first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["lower", "lower_extremum", "lower_top_k"]
 
 _ROOM = 48 << 10  # bytes of shared memory
 _TILES = (256, 512, 1024, 2048)  # elements that a block sorts
-_PART = 4  # of a tile, at most, are the k largest for it to be worth it
+_PART = 4  # tiles are used if k is at most their size divided by this
 
 
 def _words(rows: Rows) -> list[int]:
@@ -33,12 +33,12 @@ def _words(rows: Rows) -> list[int]:
 
 
 def _two(plan: Planner, nbytes: int) -> tuple[Ref, Ref]:
-    """Two buffers that take turns."""
+    """Two alternating buffers."""
     return plan.scratch(nbytes), plan.scratch(nbytes)
 
 
 class _Frame:
-    """What texts over rows read of their arguments, after a few of their own."""
+    """The arguments of texts over rows, after a few of their own."""
 
     def __init__(self, own: int, arrays: int, rank: int):
         r = Words()
@@ -49,13 +49,13 @@ class _Frame:
         self.inner = r.many(arrays)
 
     def move(self, size: int, source: int, target: int, to: str = "i") -> str:
-        """The statement that copies element `at` of a row of one array to a place in another."""
+        """The statement that copies element `at` of a row of one array to an index of another."""
         unit = UNITS[size]
         return (f"*({unit}*)(p{target} + (Word){to} * {self.inner[target]}) = "
                 f"*(const {unit}*)(p{source} + (Word)at * {self.inner[source]});")
 
     def pointers(self, row: str = "row") -> str:
-        """Statements that set p0, p1 ... to where a row begins."""
+        """Statements that set p0, p1 ... to the beginning of a row."""
         names = [f"p{i}" for i in range(len(self.bases))]
         start = " ".join(f"char* {p} = {b};" for p, b in zip(names, self.bases, strict=True))
         moves = decode("rest", self.extents, list(zip(names, self.steps, strict=True)))
@@ -89,7 +89,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 
 
 def _tile(n: int, types: list[str], most: int = _TILES[-1]) -> int:
-    """The least tile that holds a row; 0 if none does."""
+    """The smallest tile that holds a row; 0 if none does."""
     bytes = 4 + sum(8 if t == "u64" else 4 for t in types)
     fits = [t for t in _TILES if t >= n and t * bytes <= _ROOM and t <= most]
     return min(fits, default=0)
@@ -99,8 +99,8 @@ def _tile(n: int, types: list[str], most: int = _TILES[-1]) -> int:
 
 
 def network(types: list[str], tile: int) -> str:
-    """`sort(padded)` of shared memory: rows of `padded` elements, a power of two, by keys, then
-    places."""
+    """`sort(padded)` in shared memory: rows of `padded` elements, a power of two, by keys, then
+    indices."""
     names = [f"key{i}" for i in range(len(types))]
     shared = "".join(f"__shared__ {t} {k}[{tile}];\n" for t, k in zip(types, names, strict=True))
     tests = " ".join(f"if ({k}[a] != {k}[b]) return {k}[a] > {k}[b];" for k in names)
@@ -163,7 +163,7 @@ def _short_text(keys: tuple[Any, ...], sizes: tuple[int, ...], rank: int, tile: 
 
 
 def _sort_values(op: Any, x: Operand, out: Operand, n: int, plan: Planner) -> None:
-    """Rows of one operand: the keys are all there is to sort."""
+    """Rows of one operand: only the keys are sorted."""
     dtype, rows = x.dtype, rows_of(op.dimension, x)
     keys = _two(plan, gpu_keys.key_bytes(dtype) * x.size)
     args: Args = (n, *divisors([n]), x.size, keys[0], 0, x.ref, *_words(rows))
@@ -178,7 +178,7 @@ def _sort_values(op: Any, x: Operand, out: Operand, n: int, plan: Planner) -> No
 
 
 def _sorted_places(axis: int, keys: list[Operand], use: str, n: int, plan: Planner) -> Ref:
-    """Rows of places, in the order of the keys."""
+    """Rows of indices, in the order of the keys."""
     total = keys[0].size
     held = _two(plan, max(gpu_keys.key_bytes(k.dtype) for k in keys) * total)
     places = _two(plan, 4 * total)
@@ -203,7 +203,7 @@ _EACH = """\
 
 @lru_cache(maxsize=128)
 def _load_text(dtype: Any, use: str, rank: int, places: str) -> str:
-    """Keys of all elements; their places are written, or read and followed."""
+    """Keys of all elements; their indices are written, or read and followed."""
     frame = _Frame(5, 1, rank)
     _, by, total, keys, at = frame.own
     follow = {
@@ -220,7 +220,7 @@ key_of(*(const {gpu_keys.bits_type(dtype)}*)(p0 + (Word)i * {frame.inner[0]}));
 
 @lru_cache(maxsize=64)
 def _values_text(dtype: Any, rank: int) -> str:
-    """Numbers of sorted keys."""
+    """The numbers of sorted keys."""
     frame = _Frame(5, 1, rank)
     _, by, total, keys, _ = frame.own
     return kernel_text(f"""\
@@ -233,7 +233,7 @@ number_of(((const {gpu_keys.key_type(dtype)}*){keys})[e]);
 
 @lru_cache(maxsize=128)
 def _take_text(sizes: tuple[int, ...], rank: int, numbers: bool) -> str:
-    """Operands in the order of places, of which rows may be longer; `numbers`: places as well."""
+    """Operands in the order of indices, whose rows may be longer; `numbers`: indices as well."""
     frame = _Frame(4, 2 * len(sizes) + numbers, rank)
     n, by, total, places = frame.own
     moves = [frame.move(size, j, len(sizes) + j) for j, size in enumerate(sizes)]
@@ -252,7 +252,7 @@ def _take_text(sizes: tuple[int, ...], rank: int, numbers: bool) -> str:
 
 
 def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """TopK: the best of each tile, and of those, until one tile is left; else a sort."""
+    """TopK: the best of each tile, and of those, until one tile is left; otherwise a sort."""
     x, n, k = ins[0], ins[0].shape[op.axis], op.k
     if not orders(x.dtype) or x.size > MOST or k == 0:
         return False
@@ -289,7 +289,7 @@ def lower_top_k(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner)
 
 @lru_cache(maxsize=128)
 def _top_text(dtype: Any, rank: int, tile: int, begins: bool, final: bool) -> str:
-    """The k first of each tile of a row (or, where rows are short, of each row of a tile)."""
+    """The first k of each tile of a row (or, if rows are short, of each row of a tile)."""
     frame = _Frame(9, 3, rank)
     length, padded, rows, k, tiles, keys, places, to_keys, to_places = frame.own
     type, bits = gpu_keys.key_type(dtype), gpu_keys.bits_type(dtype)

@@ -1,8 +1,8 @@
-"""Places of the largest and the least elements along an axis.
+"""Argmax and argmin along an axis.
 
-Keys (`gpu_keys`) make every comparison one of unsigned integers: the greatest wins, of equals the
-one with the lowest place. Warps take parts of rows, threads parts of columns; where there are
-several parts, a second pass goes over what they found.
+Keys (`gpu_keys`) turn every comparison into one of unsigned integers: the greatest wins, of equal
+ones the one with the lowest index. Warps process parts of rows, threads parts of columns; if there
+are several parts, a second pass compares their results.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from toile.targets.cuda.launches import THREADS, Launch, Planner, blocks_of
 from toile.targets.cuda.text import MOST, divisor, integer_type, kernel_text
 
 _ROW = 4096  # elements of a part of a row
-_COLUMN = 64  # least elements of a part of a column
-_ENOUGH = 1 << 17  # threads that keep a processor busy
+_COLUMN = 64  # smallest part of a column, in elements
+_ENOUGH = 1 << 17  # threads that keep a GPU busy
 
 
 def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
@@ -50,7 +50,7 @@ def lower_extremum(op: Any, ins: list[Operand], outs: list[Operand], plan: Plann
 
 @lru_cache(maxsize=128)
 def _text(dtype: Any, to: Any, use: str, rows: bool, found: bool) -> str:
-    """`to`: dtype of the result, None: keys and places; `found`: they are the source as well."""
+    """`to`: dtype of the result, None: keys and indices; `found`: these are the source as well."""
     type, bits = key_type(dtype), bits_type(dtype)
     load = (
         f"const {type} k = ((const {type}*)w[0])[at]; const u32 p = ((const u32*)w[1])[at];"

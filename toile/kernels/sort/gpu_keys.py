@@ -1,6 +1,6 @@
 """Order-preserving unsigned keys of numbers.
 
-A float's bits, read as an integer, order like the float once negative ones are turned around.
+The bits of a float, read as an integer, order like the float once negative ones are reversed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def bits_type(dtype: Any) -> str:
 
 
 def key_type(dtype: Any) -> str:
-    """What holds a key in registers, shared memory and scratch: 32 bits, or 64."""
+    """The type of a key in registers, shared memory and scratch: 32 or 64 bits."""
     return "u64" if dtype.itemsize == 8 else "u32"
 
 
@@ -25,7 +25,7 @@ def key_bytes(dtype: Any) -> int:
 
 
 def key_bits(dtype: Any) -> int:
-    """How many low bits of a key differ."""
+    """How many low bits of a key are used."""
     return 1 if dtype.kind == "b" else 8 * dtype.itemsize
 
 
@@ -34,7 +34,7 @@ def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
 
     `use`: "sort" (zeros equal, NaN last), "values" (the same, -0 just below +0), "top"
     (descending; the total order of bits), "max" and "min" (zeros equal, NaN the best; "min" is
-    turned around, so that the greatest key is the least number)."""
+    reversed, so that the greatest key is the least number)."""
     bits, type = 8 * dtype.itemsize, bits_type(dtype)
     out = key_type(dtype)
     sign, every = 1 << (bits - 1), (1 << bits) - 1
@@ -50,7 +50,7 @@ def key_function(dtype: Any, use: str, name: str = "key_of") -> str:
     if use != "top":
         lines.append(f"  if (({type})(x & {sign - 1:#x}{suffix}) > "
                      f"({type}){INFINITY[dtype.name]:#x}{suffix}) return {every:#x}{suffix};")
-    # Negative numbers order backwards: all their bits turn; of the others the sign does.
+    # Negative numbers order backwards: invert all their bits; of the others only the sign.
     lines.append(f"  {type} key = x & {sign:#x}{suffix} ? ({type})~x : "
                  f"({type})(x | {sign:#x}{suffix});")
     if use in ("top", "min"):
@@ -69,5 +69,5 @@ def number_function(dtype: Any) -> str:
 
 
 def below_zero(dtype: Any) -> int | None:
-    """The "values" key of -0, which is to count as that of +0 next to it; None: there is none."""
+    """The "values" key of -0, which must compare equal to that of +0; None if there is none."""
     return (1 << (8 * dtype.itemsize - 1)) - 1 if dtype.name in INFINITY else None

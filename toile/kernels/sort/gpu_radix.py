@@ -1,7 +1,7 @@
-"""Stable sorts of rows of unsigned keys, with places that go along: by digits, the least first.
+"""Stable radix sorts of rows of unsigned keys, optionally with indices: the lowest digit first.
 
-Each pass over a digit counts the digits of every tile, adds up the counts of each digit over the
-tiles, and moves the keys of a tile to their places. Within a tile each warp ranks its keys in
+Each pass over a digit counts the digits of every tile, sums the counts of each digit over the
+tiles, and moves the keys of a tile to their positions. Within a tile each warp ranks its keys in
 order: lanes with equal digits find each other by votes. Nothing depends on timing.
 """
 
@@ -39,9 +39,9 @@ def sort_rows(
     plan: Planner, keys: tuple[Ref, Ref], places: tuple[Ref, Ref] | None, type: str, rows: int,
     n: int, bits: int, zero: int | None = None,
 ) -> tuple[tuple[Ref, Ref], tuple[Ref, Ref] | None]:  # fmt: skip
-    """Sort dense rows of n keys by their low bits; the first of each pair of buffers is sorted.
+    """Sort dense rows of n keys by their low bits; the first buffer of each pair is the input.
 
-    The pairs come back, the one with the result first. zero: a key that counts as the next one."""
+    Returns the pairs, with the result first. zero: a key that is treated as the next one."""
     passes = blocks_of(bits, 8)
     tiles = blocks_of(n, TILE)
     counts, totals = plan.scratch(4 * rows * DIGITS * tiles), plan.scratch(4 * rows * DIGITS)
@@ -90,7 +90,7 @@ def _count_text(type: str, merges: bool) -> str:
 
 @lru_cache(maxsize=1)
 def _totals_text() -> str:
-    """A block for each digit of a row: counts of tiles become those of the tiles before."""
+    """A block for each digit of a row: counts of tiles become sums over earlier tiles."""
     return kernel_text(f"""\
   __shared__ u32 sums[{_WARPS}], last;
   u32* counts = (u32*)w[0] + (Word)block * w[2];
@@ -110,7 +110,7 @@ def _totals_text() -> str:
 """, SCAN, wide=None)
 
 
-# The rank of each key among those of its warp with the same digit.
+# The rank of each key among the keys of its warp with the same digit.
 _RANK = f"""\
 #pragma unroll
   for (u32 k = 0; k < {ITEMS}; ++k) {{
@@ -134,7 +134,7 @@ _RANK = f"""\
 
 @lru_cache(maxsize=16)
 def _move_text(type: str, merges: bool, places: bool) -> str:
-    n = 4 if places else 2  # where the counts are among the arguments
+    n = 4 if places else 2  # index of the counts among the arguments
     along = (
         "const u32* places = (const u32*)w[2] + base;\n  u32* to_places = (u32*)w[3] + base;\n  "
         if places else ""

@@ -1,4 +1,4 @@
-"""What sorts of both devices begin with: rows along an axis, and which numbers have keys."""
+"""What the sorts of both devices share: rows along an axis, and which dtypes have keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toile.compiler.ir.geometry import byte_strides, collapse, is_plain, sort_ke
 from toile.compiler.ir.operands import Operand
 from toile.engine import dtypes
 
-# The bits of floats from which on there are NaNs only.
+# The bits of infinity; greater ones are NaN.
 INFINITY = {
     "float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF0000000000000,
 }  # fmt: skip
@@ -21,19 +21,19 @@ def orders(dtype: Any) -> bool:
 
 
 def keys_of(op: Any, ins: list[Operand]) -> list[Operand] | None:
-    """The operands that a sort compares by; None where kernels cannot sort such operands."""
+    """The operands that a sort compares by; None if kernels cannot sort such operands."""
     keys = sort_keys(ins[: op.num_keys])
     fit = all(orders(k.dtype) for k in keys) and all(is_plain(x.dtype) for x in ins)
     return keys if fit else None
 
 
 class Rows(NamedTuple):
-    """Rows along one axis of several arrays of equal shape but for that axis."""
+    """Rows along one axis of several arrays whose shapes are equal except for that axis."""
 
     number: int
     extents: list[int]
     steps: list[list[int]]  # bytes, for each array
-    inner: list[int]  # bytes between neighbours of a row, for each array
+    inner: list[int]  # bytes between adjacent elements of a row, for each array
 
 
 def rows_of(axis: int, *arrays: Operand) -> Rows:

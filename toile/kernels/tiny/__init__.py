@@ -1,1 +1,1 @@
-"""Programs, loops and sums over tiny arrays: every element is a register."""
+"""Programs, loops and sums over tiny arrays: every element is in a register."""

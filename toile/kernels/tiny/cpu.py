@@ -2,9 +2,9 @@
 
 A `Writer` turns equations into the instructions of one function, element by element, so that a
 program of 3 x 3 matrices costs its arithmetic and nothing else: no memory, no calls. Operations
-that only move elements have no code at all. LLVM joins the scalars to vectors. The turns of loops
-and branches inside the program hand their values on in stack slots, which LLVM makes registers.
-What has no code here raises `Unsupported`; extents are part of the text, which is kept short.
+that only move elements need no code. LLVM combines the scalars into vectors. Loops and branches
+inside the program pass their values in stack slots, which LLVM turns into registers. Operations
+without code here raise `Unsupported`; extents are part of the text, whose length is limited.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LARGEST = 256  # elements of an array
 
 
 class Slices(NamedTuple):
-    """An array in memory whose first axis is the turn of a loop."""
+    """An array in memory whose first axis is the iteration of a loop."""
 
     pointer: str
     stride: ir.Operand  # in bytes
-    offsets: Sequence[int]  # of the elements of a turn, counted in elements
+    offsets: Sequence[int]  # of the elements of an iteration, counted in elements
     dtype: Any
 
 
@@ -57,7 +57,7 @@ def looks_tiny(program: Program) -> bool:
 
 
 def in_blocks(program: Program, position: int, updates: int = 0) -> bool:
-    """Whether an input is used in blocks only; of a carry, whether that is updated (`updates`)."""
+    """Whether an input is only used in blocks; `updates`=1: and is a carry updated in them."""
     names: set[Any] = {program.inputs[position]}
     for e in program.equations:
         used = [i for i, a in enumerate(e.ins) if a in names]
@@ -69,7 +69,7 @@ def in_blocks(program: Program, position: int, updates: int = 0) -> bool:
 
 
 def constants_of(*programs: Program) -> list[np.ndarray]:
-    """The scalars that Programs hold, those inside of loops included, each once."""
+    """The scalars that Programs hold, including those inside loops, each once."""
     found: dict[Any, np.ndarray] = {}
     for program in programs:
         for a in _literals(program):
@@ -101,7 +101,7 @@ class Writer(Sums):
         self.rounds = {"float16"} if flags.allow_excess_precision else {"float16", "bfloat16"}
 
     def read_constants(self, values: Sequence[np.ndarray], first: int) -> None:
-        """Load constants from the kernel's arguments, `first` on."""
+        """Load constants from the kernel's arguments, from `first` on."""
         for value in values:
             words = [self.f.argument(first + i) for i in range(len(constant_words(value)))]
             first += len(words)
@@ -111,7 +111,7 @@ class Writer(Sums):
 
     # ---- programs
     def program(self, program: Program, inputs: Sequence[Held]) -> list[Held]:
-        """Write all equations; what the results are."""
+        """Write all equations; returns the results."""
         env: dict[Var, Held] = dict(zip(program.inputs, inputs, strict=True))
         for e in _ordered(program, {v for v, x in env.items() if isinstance(x, Stored)}):
             outs = self._equation(e, [self._atom(a, env) for a in e.ins])
@@ -143,7 +143,7 @@ class Writer(Sums):
     def _elementwise(self, e: Equation, ins: list[Elements]) -> Elements:
         op, aval = e.op, e.outs[0].aval
         dtype = np.dtype(aval.dtype)
-        if not ins:  # numbers that are known
+        if not ins:  # known numbers
             return self.known(self.k.constant(i, dtype) for i in np.ravel(op.eager(np)))
         out: Elements = []
         for i in range(aval.size):
@@ -159,8 +159,7 @@ class Writer(Sums):
 
     # ---- loops and branches
     def _guarded(self, e: Equation, ins: list[Any]) -> list[Any]:
-        """The operands of a loop or branch; arrays in memory that it must not change are marked so.
-        """
+        """The operands of a loop or branch; arrays in memory that it must not change are marked."""
         changed = [*map(id, e.ins[e.op.overwrites])]
         return [x._replace(writable=False) if isinstance(x, Stored) and id(a) not in changed else x
                 for x, a in zip(ins, e.ins, strict=True)]
@@ -170,7 +169,7 @@ class Writer(Sums):
         return x if isinstance(x, Stored) else self.new_slots(x)
 
     def new_slots(self, xs: Elements) -> Elements:
-        """Stack slots, as values whose names are addresses, that hold elements."""
+        """Stack slots that hold elements, as values whose names are addresses."""
         return [self.k.slot(v) for v in self.settled(xs)]
 
     def read(self, slots: Held) -> Held:
@@ -182,11 +181,11 @@ class Writer(Sums):
         return self.known(self.k.read(s) for s in slots)
 
     def write(self, slots: Sequence[Held], values: Sequence[Held]) -> None:
-        """Put new elements into stack slots."""
+        """Store new elements to stack slots."""
         for here, x in zip(slots, values, strict=True):
             if isinstance(here, Stored) or isinstance(x, Stored):
                 if here is not x:
-                    raise Unsupported("arrays in memory that take turns")
+                    raise Unsupported("an array in memory in place of another value")
                 continue
             for s, v in zip(here, self.settled(x), strict=True):
                 self.k.write(s, v)
@@ -195,9 +194,9 @@ class Writer(Sums):
         self, body: Program, trips: ir.Operand, consts: Sequence[Held], slots: Sequence[Held],
         xs: Sequence[Slices], ys: Sequence[Slices], few: bool = False,
     ) -> None:
-        """The loop of a scan: carries in stack slots, slices that move along.
+        """The loop of a scan: carries in stack slots, slices that advance.
 
-        `few`: so short a loop need not ask whether the run is to stop."""
+        `few`: the loop is so short that it need not check whether the run should stop."""
         if few:
             loop = self.f.loop(0, trips, vectorize=False)
         else:
@@ -271,7 +270,7 @@ class Writer(Sums):
         f.label(f"end{n}")
 
     def cond(self, op: Cond, e: Equation, ins: list[Any]) -> list[Held]:
-        """One of the branches, which leave their results in stack slots."""
+        """One of the branches, which store their results in stack slots."""
         f, (index,) = self.f, ins[0]
         results: list[Held] = []
         for o in e.outs:
@@ -293,18 +292,18 @@ class Writer(Sums):
 
 
 def _turns_between_checks(*bodies: Program) -> int:
-    """How many turns a loop makes between two checks: few where turns have loops inside."""
+    """How many iterations a loop makes between two checks: few if it has loops inside."""
     return OUTER_TURNS if any(_has_loops(p) for p in bodies) else TURNS
 
 
 def _has_loops(program: Program) -> bool:
-    """Whether a Program has loops of more than a few turns."""
+    """Whether a Program has loops of more than a few iterations."""
     return any((e.op.turns or 0) > FEW_TURNS or any(map(_has_loops, map(prepared, e.op.programs())))
                for e in program.equations)
 
 
 def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
-    """The equations, arrays in memory changed only after the last that reads what they were."""
+    """The equations, ordered such that arrays in memory are changed after their last reader."""
     if not stored:
         return program.equations
     waiting, out = list(program.equations), []
@@ -315,7 +314,7 @@ def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
             stored |= {o for o in e.outs if o.aval in [a.aval for a in changed[id(e)]]}
         for a in changed[id(e)]:
             if a in program.outputs or sum(a is b for b in e.ins) > 1:
-                raise Unsupported("an array in memory that is needed as it was")
+                raise Unsupported("an array in memory whose old value is still needed")
     known: set[Any] = set(program.inputs)
     while waiting:
         found = next((e for e in waiting if _is_next(e, waiting, known, changed[id(e)])), None)
@@ -328,14 +327,14 @@ def _ordered(program: Program, stored: set[Var]) -> list[Equation]:
 
 
 def _is_next(e: Equation, waiting: list[Equation], known: set[Any], changed: list[Any]) -> bool:
-    """Whether all that an equation reads is there, and no other reads what it changes."""
+    """Whether all operands of an equation are known, and no other reads what it changes."""
     if not all(a.__class__ is Literal or a in known for a in e.ins):
         return False
     return not any(a is b for a in changed for x in waiting if x is not e for b in x.ins)
 
 
 def _moved(e: Equation, ins: Sequence[Elements]) -> Elements:
-    """Where each element of the result comes from: the operation on the operands' numbers."""
+    """The source of each element of the result: the operation applied to element numbers."""
     flat = [v for x in ins for v in x]
     numbers = np.split(np.arange(len(flat)), np.cumsum([len(x) for x in ins])[:-1])
     shaped = [n.reshape(a.aval.shape) for n, a in zip(numbers, e.ins, strict=True)]

@@ -1,7 +1,7 @@
-"""Parts of arrays at places that are known only at run time, for programs of tiny arrays.
+"""Blocks of arrays at positions that are known only at run time, for programs of tiny arrays.
 
 An array is a list of registers, one for each element, or it stays in memory (`Stored`). Blocks of
-the former are reached through a copy on the stack; the latter is read and updated where it is.
+the former are accessed through a copy on the stack; the latter is read and updated in memory.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Stored(NamedTuple):
     extents: tuple[ir.Operand, ...]
     strides: tuple[ir.Operand, ...]  # in bytes
     dtype: Any
-    writable: bool  # whether it is the loop's own: a carry
+    writable: bool  # whether the loop owns it: a carry
 
 
 Held = Elements | Stored
 
 
 class Blocks:
-    """What a writer needs of memory."""
+    """The memory accesses of a writer."""
 
     def __init__(self, f: ir.Function):
         self.f, self.k = f, Scalars(f)
         self.exact: set[str] = set()  # registers that hold narrow floats without excess precision
 
     def known(self, xs: Iterable[Value]) -> Elements:
-        """The same values, noted to be numbers of their dtype."""
+        """The same values, recorded to have no excess precision."""
         out = list(xs)
         self.exact.update(x.name for x in out)
         return out
 
     # ---- the stack
     def room(self, size: int, dtype: Any) -> str:
-        """Room on the stack for an array."""
+        """Stack memory for an array."""
         return self.f.alloca(memory(dtype), size * (2 if kind(dtype) == "c" else 1), 16)
 
     def spilled(self, xs: Elements) -> str:
@@ -63,7 +63,7 @@ class Blocks:
         return where
 
     def store_all(self, xs: Elements, pointer: str) -> None:
-        """Put elements one after the other into memory."""
+        """Store elements contiguously."""
         for i, x in enumerate(xs):
             self.k.store(x, pointer, i)
 
@@ -83,7 +83,7 @@ class Blocks:
         """The array that an equation reads or updates blocks of."""
         operand, *rest = ins
         if any(isinstance(x, Stored) for x in rest):
-            raise Unsupported("places, or an update, that stay in memory")
+            raise Unsupported("indices, or an update, that stay in memory")
         x = self._in_memory(operand, e.ins[0].aval.shape)
         if e.op.updates and not x.writable:
             raise Unsupported("an update of an array that is not the loop's own")
@@ -107,18 +107,18 @@ class Blocks:
         return self._updated(x, ins[0])
 
     def index(self, x: Value) -> str:
-        """An integer as the 64 bits that addresses are computed in."""
+        """An integer as i64, the type that addresses are computed in."""
         if kind(x.dtype) == "u" and x.dtype.itemsize == 8:
-            raise Unsupported("places beyond 63 bits")
+            raise Unsupported("indices beyond 63 bits")
         return self.k.convert(x, INT64).name
 
     def _begin(
         self, e: Equation, x: Stored, starts: Sequence[Value | None], sizes: Sequence[int],
         clip: bool,
     ) -> tuple[str, Value | None]:
-        """The first address of a block, and whether it lies inside (None: it always does).
+        """The first address of a block, and whether it is inside (None: it always is).
 
-        The address is one inside in any case."""
+        The address is inside in any case."""
         f, shape = self.f, e.ins[0].aval.shape
         pointer, inside = x.pointer, None
         for axis, start in enumerate(starts):
@@ -147,7 +147,7 @@ class Blocks:
     def _starts(
         self, e: Equation, indices: Elements, mapped: Sequence[int]
     ) -> list[list[Value | None]]:
-        """The starts by axis of each block."""
+        """The starts, by axis, of each block."""
         rank, width = e.ins[0].aval.ndim, e.ins[1].aval.shape[-1]
         out = []
         for first in range(0, len(indices), width) if width else [0]:
@@ -172,7 +172,7 @@ class Blocks:
             if fill is not None and inside is not None:
                 block = [self.k.select(inside, v, fill) for v in block]
             found += block
-        # The blocks one after the other; the result has their axes at `offset_dims`.
+        # The blocks, one after the other; the result has their axes at `offset_dims`.
         batch = e.ins[1].aval.shape[:-1]
         kept = [n for i, n in enumerate(sizes) if i not in numbers.collapsed_slice_dims]
         order = np.arange(len(found)).reshape((*batch, *kept))
@@ -195,7 +195,7 @@ class Blocks:
         return self._updated(x, ins[0])
 
     def _combine(self, how: str, update: Value, where: str, inside: Value | None) -> None:
-        """One element of an update; what lies outside leaves the element inside as it is."""
+        """Combine one element of an update; if it is outside, memory is not changed."""
         k = self.k
         steps: dict[str, Callable[[Value, Value], Value]] = {
             "add": k.add, "sub": k.sub, "mul": k.mul, "min": k.minimum, "max": k.maximum}

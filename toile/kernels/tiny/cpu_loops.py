@@ -1,11 +1,12 @@
-"""Whole loops over tiny arrays as one kernel: all turns, with the carries in registers.
+"""Whole loops over tiny arrays as one kernel: all iterations, with the carries in registers.
 
-The number of turns, and how far the slices of a turn lie apart, are arguments. Arrays too large for
-registers may take part where the body reads blocks of them, or updates blocks of a carry in place;
+The number of iterations and the distances between slices are arguments. Arrays too large for
+registers are allowed if the body only reads blocks of them, or updates blocks of a carry in place;
 they stay in memory. Arguments of the kernel, in 64-bit words:
 
-  the number of turns (of a scan); for each operand, those that are read first: slot, offset, and
-  of slices of turns the stride, of arrays in memory extents and strides by axis, in bytes;
+  the number of iterations (of a scan); for each operand (first those that do not change, then
+  carries, then slices): slot, offset, and for slices the stride, for arrays in memory extents and
+  strides by axis, in bytes;
   the constants' bits
 """
 
@@ -30,7 +31,7 @@ from toile.targets.llvm import native
 from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch
 
-FARTHEST = 4 * LARGEST  # between elements of one array: those farther apart are brought together
+FARTHEST = 4 * LARGEST  # elements that an array may extend over: if they are more, it is copied
 NANOSECONDS = 0.25  # of a line, roughly
 
 
@@ -44,7 +45,7 @@ class _Kernel:
         self.args: list[int | Ref] = []
         self.words = 0
         self.constants = constants_of(*programs)
-        self.copies: list[tuple[Operand, Operand]] = []  # targets and sources
+        self.copies: list[tuple[Operand, Operand]] = []  # (target, source) pairs
 
     # ---- arguments
     def number(self, value: int) -> str:
@@ -60,14 +61,14 @@ class _Kernel:
         return self.f.buffer(self.words - 2)
 
     def read_constants(self) -> None:
-        """The constants, which come last."""
+        """Read the constants, which come last."""
         self.writer.read_constants(self.constants, self.words)
         for value in self.constants:
             self.args += constant_words(value)
 
     # ---- operands
     def compact(self, x: Operand, first: int = 0) -> Operand:
-        """The operand, or a compact copy if its elements, from axis `first` on, lie far apart."""
+        """The operand, or a compact copy if its elements, from axis `first` on, are far apart."""
         shape, strides = x.shape[first:], x.strides[first:]
         if sum((n - 1) * abs(s) for n, s in zip(shape, strides, strict=True)) <= FARTHEST:
             return x
@@ -76,7 +77,7 @@ class _Kernel:
         return whole
 
     def array(self, x: Operand, stays: bool = False) -> Held:
-        """An input of all turns; of blocks alone it `stays` in memory."""
+        """An input of all iterations; if only blocks are read, it `stays` in memory."""
         if stays or x.size > LARGEST:
             return self.in_memory(x, False)
         x = self.compact(x)
@@ -90,7 +91,7 @@ class _Kernel:
         return Stored(pointer, extents, strides, x.dtype, writable)
 
     def slices(self, x: Operand, op: Scan) -> Slices:
-        """An operand whose first axis is the turn."""
+        """An operand whose first axis is the iteration."""
         x = self.compact(x, 1)
         stride = x.strides[0] * x.dtype.itemsize
         ref = x.ref.at((op.length - 1) * stride) if op.reverse else x.ref
@@ -101,9 +102,9 @@ class _Kernel:
     def carries(
         self, inits: Sequence[Operand], outs: Sequence[Operand], updated: Sequence[bool]
     ) -> tuple[list[Held], list[str]]:
-        """Slots with the first values of carries, and where the last ones go.
+        """Slots with the initial values of carries, and the addresses of their final values.
 
-        Those that are only updated are worked on where they are returned from."""
+        Carries that are only updated are kept in their output buffers."""
         slots: list[Held] = []
         ends: list[str] = []
         for x, out, stays in zip(inits, outs, updated, strict=True):
@@ -117,7 +118,7 @@ class _Kernel:
         return slots, ends
 
     def finish(self, slots: Sequence[Held], ends: Sequence[str], turns: int, name: str) -> None:
-        """Store the last carries; stage copies of what is needed elsewhere, and the kernel."""
+        """Store the last carries; stage the necessary copies, and the kernel."""
         for slot, pointer in zip(slots, ends, strict=True):
             found = self.writer.read(slot)
             if not isinstance(found, Stored):
@@ -130,7 +131,7 @@ class _Kernel:
 
 
 def _offsets(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Where the elements of an array lie, in elements, in row-major order."""
+    """The offsets of an array's elements, in elements, in row-major order."""
     return [sum(i * s for i, s in zip(place, strides, strict=True)) for place in np.ndindex(*shape)]
 
 

@@ -1,9 +1,9 @@
 """Long sums of tiny products: one accumulator in a register for each element of the result.
 
 The gradients of small weights are such sums, over all steps of a loop or all rows of a batch. The
-longest axis that is summed over is cut into parts; a unit of work sums one, and the parts are added
-in their order. Arguments in 64-bit words: extent of that axis; of each operand slot, offset and
-stride along the axis, in bytes; slot and offset of the parts.
+longest summed axis is divided into parts; a unit of work sums one, and the parts are added in
+order. Arguments in 64-bit words: extent of that axis; for each operand slot, offset and stride
+along the axis, in bytes; slot and offset of the parts.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 
 SHORTEST = 256  # steps of the axis
-PART = 512  # steps that are summed before the sums are: rounding errors stay those of a part
-MOST_RESULTS, MOST_TERMS = 36, 128  # of the result, and products of a step
+PART = 512  # steps of a part, which limits the accumulation of rounding errors
+MOST_RESULTS, MOST_TERMS = 36, 128  # elements of the result, and products of a step
 CHUNK = 8  # parts that a thread takes at once
 
 
 class Sum(NamedTuple):
-    """A product as a loop: for each operand and step, where its elements lie; what is summed."""
+    """A product as a loop: the offsets of the operands' elements in a step; what is summed."""
 
     trips: int
     strides: tuple[int, int]  # of the operands along the axis, in elements
     offsets: tuple[tuple[int, ...], tuple[int, ...]]  # of the elements of a step
-    terms: tuple[tuple[tuple[int, int], ...], ...]  # for each result, numbers of elements
+    terms: tuple[tuple[tuple[int, int], ...], ...]  # for each result, pairs of element numbers
 
 
 def arranged(op: DotGeneral, x: Operand, y: Operand) -> Sum | None:
-    """The product as a long sum of tiny ones, where it is one that other kernels do badly."""
+    """The product as a long sum of tiny products, if other kernels would be slow; else None."""
     size = dict(zip(op.lhs + op.rhs, x.shape + y.shape, strict=True))
     summed = [c for c in size if c not in op.out]
     if not summed or any(c not in op.lhs or c not in op.rhs for c in summed):
@@ -82,7 +82,7 @@ def _is_tiny(op: DotGeneral, size: dict[str, int], inner: list[str]) -> bool:
 
 
 def lower(op: DotGeneral, x: Operand, y: Operand, out: Operand, plan: Planner) -> bool:
-    """Add the stages of a long sum; False where another kernel is better."""
+    """Add the stages of a long sum; False if another kernel is better."""
     found = arranged(op, x, y)
     if found is None:
         return False

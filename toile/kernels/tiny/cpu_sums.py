@@ -1,4 +1,4 @@
-"""Sums, products, extrema and places of them over the registers of tiny arrays."""
+"""Sums, products, extrema and their indices over the registers of tiny arrays."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from toile.primitives.families import OverAxes
 from toile.primitives.sorts import Argmax, Argmin
 from toile.targets.llvm.scalars import register
 
-LONGEST = 1500  # lines of a kernel: compiling takes a tenth of a millisecond for each
+LONGEST = 1500  # lines of a kernel: compiling takes a tenth of a millisecond per line
 
 
 class Sums(Blocks):
-    """What a writer combines elements with."""
+    """The operations of a writer that combine elements."""
 
     def check_length(self) -> None:
-        """Give up where vector loops over memory are better."""
+        """Raise Unsupported if the kernel is so long that loops over memory are better."""
         if len(self.f.lines) > LONGEST:
             raise Unsupported("a long kernel")
 
     def settled(self, xs: Elements) -> Elements:
-        """Values without excess precision, as memory would hold them."""
+        """Values without excess precision, as if stored in memory."""
         if not xs or not is_narrow(xs[0].dtype):
             return xs
         wide = lambda x: self.k.convert(Value(x.name, FLOAT32), x.dtype)
@@ -55,7 +55,7 @@ class Sums(Blocks):
         return self.settled(out)
 
     def _place(self, op: Argmax | Argmin, e: Equation, x: Elements) -> Elements:
-        """Where the first extremum along an axis is; a NaN is one."""
+        """The index of the first extremum along an axis; a NaN counts as one."""
         k, rows = self.k, _rows(e.ins[0].aval.shape, op.axis)
         better = k.gt if op.extremum == "max" else k.lt
         dtype = np.dtype(op.index_dtype)
@@ -72,7 +72,7 @@ class Sums(Blocks):
         return found
 
     def _reduction(self, op: OverAxes, e: Equation, x: Elements) -> Elements:
-        """Pairs, pairs of pairs and so on: the order of a sum that rounds least."""
+        """Combine pairs, pairs of pairs and so on: the order with the least rounding errors."""
         aval = e.ins[0].aval
         kept = [a for a in range(aval.ndim) if a not in op.axes]
         order = np.arange(aval.size).reshape(aval.shape)
@@ -81,7 +81,7 @@ class Sums(Blocks):
         return self.settled([_tree(step, [x[i] for i in row]) for row in rows])
 
     def _product(self, op: DotGeneral, e: Equation, *ins: Elements) -> Elements:
-        """Sums of products in the order of the labels, formed as the library's kernels do."""
+        """Sums of products in the order of the labels, computed like the library's kernels."""
         x, y = e.ins[0].aval, e.ins[1].aval
         dtype = np.dtype(e.outs[0].aval.dtype)
         work = product_dtype(np.dtype(x.dtype), np.dtype(y.dtype), dtype)
@@ -114,7 +114,7 @@ class Sums(Blocks):
 
 
 def _rows(shape: Sequence[int], axis: int) -> np.ndarray:
-    """The numbers of an array's elements, those along an axis in a row."""
+    """The element numbers of an array, with those along an axis in rows."""
     order = np.arange(prod(shape)).reshape(shape)
     return np.moveaxis(order, axis, -1).reshape(-1, shape[axis])
 
@@ -127,7 +127,7 @@ def _tree(step: Callable[[Value, Value], Value], xs: Elements) -> Value:
 
 
 def product_dtype(x: np.dtype, y: np.dtype, out: np.dtype) -> np.dtype:
-    """What sums of products that give `out` are formed in."""
+    """The accumulator dtype of sums of products that give `out`."""
     kinds = kind(x) + kind(y)
     if "c" in kinds + kind(out) or out == BOOL:
         if not x == y == out:

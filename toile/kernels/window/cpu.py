@@ -1,8 +1,8 @@
 """Reductions over windows, and the operations that select one element of each window.
 
-Axes without a window stand still: one of them, dense in memory, gives the lanes of vectors
-(channels), the others are batch. Up to three axes have windows. The gradient of a sum, a sum over
-a dilated operand, is several plain ones, one for each phase. NaN comes through maxima as in NumPy.
+One axis without a window, dense in memory, provides the lanes of vectors (channels); the others
+without a window are batch axes. Up to three axes have windows. The gradient of a sum, a sum over a
+dilated operand, is several plain ones, one for each phase. Maxima propagate NaN as in NumPy.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from toile.targets.llvm.elements import Lanes
 from toile.targets.llvm.launches import Launch, Planner, Rows
 from toile.targets.llvm.text import Function
 
-_BLOCK = 4  # vectors of lanes that go together
+_BLOCK = 4  # vectors of lanes that are processed together
 _MOST = 3  # axes with windows
 _MOST_OVERLAP = 256  # windows that may share an element
-_UNROLLED = 9  # taps of a window that are written one by one
+_UNROLLED = 9  # taps of a window up to which its loop is unrolled
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Geometry:
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Add the stages of a window operation; False where there are none for it."""
+    """Add the stages of a window operation; False if there is no kernel for it."""
     operands = [*ins, *outs]
     if not all(elements.supported(x.dtype) and x.size for x in operands):
         return False
@@ -85,7 +85,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 def _order(windows: Sequence[Window]) -> tuple[int, ...] | None:
     """Axes as (batch ..., windows ..., lanes); None if too many have windows.
 
-    The last axis without a window gives the lanes; unless that is the last of all, operands are
+    The last axis without a window provides the lanes; unless it is the last of all, operands are
     transposed."""
     moves = [i for i, w in enumerate(windows) if w.moves]
     still = [i for i in range(len(windows)) if i not in moves]
@@ -100,7 +100,7 @@ def _repeats(op: Any, outs: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def _geometry(windows: Sequence[Window], x: Operand, y: Operand) -> Geometry:
-    """The windows of dense operands whose axes have been put in order.
+    """The windows of dense operands whose axes are in order.
 
     `x` has the shape of the operand, `y` that of windows."""
     moves = [
@@ -126,7 +126,7 @@ def _width(dtype: Any) -> int:
 
 
 def _identity(kind: str, dtype: Any) -> str:
-    """The neutral element of a reduction as text; that of a selection is its worst element."""
+    """The neutral element of a reduction as text; for a selection, its worst element."""
     value = identity(EXTREMA.get(kind, kind), dtype)
     if not elements.is_float(dtype):
         return str(int(value))
@@ -144,7 +144,7 @@ def _numbers(g: Geometry, size: int, per_block: int) -> tuple[int, ...]:
 
 
 def _windows(kind: str, g: Geometry, ins: list[Operand], y: Operand, plan: Planner) -> None:
-    """One stage: every window reduced, or the tangent at its chosen element."""
+    """One stage: every window reduced, or the tangent at its selected element."""
     dtype, size = y.dtype, y.dtype.itemsize
     launches = []
     for axes, place, _ in plain_parts(g.axes):
@@ -164,7 +164,7 @@ def _windows(kind: str, g: Geometry, ins: list[Operand], y: Operand, plan: Plann
 
 
 def _rows(g: Geometry, ins: list[Operand], y: Operand) -> Rows | None:
-    """The rows of x and y that belong to each row of windows, where none overlap or are cut off."""
+    """The rows of x and y of each row of windows, if windows neither overlap nor are cut off."""
     a, b, c = g.axes
     size = y.dtype.itemsize
     if any(axis.low or axis.base > 1 for axis in g.axes):
@@ -182,7 +182,7 @@ def _rows(g: Geometry, ins: list[Operand], y: Operand) -> Rows | None:
 
 @cache
 def window_text(kind: str, dtype: Any, dilated: bool, wide: int) -> str:
-    """Rows of windows; unit = (batch, position but for the last axis, block of lanes)."""
+    """Rows of windows; unit = (batch, position except last axis, block of lanes)."""
     selects = kind in ("ge", "le")
     f = tiles.kernel()
     a = Arguments(f, 3 if selects else 2, _ROW, _AXIS, dilated)
@@ -241,7 +241,7 @@ def _add_tap(
     f: Function, kind: str, v: Lanes, xs: list[str], place: str, slots: list[str],
     tangents: list[str],
 ) -> None:  # fmt: skip
-    """Combine one tap with the results so far, or choose it, and its tangent."""
+    """Combine one tap with the results so far, or select it and its tangent."""
     for i, slot in enumerate(slots):
         shift = f.add(place, i * v.width * v.dtype.itemsize)
         value, old = v.load(f, f.offset(xs[0], shift)), f.load(v.type, slot)
@@ -258,7 +258,7 @@ def _add_tap(
 
 
 def _scatter(select: str, g: Geometry, ins: list[Operand], out: Operand, plan: Planner) -> None:
-    """Source elements to the chosen places: one unit owns all windows of a batch and some lanes."""
+    """Add source elements at selected positions: a unit owns a batch's windows for some lanes."""
     source, operand = ins
     dtype = out.dtype
     target = out
@@ -286,7 +286,7 @@ def _scatter(select: str, g: Geometry, ins: list[Operand], out: Operand, plan: P
 
 @cache
 def round_text(dtype: Any) -> str:
-    """Elements of float32 as a shorter float."""
+    """Round float32 elements to a shorter float."""
     f = ir.kernel()
     x, y = f.buffer(0), f.buffer(2)
     with f.loop("%lo", "%hi") as i:
@@ -319,7 +319,7 @@ def scatter_text(select: str, dtype: Any, taps: tuple[int, ...], wide: int) -> s
 
 
 class _Scatter:
-    """Writes what a scatter does with one window: find the chosen tap, add the source there."""
+    """Writes the scatter of one window: find the selected tap, add the source there."""
 
     def __init__(
         self, f: Function, select: str, dtype: Any, axes: list[dict[str, str]], steps: list[str],
@@ -331,7 +331,7 @@ class _Scatter:
     def window(
         self, at: list[str], window: tuple[str, str, str], spans: tuple[tuple[int, str, str], ...]
     ) -> None:
-        """One window of all lanes; where all of it lies within the operand nothing is checked."""
+        """One window of all lanes; bounds are not checked if it is inside the operand."""
         f, (x, total, source) = self.f, at
         start, interior = [], "true"
         for index, axis in zip(window, self.axes, strict=True):
@@ -353,10 +353,10 @@ class _Scatter:
     def _choose_and_add(
         self, v: Lanes, at: tuple[str, str, str], start: list[str], checked: bool
     ) -> None:
-        """Find the chosen tap of a window, lane by lane, then add the source there.
+        """Find the selected tap of a window, lane by lane, then add the source there.
 
-        Places in the padding take part as the worst element, as they do in NumPy's version; what
-        falls there is dropped."""
+        Positions in the padding take part as the worst element, as in NumPy's version; what is
+        added there is dropped."""
         f, select, (x, total, source) = self.f, self.select, at
         word = v.words
         neutral = v.splat(_identity(select, v.dtype))
@@ -370,7 +370,7 @@ class _Scatter:
             with f.when(inside) if checked else nullcontext():
                 f.store(v.type, v.load(f, f.offset(x, offset)), slot)
             value, old, k = f.load(v.type, slot), f.load(v.type, chosen), f.load(word, number)
-            # The first tap is chosen whatever it is: with nothing before it, it is not compared.
+            # The first tap is always selected: there is nothing to compare it with.
             keep = v.keeps(f, select, old, value)
             later = f.value(f"icmp ne {word} {k}, {zero}")
             keep = f.value(f"and {v.truths} {keep}, {later}")
@@ -395,7 +395,7 @@ class _Scatter:
         self, start: list[str], steps: list[str], visit: Callable[[str, str], None],
         checked: bool, place: str = "0", inside: str = "true",
     ) -> None:  # fmt: skip
-        """Call `visit` with the offset of every tap and whether it is an element, inside loops."""
+        """Call `visit` with the offset of every tap and whether it is inside, within loops."""
         if not start:
             visit(place, inside)
             return
@@ -418,5 +418,5 @@ class _Scatter:
 
 
 def _wide(v: Lanes) -> Lanes:
-    """The lanes in which sums of `v` are kept."""
+    """The lanes in which sums of `v` are accumulated."""
     return replace(v, dtype=np.dtype("float32")) if elements.is_short(v.dtype) else v

@@ -1,10 +1,10 @@
 """Reductions over windows, and the operations that select one element of each window.
 
-Each thread takes one element of the result, or a few neighbours along an innermost axis without a
-window (channels): they move as one unit of up to 16 bytes. The gradient of a selection first notes
-which element of each window was chosen, then each element of the operand adds the values of the
-windows that chose it: no two threads write to one place. Maxima propagate NaN as in NumPy; short
-floats are summed in float32.
+Each thread computes one element of the result, or a few adjacent ones along an innermost axis
+without a window (channels), which move as one unit of up to 16 bytes. The gradient of a selection
+first records which element of each window was selected; then each element of the operand adds the
+values of the windows that selected it, so that no two threads write to the same address. Maxima
+propagate NaN as in NumPy; 16-bit floats are summed in float32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toile.targets.cuda.units import UNITS, aligned, unit_type, widest
 
 _MOST_TAPS = 1 << 16
 _RELATIONS = {"ge": ">=", "le": "<="}
-_AXIS = ("size", "taps", "stride", "low", "base", "dilation")  # what kernels know of an axis
+_AXIS = ("size", "taps", "stride", "low", "base", "dilation")  # the numbers of an axis in kernels
 
 
 def _declines(op: Any, operands: list[Operand]) -> bool:
@@ -37,12 +37,12 @@ def _declines(op: Any, operands: list[Operand]) -> bool:
 
 
 class _Key(NamedTuple):
-    """What texts depend on."""
+    """What determines the texts."""
 
     role: str
     kind: str
     dtype: Any
-    axes: str  # for each, what it does: "." stands, "w" has windows, "b" of a dilated operand
+    axes: str  # for each axis: "." no window, "w" windows, "b" windows of a dilated operand
     lanes: int  # elements of a unit
 
 
@@ -56,7 +56,7 @@ def _numbers(axes: list[Window], shape: Sequence[int]) -> list[int]:
 
 
 def _lanes(axes: list[Window], most: int, *operands: Operand) -> int:
-    """How many elements of the innermost axis a thread takes."""
+    """How many elements of the innermost axis a thread processes."""
     first = operands[0]
     size = first.dtype.itemsize
     if axes[-1].moves or any(x.strides[-1] != 1 for x in operands):
@@ -73,7 +73,7 @@ def _in_units(x: Operand, lanes: int) -> tuple[list[int], list[int]]:
 
 
 def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """Window reductions, and what selects an element of each window."""
+    """Lower window reductions, and selections of one element of each window."""
     if _declines(op, [*ins, *outs]):
         return False
     if op.scatters:
@@ -93,7 +93,7 @@ def lower(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bo
 
 
 def _scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) -> bool:
-    """SelectAndScatterAdd: which element each window chooses, then what each element is given."""
+    """SelectAndScatterAdd: the element that each window selects, then the sum at each element."""
     (source, x), (out,) = ins, outs
     axes = windows_of(op)
     size = 1 if prod(a.taps for a in axes) <= 256 else 4
@@ -114,7 +114,7 @@ def _scatter(op: Any, ins: list[Operand], outs: list[Operand], plan: Planner) ->
 
 
 def _coordinates(extents: list[str]) -> str:
-    """Statements that make c0, c1 ... of a position `rest`."""
+    """Statements that split an index `rest` into c0, c1 ..."""
     lines = []
     for d in reversed(range(len(extents))):
         if d:
@@ -142,9 +142,9 @@ def _each(key: _Key, *statements: str) -> str:
 
 
 def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, str, str]:
-    """What begins a window, takes one element of it, and ends it.
+    """The code that begins a window, processes one element of it, and ends it.
 
-    at, kept: where the element and its tangent lie; inside: whether it is one of the operand's."""
+    at, kept: addresses of the element and its tangent; inside: whether the operand has it."""
     dtype = key.dtype
     reduce = key.role == "reduce"
     kind = key.kind if reduce else EXTREMA[key.kind]
@@ -165,7 +165,7 @@ def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, s
             key, y, f"if (!(best[k] {relation} y)) {{ best[k] = y; "
             f"found[k] = {numbers.load(dtype, 'g.p[k]')}; }}"))  # fmt: skip
         end = save("found")
-    else:  # what is outside takes part as the worst element; the first is chosen whatever it is
+    else:  # outside elements take part as the worst; the first one is always selected
         start += f"  u32 place[{key.lanes}], number = 0;" + _each(key, "place[k] = 0;")
         y = f"const Number y = inside ? {numbers.load(dtype, 'h.p[k]')} : {neutral};"
         step = (f"const bool inside = {inside}; Held h; if (inside) h.u = take(x + {at}, fits);"
@@ -177,7 +177,7 @@ def _steps(key: _Key, out: str, at: str, kept: str, inside: str) -> tuple[str, s
 
 
 def _start(key: _Key, steps: list[str]) -> str:
-    """Where a window begins along the axes that have none."""
+    """The start of a window along the axes that have none."""
     still = [f"c{d} * {step}" for d, step in enumerate(steps) if key.axes[d] == "."]
     return " + ".join(still) or "0"
 
@@ -185,9 +185,9 @@ def _start(key: _Key, steps: list[str]) -> str:
 def _window_loops(
     key: _Key, axes: list[dict[str, str]], moving: list[int]
 ) -> tuple[list[str], list[str]]:
-    """Loops over the elements of a window, and tests whether one is the operand's.
+    """Loops over the elements of a window, and tests whether the operand has them.
 
-    What is outside is passed over, unless windows choose: there it takes part."""
+    Elements outside are skipped, except in selections, where they take part."""
     lines, tests = [], []
     for d in moving:
         a = axes[d]

@@ -1,4 +1,4 @@
-"""Windows as kernels of both devices see them: what is reduced or selected, axis by axis."""
+"""Windows, as described to both devices: what is reduced or selected, axis by axis."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from toile.compiler.ir.operands import Operand
 
-# Reductions that have kernels, and selections by what they look for.
+# Reductions that have kernels, and selections by their comparison.
 KINDS = ("add", "mul", "max", "min", "ge", "le")
 EXTREMA = {"ge": "max", "le": "min"}
 
 
 class Window(NamedTuple):
-    """Windows along an axis; all numbers are those of a window of 1 where there is none."""
+    """Windows along an axis; an axis without one has the numbers of a window of 1."""
 
     taps: int
     stride: int

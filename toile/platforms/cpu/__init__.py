@@ -1,6 +1,6 @@
-"""The CPU backend: a Program goes through the compiler's passes and becomes native code.
+"""The CPU backend: the compiler's passes turn a Program into native code.
 
-The compiler loads when something is first compiled, which programs on a GPU may never do.
+The compiler is loaded when something is first compiled, which programs on a GPU may never do.
 May import the compiler, the reference backend, control, primitives and the engine.
 """
 

@@ -1,4 +1,4 @@
-"""The native code of a plan: numbers for buffers, blocks for results, commands for the runner."""
+"""The native code of a plan: numbered buffers, blocks for results, commands for the runner."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toile.platforms.cpu.planner import Plan
 from toile.platforms.cpu.tables import Assembly, Command
 from toile.targets.llvm import native
 
-# Results of at most SMALL bytes share blocks with others of about their size: one that is kept
+# Results of at most SMALL bytes share blocks with others of similar size: a result that is kept
 # keeps at most SHARED bytes alive, and a scalar only those of other scalars.
 SHARED = 32768
 _CLASSES = (64, 256, SMALL)
-# What the plan itself takes for each equation, by the memory of processes with many of them.
+# Bytes of a plan for each equation, measured in processes that have many.
 STEP_BYTES = 16 << 10
 
 
@@ -31,12 +31,12 @@ class Slots(dict[Any, int]):
     """Buffers by number."""
 
     def of(self, buffer: Any) -> int:
-        """The number of a buffer, which gets one when it is first asked for."""
+        """The number of a buffer, assigned when it is first asked for."""
         return self.setdefault(buffer, len(self))
 
 
 class PlannedExecutable(Executable):
-    """One that knows the plan it was made of."""
+    """An executable that knows the plan it was made from."""
 
     @cached_property
     def plan_bytes(self) -> int:
@@ -68,7 +68,7 @@ class PlannedExecutable(Executable):
     def _places_of_results(
         self, inputs: int, blocks: Sequence[int], places: Sequence[tuple[int, int]]
     ) -> list[Command]:
-        """Slots for the blocks of results, and commands that point at those who share one."""
+        """Slots for the blocks of results, and commands that point results into shared blocks."""
         for i in range(len(blocks)):
             members = [j for j, (block, _) in enumerate(places) if block == i]
             alone = len(members) == 1
@@ -80,7 +80,7 @@ class PlannedExecutable(Executable):
         return found
 
     def table_of(self, steps: Sequence[Any]) -> runner.Table:
-        """The commands of some of the plan's steps alone."""
+        """The commands of a part of the plan's steps."""
         described = Description(self.slots.of)
         commands = described.commands(steps)
         callbacks = [callback(*self._eager(step)) for step in described.eager]
@@ -88,7 +88,7 @@ class PlannedExecutable(Executable):
         return Assembly(addresses, described.words, callbacks).table(commands)
 
     def pointing(self, starts: Sequence[tuple[Moving, Ref]]) -> runner.Table:
-        """Commands that make moving pointers point somewhere."""
+        """Commands that set moving pointers to their start."""
         return Assembly((), ()).table(Description(self.slots.of).starts(starts))
 
     def _eager(self, step: EagerStep) -> PythonStep:
@@ -102,7 +102,7 @@ class PlannedExecutable(Executable):
 
 
 def _shared_blocks(sizes: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Sizes of the blocks that results of these sizes lie in, and (block, offset) of each."""
+    """The sizes of the blocks for results of these sizes, and (block, offset) of each result."""
     blocks: list[int] = []
     places: list[tuple[int, int]] = []
     open_blocks: dict[int, int] = {}

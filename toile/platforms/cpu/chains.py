@@ -1,13 +1,13 @@
-"""Chains: a product or convolution with what reads its rows, or makes them, block by block.
+"""Chains: a product or convolution and the loop nests before or after it, run block by block.
 
 A product writes rows that a loop nest then reads (a bias and an activation, a softmax), or reads
-rows that one has made (a layer norm). As stages of their own, each goes over whole arrays, which
+rows that one has written (a layer norm). As separate stages, each processes whole arrays, which
 have left the caches in between. As links of a chain they run one after the other on one block of
-rows, which all stay there, and then on the next; a chunk is some blocks. What only the chain reads
-has no array at all: each chunk has room for one block of it on its stack.
+rows, which stays in the caches, and then on the next; a chunk is a number of blocks. An array that
+only the chain uses is not allocated if one block of it fits on the stack of a chunk.
 
 Links are the launches that the stages would have been, with the same units in the same order within
-each row: results are the same to the bit. Which bytes a row has is known from strides (`Rows`).
+each row: results are the same to the bit. Strides tell which bytes a row has (`Rows`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from toile.engine.records import dataclass
 from toile.targets.llvm.launches import Launch, Rows
 
 ENABLED = True
-WORTH = 1 << 19  # bytes that pass between the links; fewer stay in the caches anyway
-# Bytes that a block should touch, and may: half of a second-level cache. With 128 KB a convolution,
-# its bias and relu take 0.94 of what they take apart; with 32 KB 0.98, with 512 KB as long.
+WORTH = 1 << 19  # bytes passed between the links; fewer stay in the caches anyway
+# Bytes that a block should touch, and may touch: half of a second-level cache. With 128 KB a
+# convolution, its bias and relu take 0.94 of their time as separate stages; with 32 KB 0.98, with
+# 512 KB the same time.
 BLOCK = 1 << 17
 MOST_BLOCK = 1 << 19
-ROOM = 1 << 17  # bytes of a chunk's stack
-FAIR = 1.02  # how much longer than now a thread may have to do, of a chain that is cut otherwise
-LOOK = 8  # steps between a link and the product
+ROOM = 1 << 17  # bytes of stack for a chunk
+FAIR = 1.02  # how much more work than before a thread may get when a chain changes the chunks
+LOOK = 8  # steps searched on either side of the product
 
 
 class Room(NamedTuple):
-    """What the blocks of a chain have on the stack instead of a buffer: bytes from `start` on."""
+    """Stack space for one block of a buffer; the first block begins at byte `start` of that."""
 
     buffer: Any
     start: int
@@ -47,13 +48,13 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True)
 class Chain:
-    """Launches that run in order on each block of rows; `units` are those of a block."""
+    """Launches that run in order on each block of rows; `units` has the units of each per block."""
 
     links: tuple[Launch, ...]
     units: tuple[int, ...]
     rooms: tuple[Room, ...]
     lead: int  # which link is the product
-    extent: int  # blocks
+    extent: int  # number of blocks
     grain: int
     cost: float | None = None
 
@@ -62,20 +63,20 @@ class Chain:
         return -(-self.extent // self.grain)
 
     def first(self, count: int) -> Chain:
-        """The chain of the first links."""
+        """The chain with only its first links."""
         return replace(self, links=self.links[:count], units=self.units[:count])
 
 
 class Apart(Exception):
-    """Why launches are no chain."""
+    """The reason why launches cannot form a chain."""
 
 
 def chained(plan: Plan, region: type[Region]) -> tuple[list[Any], dict[int, str]]:
-    """The steps of a plan with chains among them, and for products without why not, by origin."""
+    """The steps of a plan with chains, and the reasons, by origin, why products have none."""
     if not ENABLED:
         return plan.steps, {}
     chains = _Chains(plan)
-    made: dict[int, Region] = {}  # by the place of the product
+    made: dict[int, Region] = {}  # by the position of the product
     used: set[int] = set()
     reasons: dict[int, str] = {}
     for i, step in enumerate(plan.steps):
@@ -98,7 +99,7 @@ def chained(plan: Plan, region: type[Region]) -> tuple[list[Any], dict[int, str]
 
 
 def _launch(step: Any) -> Launch | None:
-    """The launch of a step that is nothing else."""
+    """The launch of a step that consists of exactly one."""
     alone = isinstance(step, Region) and len(step.launches) == 1
     return step.launches[0] if alone else None
 
@@ -109,12 +110,12 @@ class _Chains:
     def __init__(self, plan: Plan):
         self.steps, self.outside = plan.steps, plan.outside
         self.threads: int = getattr(plan, "threads", 1)
-        self.links: dict[int, _Link | None] = {}  # of steps that were looked at
-        self.at: dict[int, list[int]] = {}  # the steps that run at a place, where not that one
+        self.links: dict[int, _Link | None] = {}  # of steps that have been examined
+        self.at: dict[int, list[int]] = {}  # the steps that now run at a position, if changed
 
     @cached_property
     def users(self) -> dict[Any, set[int]]:
-        """The steps that touch a buffer."""
+        """For each buffer, the steps that touch it."""
         found: dict[Any, set[int]] = {}
         for i, step in enumerate(self.steps):
             for b in map(whole_buffer, step.reads | step.writes):
@@ -122,19 +123,19 @@ class _Chains:
         return found
 
     def moved(self, i: int, places: Sequence[int]) -> None:
-        """Note that steps run at the place of step i."""
+        """Record that steps now run at the position of step i."""
         self.at.update({j: [] for j in places})
         self.at[i] = list(places)
 
     def around(self, i: int, used: set[int]) -> tuple[Chain, list[int]] | str | None:
-        """The chain of the product at step i and its steps; why there is none, or nothing to say.
+        """The chain of the product at step i, and its steps; the reason if there is none, or None.
 
-        Steps that come later join first: they read what is largest, mostly."""
+        Later steps join first, because they usually read the largest arrays."""
         lead = _launch(self.steps[i])
         places, best, reason, seen = [i], None, lead.apart if lead else "", False
         for j in [*self._after(i, used), *self._before(i, used)]:
             wanted, seen = sorted([*places, j]), True
-            if not self._can_meet(i, j, places):
+            if not self._can_move(i, j, places):
                 reason = reason or "another kernel must run between them"
                 continue
             try:
@@ -147,13 +148,13 @@ class _Chains:
         return reason if seen else None
 
     def _after(self, i: int, used: set[int]) -> Iterator[int]:
-        """Later steps of loop nests that read what the product writes, or what such a one does."""
+        """Later loop nests that read what the product, or one of these nests, writes."""
         lead, origin = self._link(i), self.steps[i].launches[0].origin
         ready = set(lead.rows.writes if lead else self.steps[i].writes)
         for j in range(i + 1, min(i + 1 + LOOK, len(self.steps))):
             step = self.steps[j]
             if j in used or ready.isdisjoint(step.reads) and ready.isdisjoint(step.writes):
-                continue  # what an equation's own stages pass on is written by all of them
+                continue  # stages of one equation all write the values that they pass on
             x = _launch(step)
             if x is None:
                 continue
@@ -165,7 +166,7 @@ class _Chains:
                 ready |= step.writes  # a later stage of the product
 
     def _before(self, i: int, used: set[int]) -> Iterator[int]:
-        """Earlier steps of loop nests that write what the product reads."""
+        """Earlier loop nests that write what the product reads."""
         lead = self._link(i)
         wanted = set(lead.rows.spans) if lead else set()
         for j in range(i - 1, max(i - 1 - LOOK, -1), -1):
@@ -176,22 +177,22 @@ class _Chains:
                     yield j
 
     def _link(self, i: int) -> _Link | None:
-        """The launch of a step that goes by rows."""
+        """The launch of a step, if it works by rows."""
         if i not in self.links:
             x = _launch(self.steps[i])
             rows = x.rows() if x is not None and callable(x.rows) else x and x.rows
             self.links[i] = _Link(x, rows) if x is not None and isinstance(rows, Rows) else None
         return self.links[i]
 
-    def _can_meet(self, i: int, j: int, places: list[int]) -> bool:
-        """Whether step j may run at the place of step i."""
+    def _can_move(self, i: int, j: int, places: list[int]) -> bool:
+        """Whether step j may run at the position of step i."""
         between = range(i + 1, j) if j > i else range(j + 1, i)
         return all(independent(self.steps[j], self.steps[k])
                    for place in between for k in self.at.get(place, [place]) if k not in places)
 
-    # ---- how blocks are cut
+    # ---- how blocks are divided
     def _solve(self, places: Sequence[int], at: int) -> Chain:
-        """The chain of some steps; the product is number `at` of them. Raises Apart."""
+        """The chain of some steps, of which number `at` is the product. Raises Apart."""
         links = [x for x in map(self._link, places) if x is not None]
         if len(links) < len(places):
             raise Apart(self.steps[places[at]].launches[0].apart)
@@ -216,7 +217,7 @@ class _Chains:
         return Chain(tuple(x.launch for x in links), tuple(units), rooms, at, extent, grain)
 
     def _chunk(self, lead: _Link, count: int) -> int:
-        """Blocks, of `count` items of the product each, that a thread takes at a time."""
+        """How many blocks, of `count` items of the product each, a thread takes at a time."""
         grain = _grain(lead.items, count, self.threads)
         now = lead.launch.grain * lead.rows.per_unit
         if _longest(lead.items, grain * count, self.threads) > FAIR * _longest(
@@ -227,7 +228,7 @@ class _Chains:
     def _block(
         self, links: Sequence[_Link], at: int, rates: Sequence[Fraction]
     ) -> tuple[int, _Link]:
-        """Items of the product in a block, and its link, which may be cut anew."""
+        """How many items of the product a block has, and its link, which may be divided anew."""
         lead = links[at]
         rows = lead.rows
         each = sum({b: rate * s.step for x, rate in zip(links, rates, strict=True)
@@ -239,7 +240,7 @@ class _Chains:
         fewest = -(-rows.least // again)
         anew = (rows.cut is not None and fewest * again <= rows.most
                 and fewest * again * each <= MOST_BLOCK)
-        if rows.cut is None or not anew or unit * each <= 2 * BLOCK:  # as it is cut already
+        if rows.cut is None or not anew or unit * each <= 2 * BLOCK:  # keep the existing division
             if unit * each > MOST_BLOCK:
                 raise Apart("a block of its rows is larger than a cache")
             return self._even(lead.items, unit, 1, wanted), lead
@@ -248,7 +249,7 @@ class _Chains:
         return count, _Link(launch, replace(rows, per_unit=Fraction(count)))
 
     def _even(self, items: int, unit: int, fewest: int, wanted: int) -> int:
-        """About `wanted` items, a multiple of a unit, so that threads have as much to do each."""
+        """About `wanted` items, a multiple of `unit`, such that threads get equal work."""
         most = max(fewest, wanted // unit)
 
         def busy(n: int) -> tuple[int, int]:
@@ -258,27 +259,27 @@ class _Chains:
         return unit * min(range(max(fewest, most // 2), most + 1), key=busy)
 
     def _is_own(self, buffer: Any, places: set[int]) -> bool:
-        """Whether nobody outside of the chain sees a buffer."""
+        """Whether a buffer is used only inside the chain."""
         return (isinstance(buffer, Temporary) and buffer not in self.outside
                 and self.users[buffer] <= places)
 
 
 def _longest(items: int, chunk: int | Fraction, threads: int) -> Any:
-    """Items of the thread that has most to do, of chunks that are claimed one by one."""
-    full = -(-items // chunk) - 1  # and a last one
+    """How many items the busiest thread gets, if chunks are claimed one by one."""
+    full = -(-items // chunk) - 1  # without the last one
     each, more = divmod(full, threads)
     return (each + 1) * chunk if more else each * chunk + (items - full * chunk)
 
 
 def _grain(items: int, block: int, threads: int) -> int:
-    """Blocks of a chunk, of which each thread has four or more, about."""
+    """How many blocks form a chunk, such that each thread has about four chunks or more."""
     most = max(1, -(-items // block) // (4 * threads))
     return min(range(-(-most // 2), most + 1),
                key=lambda n: (_longest(items, n * block, threads), -n))
 
 
 class _Link(NamedTuple):
-    """A launch with its rows, which are known."""
+    """A launch whose rows are known."""
 
     launch: Launch
     rows: Rows
@@ -294,16 +295,16 @@ def _touched(x: Launch) -> list[Any]:
 
 
 def _total(x: _Link, buffer: Any) -> int:
-    """The bytes of a buffer that go through a link row by row."""
+    """The bytes of a buffer that a link processes row by row."""
     s = x.rows.spans.get(buffer)
     return x.items * s.step if s else 0
 
 
 def _rates(links: Sequence[_Link], at: int) -> tuple[list[Fraction], list[Any]]:
-    """Items of each link for one item of the product, and the buffers that pass between links.
+    """Items of each link per item of the product, and the buffers passed between links.
 
-    A buffer that one link writes and another touches must be cut into the same blocks by both:
-    bytes of a block are then touched by that block alone."""
+    If one link writes a buffer and another touches it, both must divide it into the same blocks, so
+    that the bytes of a block are touched by that block alone."""
     rates: list[Fraction | None] = [None] * len(links)
     rates[at] = Fraction(1)
     shared = _shared_buffers(links)
@@ -330,7 +331,7 @@ def _rates(links: Sequence[_Link], at: int) -> tuple[list[Fraction], list[Any]]:
 
 def _shared_buffers(links: Sequence[_Link]) -> list[tuple[int, int, Any]]:
     """The buffers that one link writes and another touches, with the numbers of both. Raises Apart
-    where such a buffer is not cut by rows."""
+    if such a buffer is not divided by rows."""
     buffers = [_touched(x.launch) for x in links]
     pairs = [(i, j) for j in range(len(links)) for i in range(j)]
     shared = []
@@ -348,7 +349,7 @@ def _shared_buffers(links: Sequence[_Link]) -> list[tuple[int, int, Any]]:
 
 
 def _window(links: Sequence[_Link], rates: Sequence[Fraction], count: int, buffer: Any) -> Room:
-    """The bytes of a buffer that the first block touches; the next begin where they end."""
+    """The bytes of a buffer that the first block touches; the next block's bytes follow."""
     found = [(x.rows.spans[buffer], int(count * rate)) for x, rate in zip(links, rates, strict=True)
              if buffer in x.rows.spans]
     low = min(s.low for s, _ in found)
@@ -360,7 +361,7 @@ def _window(links: Sequence[_Link], rates: Sequence[Fraction], count: int, buffe
 
 
 def _rooms(wanted: Sequence[Room]) -> tuple[Room, ...]:
-    """Room on the stack, for the smallest first, as far as it goes."""
+    """Stack space for these buffers, the smallest first, as long as there is any."""
     kept, left = [], ROOM
     for room in sorted(wanted, key=lambda r: r.nbytes):
         if room.nbytes <= left:

@@ -1,13 +1,13 @@
-"""What a thread does with a chunk of a parallel region, as LLVM text.
+"""How a thread runs a chunk of a parallel region, as LLVM text.
 
 `@run_chunk` runs one chunk, `@serial_region` all chunks of a region on the calling thread; the
 thread pool (`pool`) is built on both.
 """
 
-# A chunk is a record of four words: function, arguments, lo, hi. Where there is no function it is
-# some blocks of a chain (see runner.chain): its links run on each with a table of pointers of their
-# own, those of the call and, for what has no buffer, into room on the stack, from which is taken
-# what the blocks before would have had.
+# A chunk is a record of four words: function, arguments, lo, hi. Without a function, it is a range
+# of blocks of a chain (see runner.chain). The links run on each block with their own table of
+# pointers: those of the call and, for arrays without a buffer, pointers to the stack, from which
+# the bytes of all earlier blocks are subtracted.
 TEXT = """
 %record = type { ptr, ptr, i64, i64 }
 %link = type { ptr, ptr, i64, i64 }

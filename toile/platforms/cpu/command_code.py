@@ -1,8 +1,8 @@
-"""Commands of the CPU (`tables` says what they are) as flat numbers, and back.
+"""Encodes the commands of the CPU (see `tables`) as flat numbers, and decodes them.
 
-Rows of kernels, pairs and the like go to tables of their own, which are checked as a whole; what is
-left is a number for each command and a few more. Reading goes through them once, and refuses any
-that are not commands, or refer to a slot, a kernel, a word or a step that there is not.
+Rows of kernels, pairs and the like are stored in separate tables, which are checked as a whole; a
+command itself is its code and a few more numbers. Decoding is one pass, which rejects unknown
+commands and references to slots, kernels, words or steps that do not exist.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from toile.disk.plan_schema import Damaged, Unencodable
 from toile.platforms.cpu.tables import Command
 
 REGION, CHAINS, EAGER, PLACE, LOOP, WHILE, SWITCH = range(7)
-MOST_DEPTH = 100  # of loops inside of each other
+MOST_DEPTH = 100  # of nested loops
 _WIDTHS = (4, 2, 3, 4)  # of the tables: kernels, pairs, slots of chains, slices
 
 
 class Coding:
-    """Writes commands as numbers."""
+    """Encodes commands as numbers."""
 
     def __init__(self, commands: Sequence[Command]):
         self.code: list[int] = []
@@ -31,7 +31,7 @@ class Coding:
             if not all(set(map(type, x)) <= {int} for x in (self.code, *self.tables)):
                 raise Unencodable("something other than numbers in a command")
             self.parts = tuple([np.array(x, np.int64).tobytes() for x in (self.code, *self.tables)])
-        except (TypeError, ValueError, OverflowError) as error:  # commands of a kind not known here
+        except (TypeError, ValueError, OverflowError) as error:  # commands of an unknown form
             raise Unencodable(f"commands of another form: {error}") from error
 
     def _commands(self, commands: Sequence[Command]) -> None:
@@ -89,7 +89,7 @@ _WRITING = {"region": "_region", "eager": "_eager", "place": "_place", "loop": "
 
 
 class Reading:
-    """Commands of numbers; slots, words, kernels and steps: how many there are of each."""
+    """Decodes commands; slots, words, kernels and steps: how many there are of each."""
 
     def __init__(self, parts: Sequence[bytes], slots: int, words: int, kernels: int, steps: int):
         self.slots, self.steps = slots, steps
@@ -105,13 +105,13 @@ class Reading:
             self._switch]
 
     def commands(self) -> list[Command]:
-        """All of them."""
+        """All commands."""
         try:
             found = self._commands(MOST_DEPTH)
         except (IndexError, ValueError) as error:
             raise Damaged("its commands end too early") from error
         if self.at != len(self.code) or self.used != [len(x) for x in self.tables]:
-            raise Damaged("it has more than its commands use")
+            raise Damaged("it has more data than its commands use")
         return found
 
     def _commands(self, depth: int) -> list[Command]:
@@ -121,7 +121,7 @@ class Reading:
         for _ in range(self._count(1)):
             (kind,) = self._take(1)
             if not 0 <= kind < len(self.readers):
-                raise Damaged("it has a command of no kind")
+                raise Damaged("it has an unknown command")
             found.append(self.readers[kind](depth))
         return found
 
@@ -131,7 +131,7 @@ class Reading:
         return self.code[first:self.at]
 
     def _count(self, least: int) -> int:
-        """A number of things of which each takes at least so many numbers of the code."""
+        """A count of items that each take at least `least` numbers of the code."""
         (n,) = self._take(1)
         if not 0 <= n * least <= len(self.code) - self.at:
             raise Damaged("it has an impossible count")
@@ -198,7 +198,7 @@ class Reading:
         return "switch", self._slot(slot), bodies
 
     def _pairs(self, n: int) -> list[Any]:
-        """Pairs of slots, where others are of a slot and an offset."""
+        """Pairs of slots (other pairs have a slot and an offset)."""
         found = self._rows(1, n)
         for _, other in found:
             self._slot(other)
@@ -212,7 +212,7 @@ def _shaped(numbers: np.ndarray, width: int) -> np.ndarray:
 
 
 def _check_tables(tables: Sequence[np.ndarray], slots: int, words: int, kernels: int) -> None:
-    """Refuse rows whose numbers are out of range."""
+    """Reject rows with numbers out of range."""
     launched, pairs, rooms, slices = tables
     in_range = [
         (launched, 0, 0, kernels - 1), (launched, 1, 0, words), (launched, 2, 0, None),

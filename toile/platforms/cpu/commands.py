@@ -1,4 +1,4 @@
-"""The commands of a plan as plain data: `Description` numbers what they refer to."""
+"""The commands of a plan as plain data: `Description` numbers the objects they refer to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toile.targets.llvm.launches import Launch
 
 
 class Description:
-    """What commands refer to by number; `slot` numbers the buffers."""
+    """The objects that commands refer to by number; `slot` numbers the buffers."""
 
     def __init__(self, slot: Callable[[Any], int]):
         self.slot = slot
@@ -23,7 +23,7 @@ class Description:
         self.eager: list[EagerStep] = []
 
     def commands(self, steps: Sequence[Any]) -> list[Command]:
-        """The commands of steps."""
+        """The commands of some steps."""
         found: list[Command] = []
         for step in steps:
             match step:
@@ -51,7 +51,7 @@ class Description:
         return found
 
     def starts(self, starts: Sequence[tuple[Moving, Ref]]) -> list[Command]:
-        """Commands that make moving pointers point somewhere."""
+        """Commands that set moving pointers to their start."""
         return [("place", self.slot(ref.buffer), [(self.slot(moving), ref.offset)])
                 for moving, ref in starts]
 
@@ -61,7 +61,7 @@ class Description:
     def _launched(self, x: Launch | Chain) -> Kernel | Linked:
         if isinstance(x, Launch):
             return self._kernel(x, self.slot)
-        buffers: dict[Any, int] = {}  # links count the slots of the chain
+        buffers: dict[Any, int] = {}  # links number the slots of the chain
         links = [(self._kernel(link, lambda b: buffers.setdefault(b, len(buffers))), n)
                  for link, n in zip(x.links, x.units, strict=True)]
         rooms = {room.buffer: (-1, room.start, room.nbytes) for room in x.rooms}

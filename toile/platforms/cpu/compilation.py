@@ -1,4 +1,4 @@
-"""A Program through the compiler's passes to native code, or recalled from disk, and its run.
+"""Compiles a Program to native code, or loads it from disk, and runs it.
 
 May import the compiler, the reference backend, control, primitives and the engine.
 """
@@ -23,7 +23,7 @@ _asked = itertools.count()
 
 
 def compiled(program: Program) -> Executable:
-    """A Program as native code, which may be on disk; older code may go (see `keeping`)."""
+    """The native code of a Program, maybe from disk; may evict older code (see `code_memory`)."""
     made = _compiled(program)
     shelf.add(program, made)
     return made
@@ -36,7 +36,7 @@ def _compiled(program: Program) -> Executable:
     if found is not None:
         return found
     with paused():
-        making = _making()  # which is not part of the time that planning takes
+        making = _making()  # loading it does not count as planning time
         started = time.perf_counter()
         with native.Work.beside():
             made = making.planned(program)
@@ -46,14 +46,14 @@ def _compiled(program: Program) -> Executable:
 
 
 def planned(program: Program) -> Any:
-    """A Program as native code, with the plan it was made of (`making.PlannedExecutable`)."""
+    """A Program as native code, with its plan (`assembly.PlannedExecutable`)."""
     made = _making().planned(program)
     shelf.add(program, made)
     return made
 
 
 def _making() -> Any:
-    """What plans; it is large, and loaded for the first Program that is not on disk."""
+    """The planner; it is large, and loaded for the first Program that is not on disk."""
     with loading:
         return importlib.import_module("toile.platforms.cpu.new_plans")
 

@@ -1,4 +1,4 @@
-"""The host's CPU as a platform: its buffers are NumPy's arrays, its devices share their memory."""
+"""The host's CPU as a platform: buffers are NumPy arrays, and devices share memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toile.platforms.base import Platform
 
 
 class CpuPlatform(Platform):
-    """The host's CPU. Its operations outside of jit are NumPy's, which the engine calls itself."""
+    """The host's CPU. The engine itself calls NumPy for its operations outside jit."""
 
     name = "cpu"
     array = DeviceArray
@@ -41,7 +41,7 @@ class CpuPlatform(Platform):
         return program.executable
 
     def _first_run(self, program: Program, raws: Sequence[Any]) -> Sequence[Any]:
-        """The first run loads the compiler; later ones go straight to it."""
+        """The first run, which loads the compiler; later runs call it directly."""
         with compiling, paused():
             self._run = cpu.run
         return self._run(program, raws)
@@ -58,7 +58,7 @@ class CpuPlatform(Platform):
         return exits.exit_of(program, consts, out_tree, bool(donated))
 
     def worth_writing(self, leaves: int) -> int:
-        return 2 + leaves // 64  # code costs about 50 us a leaf
+        return 2 + leaves // 64  # writing the code costs about 50 us per leaf
 
     def release_code(self) -> None:
         execution = sys.modules.get("toile.platforms.cpu.execution")
@@ -71,7 +71,7 @@ class CpuPlatform(Platform):
     def release_memory(self) -> None:
         with compiling:
             execution = sys.modules.get("toile.platforms.cpu.execution")
-        if execution is None:  # nothing was compiled for the CPU
+        if execution is None:  # nothing has been compiled for the CPU
             buffers.release()
         else:
             execution.release_arenas()

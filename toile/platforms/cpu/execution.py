@@ -1,8 +1,8 @@
-"""Running a plan: a native table, a table of pointers for each call, outputs made anew.
+"""Running a plan: a native table of commands, a table of pointers and new outputs for each call.
 
 A `Context` holds what one call needs for itself: the pointers and a small arena. Calls take a free
-one or make another, so that several threads may run one Program at the same time. Large arenas are
-shared between Programs. `__call__` serves operations that carry Programs; jit's own calls go
+context or create one, so that several threads may run one Program at the same time. Large arenas
+are shared between Programs. `__call__` serves operations that carry Programs; jit's own calls go
 through `toile.platforms.cpu.exits`, which writes the pointers itself.
 """
 
@@ -38,9 +38,9 @@ Located = tuple[int, int, Any, Any, Any]  # slot, offset, shape, dtype, strides 
 PythonStep = tuple[Operation, tuple[Located, ...], tuple[Located, ...]]
 
 
-# Results of at most so many bytes share blocks with others (see `making`).
+# Results of at most this many bytes share blocks with others (see `assembly`).
 SMALL = 1024
-# What a plan takes for each equation: steps, and descriptions of kernels.
+# Memory of a plan for each equation: steps, and descriptions of kernels.
 EQUATION_BYTES = 3 << 10
 # Larger arenas are shared by all Programs.
 OWN_ARENA = 1 << 16
@@ -48,17 +48,17 @@ OWN_ARENA = 1 << 16
 
 @dataclass
 class Image:
-    """What a compiled Program is made of, without its kernels: plain data.
+    """A compiled Program without its kernels, as plain data.
 
-    The first slots are its inputs, then come the blocks of its results; `blocks` has the size of
-    each, and `places` the block of each result and its offset there."""
+    The first slots are its inputs, followed by the blocks of its results; `blocks` has the size of
+    each block, and `places` the block of each result and its offset there."""
 
     inputs: int
     slots: int
     blocks: list[int]
     places: list[tuple[int, int]]
     arena_bytes: int
-    in_arena: tuple[np.ndarray, np.ndarray]  # slots of temporaries, and where they lie
+    in_arena: tuple[np.ndarray, np.ndarray]  # slots of temporaries, and their offsets
     constants: list[tuple[int, np.ndarray]]  # by slot
     commands: list[Command]
     words: np.ndarray
@@ -76,11 +76,11 @@ class Executable:
         self.inputs, self.blocks, self.places = image.inputs, image.blocks, image.places
         self.arena_bytes, self.in_arena = image.arena_bytes, image.in_arena
         outs = [signature(o.aval.shape, o.aval.dtype, False) for o in program.outputs]
-        self.out_specs = [(s.buffer_shape, s.buffer_dtype) for s in outs]  # of keys: their data
+        self.out_specs = [(s.buffer_shape, s.buffer_dtype) for s in outs]  # for keys: of their data
         self.table = Assembly(addresses, image.words, callbacks).table(image.commands)
         self.address = self.table.address
         self.table.array[0] = runner.runs()
-        self.exits: list[weakref.ref[Any]] = []  # of calls that know it
+        self.exits: list[weakref.ref[Any]] = []  # of calls that hold this executable
         self.fixed = [(slot, runner.address(x)) for slot, x in image.constants]
         self.free: list[Context] = []
         self.in_python = bool(callbacks)
@@ -88,7 +88,7 @@ class Executable:
         self.pack = struct.Struct(f"{self.inputs + len(self.blocks)}Q").pack_into
 
     def __call__(self, raws: Sequence[Any]) -> list[Any]:
-        """The results for given buffers, each in memory of its own."""
+        """The results for given buffers, each in its own memory."""
         held = [x if x.flags.c_contiguous else np.ascontiguousarray(x) for x in raws]
         memory = [allocate(n) for n in self.blocks]
         context = self.context()
@@ -100,9 +100,9 @@ class Executable:
             for (shape, dtype), (block, offset) in zip(self.out_specs, self.places, strict=True)
         ]
 
-    # ---- what `keeping` asks
+    # ---- called by `code_memory`
     def held_bytes(self) -> int:
-        """The memory of its plan, roughly."""
+        """The approximate memory of its plan."""
         return self.plan_bytes
 
     @cached_property
@@ -111,11 +111,11 @@ class Executable:
         return self.table.nbytes + constants + EQUATION_BYTES * len(self.program.equations)
 
     def last_used(self) -> int:
-        """The number of its last run, among all."""
+        """The number of its last run, among the runs of all executables."""
         return int(self.table.array[0])
 
     def forget_exits(self) -> None:
-        """Send calls that know it to its Program."""
+        """Make calls that hold it go through its Program again."""
         for found in self.exits:
             exit = found()
             if exit is not None:
@@ -123,7 +123,7 @@ class Executable:
         self.exits.clear()
 
     def context(self) -> Context:
-        """Pointers for one call, to be put back into `free` after it."""
+        """Pointers for one call; put it back into `free` afterwards."""
         try:
             return self.free.pop()
         except IndexError:
@@ -131,11 +131,11 @@ class Executable:
 
     @property
     def is_simple(self) -> bool:
-        """Whether a run is the native call and nothing else."""
+        """Whether a run is nothing but the native call."""
         return not (self.in_python or self.guard or self.arena_bytes > OWN_ARENA)
 
     def run(self, context: Context) -> None:
-        """Run on the pointers of a context."""
+        """Run with the pointers of a context."""
         arena = None
         if self.arena_bytes > OWN_ARENA:
             arena = _arena(self.arena_bytes)
@@ -157,7 +157,7 @@ class Executable:
 
 
 class Context:
-    """The pointers of one call, and its temporaries where they are few."""
+    """The pointers of one call, and its temporaries if they are small."""
 
     __slots__ = ("pointers", "address", "arena", "spare")
 
@@ -181,20 +181,20 @@ class Context:
 
 
 _NOTHING = np.empty(0, np.uint8)
-ROOM_TO_GROW = 1 if sys.platform == "win32" else 2  # Windows counts what is reserved
+ROOM_TO_GROW = 1 if sys.platform == "win32" else 2  # Windows counts reserved memory
 _arenas: list[Block] = []
 
 
 def _arena(nbytes: int) -> Block:
     """A large arena, to be put back into `_arenas` after the run.
 
-    There are as many as runs at one time. Each has more room than was needed, of which the system
-    gives pages when they are written: a larger batch then needs only those that are new to it."""
+    There is one for each concurrent run. It reserves more than was needed, and the system provides
+    pages only when they are written: a larger batch then needs only the additional pages."""
     try:
         arena = _arenas.pop()
         if arena[0].nbytes >= nbytes + 64:
             return arena
-        del arena  # before the larger one is made
+        del arena  # before the larger one is allocated
     except IndexError:
         pass
     try:
@@ -204,7 +204,7 @@ def _arena(nbytes: int) -> Block:
 
 
 def release_arenas() -> None:
-    """Give the memory of temporaries back, and what is kept for results."""
+    """Free the memory of temporaries, and what is kept for results."""
     _arenas.clear()
     release()
 
@@ -219,7 +219,7 @@ shelf = Shelf(lambda: native.Library.code_bytes, _forgotten)
 
 
 def failure(code: int) -> BaseException:
-    """What the Python step that stopped this thread's run raised, or the handler of a signal."""
+    """The exception of the Python step or signal handler that stopped this thread's run."""
     error = _failure.__dict__.pop("error", None)
     if code == stopping.STOPPED:
         return stopping.interruption()
@@ -227,8 +227,8 @@ def failure(code: int) -> BaseException:
 
 
 def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> Any:
-    """A function of the runner's kind that computes an operation with NumPy."""
-    keeps = op.keeps_operands  # a user's function may keep what it is given
+    """A callback for the runner that computes an operation with NumPy."""
+    keeps = op.keeps_operands  # a user's function may keep its arguments
 
     def call(_: int, buffers: int) -> int:
         try:
@@ -247,7 +247,7 @@ def callback(op: Operation, ins: Sequence[Located], outs: Sequence[Located]) -> 
 
 
 def _array(buffers: int, slot: int, offset: int, shape: Any, dtype: Any, strides: Any) -> Any:
-    """A NumPy array on memory that the table of pointers gives."""
+    """A NumPy array on memory that the table of pointers refers to."""
     pointer = ctypes.c_int64.from_address(buffers + 8 * slot).value + offset
     if 0 in shape:
         return np.empty(shape, dtype)

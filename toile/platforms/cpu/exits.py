@@ -1,7 +1,7 @@
-"""The way out of a Program on the CPU: memory for the results, the run, the tree of results.
+"""The exit of a Program on the CPU: memory for the results, the run, the tree of results.
 
-The way in is `staging.callpath`'s. An `Exit` is made for a Program that has run before, so that the
-compiler is loaded when this file is, and not earlier. May import backends and the engine.
+See `platforms.call_exits`. An `Exit` is made only for a Program that has run before: by then the
+compiler is loaded, and this module need not load it. May import platforms and the engine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toile.targets.llvm import thread_count as threads
 
 
 def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
-    """Pointers for one more call at the same time."""
+    """A context for one more concurrent call."""
     context = Context(executable)
     for i, x in enumerate(consts):
         context.pointers[i] = x.ctypes.data
@@ -33,9 +33,9 @@ def _fresh(executable: Executable, consts: Sequence[Any]) -> Context:
 
 
 class Exit:
-    """The way out of a Program: memory, the run, and the tree of results.
+    """The exit of a Program: memory, the run, and the tree of results.
 
-    `pools` keeps memory that earlier calls were given up to, by size: as many blocks of a size as
+    `pools` keeps memory that was donated to earlier calls, by size: as many blocks of a size as
     there are results that need one."""
 
     __slots__ = ("leave", "pools", "executable", "consts", "free", "__weakref__")
@@ -55,16 +55,16 @@ class Exit:
         executable.exits.append(weakref.ref(self))
 
     def close(self) -> None:
-        """Send calls the general way; those that are running go on with what they hold."""
+        """Send calls to the general path; calls that are running continue with what they hold."""
         self.leave, self.executable = missed, None
         self.free, self.pools = [], {}
 
     def _function(
         self, program: Executable, outs: Sequence[Signature], out_tree: PyTreeDef
     ) -> Callable[[Any, Any], Any]:
-        """leave(pointers, memory) -> the tree of results, or MISS if an argument is gone.
+        """leave(pointers, memory) -> the tree of results, or MISS if an argument was deleted.
 
-        It refers to all that a call needs, and not to the Exit, which may be closed meanwhile."""
+        It refers to all that a call needs, but not to the Exit, which may be closed meanwhile."""
         members = Counter(block for block, _ in program.places)
         shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
         given = program.inputs - len(self.consts)
@@ -94,19 +94,19 @@ class Exit:
         ]
         if program.is_simple:
             lines.append(f"code = native({program.address}, context.address, threads())")
-            # A context whose run was stopped is not used again.
+            # A context whose run was stopped is not reused.
             lines += ["if code: raise failure(code)", "free.append(context)"]
         else:
             lines += ["run(context)", "free.append(context)"]
         lines += result_lines(scope, outs, "DeviceArray", program.places)
         body = "".join(f"    {line}\n" for line in lines)
-        return written(f"def leave(pointers, memory):\n{body}", "the way out", scope, "leave")
+        return written(f"def leave(pointers, memory):\n{body}", "exit", scope, "leave")
 
 
 def exit_of(
     program: Any, consts: Sequence[Any], out_tree: PyTreeDef, recycles: bool
 ) -> Exit | None:
-    """The way out of a Program that has run; None where there is no native code for it."""
+    """The exit of a Program that has run; None if there is no native code for it."""
     executable = program.executable
     if not isinstance(executable, Executable) or len(program.outputs) > MAX_LEAVES:
         return None

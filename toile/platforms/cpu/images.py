@@ -1,7 +1,7 @@
-"""An `Image` as bytes, and back, with what it needs: names of kernels, symbols, steps in Python.
+"""Encodes an `Image` with its kernel names, symbols and Python steps as bytes, and decodes it.
 
 What is read is checked before it is used: numbers of slots, kernels, words and steps are in range,
-and results lie within their blocks.
+and results are within their blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPE = ("tuple[tuple[int, int, int, bool], tuple[bytes, ...], tuple[bytes, ...]
 
 
 class Kept(NamedTuple):
-    """What is on disk: kernels are known by a digest and the key of their object."""
+    """What is on disk: kernels are identified by a digest and the key of their object."""
 
     image: Image
     kernels: list[tuple[bytes, str]]
@@ -44,7 +44,7 @@ def schema() -> Schema:
 
 
 def written(kept: Kept) -> bytes:
-    """The bytes of what is kept; raises Unencodable where a step has what cannot be."""
+    """The encoded bytes; raises Unencodable if a step cannot be encoded."""
     image = kept.image
     arrays = (image.blocks, image.places, *image.in_arena, image.words)
     digests = b"".join([digest for digest, _ in kept.kernels])
@@ -59,7 +59,7 @@ def written(kept: Kept) -> bytes:
 
 
 def read(data: bytes, program: Program) -> Kept:
-    """What was kept of a Program; raises Damaged for bytes that are something else."""
+    """Decode what was kept for a Program; raises Damaged if the bytes are anything else."""
     parts = decode(data, schema())
     if not schema().check(_TYPE).fits(parts):
         raise Damaged("it is not the plan of a Program")
@@ -100,7 +100,7 @@ def _within(numbers: np.ndarray, most: int) -> bool:
 def _check_results(
     inputs: int, blocks: np.ndarray, places: np.ndarray, program: Program
 ) -> None:
-    """Refuse what is not of this Program, or has results outside of their blocks."""
+    """Reject an image of another Program, or one with results outside their blocks."""
     _need(inputs == len(program.inputs), "the number of inputs")
     _need(len(places) == len(program.outputs), "the number of results")
     if not places.size:
@@ -118,7 +118,7 @@ def _names(joined: bytes) -> list[bytes]:
 
 
 def _aligned(data: bytes) -> np.ndarray:
-    """Bytes as an array in memory that kernels may read."""
+    """The bytes as an array in memory that is aligned for kernels."""
     made = allocate(len(data))[0][: len(data)]
     made[...] = np.frombuffer(data, np.uint8)
     return made

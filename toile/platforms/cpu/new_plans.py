@@ -1,4 +1,4 @@
-"""Programs that are compiled for the CPU now, not recalled from disk."""
+"""Compiles Programs for the CPU that were not found on disk."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from toile.targets.llvm import thread_count
 
 
 def planned(program: Program) -> PlannedExecutable:
-    """A Program as native code, with the plan it was made of."""
+    """A Program as native code, with the plan it was made from."""
     return compile_program(program, Target(thread_count.current()))

@@ -1,7 +1,7 @@
-"""The verifier of plans for the CPU: it reads the table of commands that the runner will walk.
+"""The plan verifier for the CPU: it reads the same table of commands as the runner.
 
-Pointers are found through the table's own slots, words and offsets, so that what numbers buffers
-and lays out arguments is checked too.
+Pointers are found through the slots, words and offsets of the table, so that the code that numbers
+buffers and lays out arguments is checked too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toile.platforms.cpu.planner import Region
 
 
 def verify(executable: Any) -> None:
-    """Raise `PlanError` unless an executable (`making.PlannedExecutable`) does what it should."""
+    """Raise `PlanError` unless an `assembly.PlannedExecutable` does what it should."""
     image, plan = executable.image, executable.plan
     pointers: dict[Key, Address] = {}
     spaces: dict[Any, int] = {"the arena": image.arena_bytes}
@@ -43,7 +43,7 @@ def verify(executable: Any) -> None:
 
 
 def _count_of_places(executable: Any) -> int:
-    """How many commands point at results that share a block."""
+    """How many commands point at results in shared blocks."""
     alone = [sum(b == block for b, _ in executable.image.places) == 1
              for block, _ in executable.image.places]
     return alone.count(False)
@@ -57,7 +57,7 @@ class _CpuVerifier(Verifier):
 
 
 class _Reader:
-    """Reads commands beside the steps that they are of."""
+    """Reads commands together with the steps that they were made from."""
 
     def __init__(self, executable: Any):
         self.executable = executable
@@ -65,7 +65,7 @@ class _Reader:
         self.texts = list(executable.described.kernels)
 
     def places(self, commands: Iterator[Any], count: int) -> Iterator[Place]:
-        """The next commands, which set pointers."""
+        """The next `count` commands, which set pointers."""
         for _ in range(count):
             name, slot, places = self._next(commands, "place")
             yield Place(slot, places)

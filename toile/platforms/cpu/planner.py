@@ -9,12 +9,12 @@ from toile.compiler.plan import lower
 from toile.targets.llvm import native
 from toile.targets.llvm.launches import Launch
 
-WORTH_SHARING = 10_000  # nanoseconds: below, handing work over costs more than it saves
-SMALL = 2_000  # of a launch of one chunk, where nothing better is known
+WORTH_SHARING = 10_000  # nanoseconds: for less, handing work over costs more than it saves
+SMALL = 2_000  # default cost of a launch of one chunk
 
 
 class Region(steps.Region):
-    """Launches, and chains of them, whose chunks the threads of the pool share."""
+    """Launches and chains whose chunks are shared among the threads of the pool."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class Region(steps.Region):
 
     @property
     def parallel(self) -> bool:
-        """Whether there is enough to do for more than one thread."""
+        """Whether there is enough work for more than one thread."""
         if any(x.chunks > 1 for x in self.launches):
             return True
         small = (SMALL if x.cost is None else x.cost for x in self.launches)
@@ -34,12 +34,12 @@ class Region(steps.Region):
 class Plan(lower.Plan):
     """Steps of native kernels; implements `launches.Planner`."""
 
-    unchained: dict[int, str]  # for products without a chain why not, by origin
+    unchained: dict[int, str]  # the reason, by origin, why a product has no chain
 
     def __init__(self, fused: Any, target: Any, *args: Any, **where: Any):
         super().__init__(fused, target, *args, **where)
         self.threads = target.threads
-        self.also: set[str] = set()  # kernels that other extents would need
+        self.also: set[str] = set()  # kernels that other extents would use
 
     def stage(self, *launches: Launch) -> None:
         for x in launches:

@@ -1,8 +1,8 @@
 """Plans on disk: a Program that was planned before, in any process, is not planned again.
 
-What is kept is the `Image` of an executable, next to the objects of its kernels, under the
-fingerprint of the Program, the number of threads, the machine, and the state of toile's own source.
-Programs that call users' functions are not kept; TOILE_PLANS=off keeps none.
+The `Image` of an executable is stored next to the objects of its kernels, under a key made of the
+fingerprint of the Program, the number of threads, the machine, and the state of toile's source.
+Programs that call users' functions are not stored; TOILE_PLANS=off stores none.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toile.targets.llvm import thread_count as threads
 
 @dataclass
 class Place:
-    """Where the image of a Program is, or would be."""
+    """Where the image of a Program is stored, or would be."""
 
     program: Program
     cache: ObjectCache
     key: str
 
     def recalled(self) -> Executable | None:
-        """The executable, if all that it needs is on disk."""
+        """The executable, if everything that it needs is on disk."""
         data = self.cache.get(self.key)
         if data is None:
             return None
@@ -44,10 +44,10 @@ class Place:
             self.cache.refuse(self.key, str(problem))
             return None
         if kept.symbols:
-            blas.library()  # adds them
+            blas.library()  # adds its symbols
         try:
             addresses = native.recalled(kept.kernels, kept.symbols)
-        except RuntimeError as problem:  # LLVM does not know one of the objects
+        except RuntimeError as problem:  # LLVM cannot load one of the objects
             for _, key in kept.kernels:
                 self.cache.refuse(key, str(problem))
             return None
@@ -57,7 +57,7 @@ class Place:
         return Executable(self.program, kept.image, addresses, callbacks)
 
     def keep(self, made: Any) -> None:
-        """Write the image of a `making.PlannedExecutable`."""
+        """Write the image of an `assembly.PlannedExecutable`."""
         texts = [*made.described.kernels, *sorted(made.plan.also)]
         kernels = native.names_on_disk(texts)
         symbols = sorted(native.symbols_of(texts))
@@ -69,7 +69,7 @@ class Place:
 
 
 def place(program: Program) -> Place | None:
-    """Where a Program's image is kept; None where it is not."""
+    """Where a Program's image is stored; None if it is not."""
     if recall.is_off():
         return None
     engine = native.engine()

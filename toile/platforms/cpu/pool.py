@@ -1,6 +1,6 @@
 """The thread pool, as LLVM text: worker threads that take chunks of a parallel region.
 
-A region is published in one 64-bit word, `workers << 48 | chunks << 24 | next`; whoever takes part
+A region is published in one 64-bit word, `workers << 48 | chunks << 24 | next`; each participant
 claims a chunk by adding one to it (compare and exchange). The caller takes part too and waits only
 for chunks that were claimed, never for a sleeping worker. Idle workers spin for a short while, then
 sleep; a thread that begins to work wakes its two children in the tree of threads.
@@ -19,9 +19,9 @@ MOST_CHUNKS = 1 << 23  # of one publication; longer regions are published in par
 STACK_BYTES = 16 << 20
 
 _IDLE_NS = 100_000  # a worker spins this long before it sleeps ...
-_POLITE_NS = 20_000  # ... and gives way to other threads after this long
-_WAIT_NS = 50_000  # the caller spins this long for the last chunks, then gives way ...
-_NAP_NS = 2_000_000  # ... and from here on sleeps between looks
+_POLITE_NS = 20_000  # ... and yields to other threads after this long
+_WAIT_NS = 50_000  # the caller spins this long for the last chunks, then yields ...
+_NAP_NS = 2_000_000  # ... and after this long sleeps between checks
 
 _MACOS = sys.platform == "darwin"
 _CONSTANTS = {
@@ -40,7 +40,7 @@ _CONSTANTS = {
 
 
 def _pause() -> str:
-    """What a spinning thread runs so that it does not starve its core's other hardware thread."""
+    """What a spinning thread runs, so that it does not starve its core's other hardware thread."""
     if platform.machine().lower() in ("aarch64", "arm64"):
         return "call void @llvm.aarch64.isb(i32 15)"  # `yield` does nothing on most cores
     if platform.machine().lower() in ("x86_64", "amd64"):
@@ -51,16 +51,16 @@ def _pause() -> str:
 def text() -> str:
     """`@pool_region(records, chunks, buffers, threads, state)` and `@pool_reset()`.
 
-    A region gives 0, or not where the run of its thread is to stop (see `stopping`)."""
+    A region returns 0, or another value if the run of its thread should stop (`stop_checks`)."""
     body = stopping.text() + chunk_texts.TEXT
-    # Windows has other names for threads; its regions run on the calling thread.
+    # Windows has another thread API; regions run on the calling thread there.
     body += _STUBS if sys.platform == "win32" else _STATE + _CLAIM + _WORKER + _START + _REGION
     for name, value in (*_CONSTANTS.items(), ("turn", _TURN), ("pause", _pause())):
         body = body.replace(f"${name}$", str(value))
     return body
 
 
-# One turn of a spinning thread, which looks at the clock every 64 turns.
+# One iteration of a spinning thread, which reads the clock every 64 iterations.
 _TURN = """$pause$
   %turned = add i64 %turn, 1
   %low = and i64 %turned, 63
@@ -78,8 +78,8 @@ define internal void @pool_reset() nounwind {
 }
 """
 
-# Words that different threads write lie on lines of the cache of their own. Sizes of pthread's
-# types are upper bounds. `most` falls when the system refuses another thread.
+# Words that different threads write are on separate cache lines. Sizes of pthread's types are upper
+# bounds. `most` is reduced when the system refuses to create another thread.
 _STATE = """
 @word = internal global %line zeroinitializer, align 128
 @done = internal global %line zeroinitializer, align 128
@@ -137,9 +137,9 @@ define internal void @pool_reset() nounwind {
 }
 """
 
-# The caller is thread 0, workers count from 1. A claim reads what the region consists of after
-# the exchange succeeded: the region cannot end before, because its caller waits for the chunk. So
-# a word that was seen long ago and looks the same again is no danger.
+# The caller is thread 0, workers count from 1. A claim reads the description of the region after
+# the exchange succeeded: the region cannot end before that, because its caller waits for the chunk.
+# So it does no harm if the word has changed and now has the same value again.
 _CLAIM = """
 define internal i1 @has_work(i64 %self, i64 %word) nounwind alwaysinline {
   %allowed = lshr i64 %word, 48
@@ -227,8 +227,8 @@ done:
 }
 """
 
-# Sleeping: the worker says so, then looks at the word once more; the publisher writes the word,
-# then looks who sleeps. Both orders are sequentially consistent, so one of them sees the other.
+# Going to sleep: the worker sets a flag, then reads the word once more; the publisher writes the
+# word, then reads the flags. Both are sequentially consistent, so one of them sees the other.
 _WORKER = """
 define internal ptr @worker_main(ptr %argument) nounwind {
 entry:
@@ -285,7 +285,7 @@ awake:
 }
 """
 
-# Workers take no signals: Python's handlers belong to its main thread.
+# Workers block all signals: Python's handlers must run on its main thread.
 _START = """
 define internal void @start_workers(i64 %wanted) nounwind noinline {
 entry:
@@ -328,7 +328,7 @@ done:
 }
 """
 
-# One caller owns the pool for the time of a region; others run theirs by themselves.
+# One caller owns the pool during a region; other callers run their regions alone.
 _REGION = """
 define internal void @publish(
   ptr %records, i64 %chunks, ptr %buffers, i64 %workers, ptr %state

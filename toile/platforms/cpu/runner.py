@@ -1,9 +1,9 @@
-"""The native runner: one function that walks a table of commands, loops included.
+"""The native runner: one function that executes a table of commands, including loops.
 
 `run(table, buffers, threads)` takes the address of a table of 64-bit words, that of the call's
-table of base pointers ("slots"), and how many threads may take part. It gives 0, the result of the
-callback that stopped it, or STOPPED (see `stopping`). Commands (`Table` writes them; addresses are
-those of nested tables):
+table of base pointers ("slots"), and how many threads may take part. It returns 0, the code of the
+callback that stopped it, or STOPPED (see `stop_checks`). Commands (`Table` writes them; addresses
+are those of nested tables):
 
     END
     REGION    chunks, address of records (function or CHAIN, arguments, lo, hi each)
@@ -15,7 +15,7 @@ those of nested tables):
     PLACE     arena slot, count, then (slot, offset)...
 
 At iteration i of a LOOP each slice's slot points at buffers[base] + offset + i * stride; swaps
-exchange two pointers after each iteration, the last one included.
+exchange two pointers after each iteration, including the last.
 """
 
 from __future__ import annotations
@@ -38,33 +38,34 @@ from toile.targets.llvm.text import Function
 
 END, REGION, LOOP, WHILE, SWITCH, CALLBACK, COPY, PLACE = range(8)
 
-CHAIN = 0  # instead of a function: its arguments are those of `chain`, its units are blocks
+CHAIN = 0  # in place of a function: arguments are those of `chain`, units are blocks
 
 Slice = tuple[int, int, int, int]
 Swap = tuple[int, int]
 Chunk = tuple[int, Any, int, int]
 
-# What a callback gives if the run goes on, and if not. A number that is not there by chance: what
-# ctypes gives for a function which an interruption ended before its first line may be anything.
+# What a callback returns if the run should continue, and if it should stop. Unlikely numbers: if an
+# interruption ends a callback before its first line, ctypes may return anything.
 GO_ON = 0x746F696C65
 STOP = GO_ON + 1
-_CODES = 1 << 20  # that callbacks may stop a run with
+_CODES = 1 << 20  # that callbacks may return to stop a run
 CALLBACK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _RUN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's first element lies."""
+    """The address of an array's first element."""
     return array.ctypes.data
 
 
 def chain(
     links: Sequence[tuple[int, int, int, int]], slots: Sequence[tuple[int, int, int]]
 ) -> np.ndarray:
-    """The arguments of a chain: links that run in order on each block, with slots of their own.
+    """The arguments of a chain: links that run in order on each block, with their own slots.
 
-    A link is (function, arguments, units of a block, all units); a slot (slot of the call, 0, 0),
-    or (-1, start, bytes) for what has room on the stack: bytes of each block, from `start` on."""
+    A link is (function, arguments, units of a block, all units). A slot is (slot of the call, 0, 0)
+    or (-1, start, bytes) for memory on the stack: that many bytes per block, the first of which
+    would begin at byte `start` of a buffer."""
     room, rest = 0, []
     for slot, start, nbytes in slots:
         rest += [slot, room - start if slot < 0 else 0, nbytes]
@@ -74,7 +75,7 @@ def chain(
 
 
 class Table:
-    """Commands, in order; what they refer to lives as long as the Table."""
+    """Commands, in order; the Table keeps what they refer to alive."""
 
     def __init__(self) -> None:
         self.words: list[int] = []
@@ -86,7 +87,7 @@ class Table:
         self.words.extend(words)
 
     def _keep(self, thing: Any) -> int:
-        """The address of an array or a Table, which stays alive; an int is an address already."""
+        """The address of an array or a Table, which is kept alive; an int is already an address."""
         if isinstance(thing, (int, np.integer)):
             return int(thing)
         self.kept.append(thing)
@@ -94,25 +95,25 @@ class Table:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The finished table, after a word that counts runs."""
+        """The finished table, preceded by a word for the number of its last run."""
         self._add(END)
         return np.array([0, *self.words], np.int64)
 
     @property
     def address(self) -> int:
-        """Where the finished table lies."""
+        """The address of the finished table."""
         return address(self.array) + 8
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes, nested tables and records included."""
+        """The memory that it takes, including nested tables and records."""
         inner = sum(x.nbytes for x in self.kept if isinstance(x, (Table, np.ndarray)))
         return 8 * len(self.words) + inner
 
     def region(self, chunks: Iterable[Chunk] | np.ndarray) -> None:
         """Chunks (function address, arguments, lo, hi) that may run in any order, in parallel.
 
-        Arguments are an int64 array or its address; an array of records serves as it is."""
+        Arguments are an int64 array or its address; an array of records is used as it is."""
         if isinstance(chunks, np.ndarray):
             records = np.ascontiguousarray(chunks, np.int64).reshape(-1, 4)
         else:
@@ -125,17 +126,17 @@ class Table:
     def loop(
         self, trips: int, body: Table, slices: Sequence[Slice] = (), swaps: Sequence[Swap] = ()
     ) -> None:
-        """`trips` times the body; slices are (slot, base slot, offset, stride), in bytes."""
+        """Run the body `trips` times; slices are (slot, base slot, offset, stride), in bytes."""
         self._add(LOOP, trips, self._keep(body), len(slices), len(swaps))
         self._add(*(w for s in slices for w in s), *(w for s in swaps for w in s))
 
     def while_(self, condition: Table, slot: int, body: Table, swaps: Sequence[Swap] = ()) -> None:
-        """The condition's commands, then, while the byte in `slot` is not 0, the body."""
+        """Run the condition; while the byte in `slot` is then not 0, run the body and repeat."""
         self._add(WHILE, self._keep(condition), slot, self._keep(body), len(swaps))
         self._add(*(w for s in swaps for w in s))
 
     def switch(self, slot: int, bodies: Sequence[Table]) -> None:
-        """The body that the int32 in `slot` numbers."""
+        """Run the body selected by the int32 in `slot`."""
         self._add(SWITCH, slot, len(bodies), *(self._keep(b) for b in bodies))
 
     def callback(self, function: Any, id: int) -> None:
@@ -146,7 +147,7 @@ class Table:
         self._add(CALLBACK, function, id)
 
     def copy(self, slot: int, offset: int, source: int, source_offset: int, nbytes: int) -> None:
-        """Move bytes from one buffer to another; they may overlap."""
+        """Copy bytes from one buffer to another; they may overlap."""
         self._add(COPY, slot, offset, source, source_offset, nbytes)
 
     def place(self, arena: int, places: Sequence[tuple[int, int]]) -> None:
@@ -158,7 +159,7 @@ class Table:
 
 
 class _Walk(Function):
-    """The function that walks one table; nested tables are walked by calls of itself."""
+    """The function that executes one table; it calls itself for nested tables."""
 
     def __init__(self) -> None:
         params = ("ptr %table", "ptr %buffers", "i64 %threads", "ptr %state")
@@ -179,7 +180,7 @@ class _Walk(Function):
         return self.load("ptr", self.slot(number))
 
     def finish(self, length: int | str) -> None:
-        """Go on with the command that begins `length` words further."""
+        """Continue with the command that begins `length` words further on."""
         self.store("ptr", self.at(self.load("ptr", self.pc), length, "i64"), self.pc)
         self.do("br label %next")
 
@@ -192,13 +193,13 @@ class _Walk(Function):
         self.label(f"fine{n}")
 
     def nested(self, table: str) -> None:
-        """Walk another table; what stops it stops this one."""
+        """Execute another table; if that is stopped, stop this one."""
         code = self.value(f"call i64 @walk(ptr {table}, ptr %buffers, i64 %threads, "
                           "ptr %state)")
         self.stop_if_failed(code)
 
     def turn(self) -> None:
-        """At the end of a loop's turn, which may have had no region."""
+        """Check for a stop at the end of a loop iteration, which may have had no region."""
         self.stop_if_failed(self.value("call i64 @tick(ptr %state)"))
 
     def swap(self, first: int | str, count: str) -> None:
@@ -256,7 +257,7 @@ class _Walk(Function):
 
     def write_callback(self) -> None:
         function, id = self.pointer(1), self.word(2)
-        # What a handler raised inside of the callback, before its first line, would be lost.
+        # Otherwise an exception of a signal handler before the callback's first line would be lost.
         self.stop_if_failed(self.value("call i64 @signals_now()"))
         found = self.value(f"call i64 {function}(i64 {id}, ptr %buffers)")
         self.stop_if_failed(self.sub(found, GO_ON))
@@ -296,8 +297,8 @@ class _Walk(Function):
         return self.text()
 
 
-# No table means one of the things that `stopping` numbers. A run's state: three words (see there).
-# The word before a table says which run of all was its last.
+# A table of 0 selects one of the functions numbered in `stop_checks`. The state of a run is three
+# words (see there). The word before a table is the number of its last run.
 _ENTRY = """
 @runs = internal global i64 0
 define i64 @kernel(ptr %table, ptr %buffers, i64 %threads) nounwind {
@@ -338,7 +339,7 @@ _function: Callable[[int, int, int], int] | None = None
 
 
 def function() -> Callable[[int, int, int], int]:
-    """The runner as a ctypes function, which releases the interpreter's lock while it runs."""
+    """The runner as a ctypes function, which releases the GIL while it runs."""
     global _function
     if _function is None:
         made = _RUN_TYPE(native.function(text()))
@@ -348,17 +349,17 @@ def function() -> Callable[[int, int, int], int]:
 
 
 def runs() -> int:
-    """How many runs there were."""
+    """The number of runs so far."""
     return function()(0, 0, stopping.RUNS)
 
 
 def missing() -> list[str]:
-    """The module of the runner, if it is not at hand yet: to be compiled with others."""
+    """The module of the runner if it is not loaded yet: to be compiled together with others."""
     return [text()] if _function is None else []
 
 
 def run(table: int, buffers: int, threads: int) -> int:
-    """Walk the table at an address; 0, or not where a callback stopped it."""
+    """Execute the table at an address; returns 0, or another value if the run was stopped."""
     return function()(table, buffers, threads)
 
 
@@ -378,7 +379,7 @@ _raised = threading.local()
 
 
 def callback(function: Callable[[int, int], None]) -> Any:
-    """A native callback that calls `function(id, buffers)`; what it raises stops the run."""
+    """A native callback that calls `function(id, buffers)`; if that raises, the run stops."""
 
     def guarded(id: int, buffers: int) -> int:
         try:
@@ -392,7 +393,7 @@ def callback(function: Callable[[int, int], None]) -> Any:
 
 
 def execute(table: int, buffers: int, threads: int) -> None:
-    """Walk the table at an address; raises what a callback raised."""
+    """Execute the table at an address; raises what a callback raised."""
     code = run(table, buffers, threads)
     if code:
         stopped = RuntimeError(f"runner: a callback stopped the run with {code}")
@@ -402,7 +403,7 @@ def execute(table: int, buffers: int, threads: int) -> None:
 
 
 def interruption() -> BaseException:
-    """For what a handler of a signal raised at the edge of a callback, where nothing catches it."""
+    """In place of what a signal handler raised at the edge of a callback: nothing caught it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return KeyboardInterrupt()
     return RuntimeError("runner: a signal's handler raised an error (Python has printed it)")

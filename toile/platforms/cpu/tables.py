@@ -1,6 +1,6 @@
-"""The native table of commands, which are plain data: tuples of numbers.
+"""Builds the native table of commands from plain data: tuples of numbers.
 
-Kernels, buffers and words of arguments are numbered (`describing`), so that commands are the same
+Kernels, buffers and words of arguments are numbered (see `commands`), so that commands are the same
 whether they come from a plan or, in another process, from disk.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 from toile.platforms.cpu import runner
 
 Command = tuple[Any, ...]
-Kernel = tuple[int, int, int, int]  # its number, where its arguments begin, extent, grain
-# Its links, each with units of a block; blocks, grain; slots, of which -1 has room on the stack:
-# start, bytes of a block.
+Kernel = tuple[int, int, int, int]  # number, index of its arguments, extent, grain
+# Links, each with its units per block; number of blocks; grain; slots (slot of the call, start,
+# bytes per block), where slot -1 means memory on the stack.
 Linked = tuple[list[tuple[Kernel, int]], int, int, list[tuple[int, int, int]]]
 
 
 class Assembly:
-    """Tables made of commands, for kernels that are in memory."""
+    """Builds tables from commands, for kernels that are loaded."""
 
     def __init__(self, addresses: Sequence[int], words: Any, callbacks: Sequence[Any] = ()):
         self.addresses = addresses
@@ -52,7 +52,7 @@ class Assembly:
                 table.region(np.array([chunk], np.int64))  # runs in the calling thread
 
     def _located(self, table: runner.Table, x: Kernel | Linked) -> tuple[int, int, int, int]:
-        """Function, arguments, extent and grain; a chain is a function of the runner's own."""
+        """Function, arguments, extent and grain; a chain is run by the runner itself."""
         if not isinstance(x[0], list):
             kernel, start, extent, grain = x
             return self.addresses[kernel], self.start + 8 * start, extent, grain

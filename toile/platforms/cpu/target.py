@@ -1,4 +1,4 @@
-"""What the CPU says about the plans that are made for it."""
+"""The CPU as a target of the compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toile.platforms.cpu.planner import Plan, Region
 
 
 class Target(lower.Target):
-    """The CPU, with so many threads for a call."""
+    """The CPU, with a number of threads per call."""
 
     region = Region
     plan = Plan

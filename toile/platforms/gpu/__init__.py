@@ -1,1 +1,1 @@
-"""GPUs: their devices and arrays, and Programs as CUDA kernels. Loads little before one is used."""
+"""GPUs: devices, arrays, and Programs as CUDA kernels. Most of it is loaded at the first use."""

@@ -1,4 +1,4 @@
-"""Arrays on a GPU: a CuPy buffer where `DeviceArray` has a NumPy one.
+"""Arrays on a GPU: like `DeviceArray`, with a CuPy buffer instead of a NumPy one.
 
 CuPy, PyTorch and JAX read the same memory through `__cuda_array_interface__` and DLPack. May import
 platforms.base, platforms.gpu.devices and the engine.
@@ -25,7 +25,7 @@ from toile.platforms.gpu import start as gpu_start
 
 
 class GpuArray(ArrayElsewhere):
-    """One immutable buffer on a GPU, with the weak bit."""
+    """One immutable buffer on a GPU, with its weak_type."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class GpuArray(ArrayElsewhere):
     def device(self) -> Any:
         return gpu.device_of(self._data)
 
-    # ---- others on the same memory
+    # ---- sharing memory with other libraries
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         self.device.synchronize()
@@ -64,10 +64,10 @@ class ShardedGpuArray(ShardedElsewhere, GpuArray):
 
 
 class _Operators:
-    """Quick ways of operators, by operands: learned from calls that were one operation on them.
+    """Fast paths of operators, by operands, learned from calls that ran a single operation.
 
-    While an operator is watched, `first` takes the first operation that went a quick way: operands,
-    result, and that way."""
+    While an operator is observed, `first` receives the first operation that took a fast path:
+    operands, result, and that path."""
 
     MOST = 4096
 
@@ -77,7 +77,7 @@ class _Operators:
         self.known: tuple[Any, dict[Any, Any]] = (None, {})
 
     def table(self) -> dict[Any, Any]:
-        """The table for the configuration of this thread."""
+        """The table for this thread's configuration."""
         context, table = self.known
         if flags.context is not context or context[0] is not config._generation:
             config.trace_context()
@@ -86,7 +86,7 @@ class _Operators:
         return table
 
     def learn(self, key: Any, arrays: tuple[Any, ...], out: Any) -> None:
-        """Note the quick way, if the operation was on these arrays and gave this result."""
+        """Record the fast path, if the operation was on these arrays and gave this result."""
         if self.first is None:
             return
         args, result, way = self.first
@@ -101,12 +101,12 @@ class _Operators:
 
 
     def watch(self, key: Any, arrays: tuple[Any, ...], fun: Any, args: tuple[Any, ...]) -> Any:
-        """Call a function and learn its quick way, if it was one operation on these arrays."""
+        """Call a function and learn its fast path, if it was one operation on these arrays."""
         self.watched = True
         try:
             out = fun(*args)
             self.learn(key, arrays, out)
-        finally:  # nothing is kept alive
+        finally:  # keep nothing alive
             self.watched, self.first = False, None
         return out
 
@@ -115,8 +115,8 @@ operators = _Operators()
 
 
 def called(fun: Any, x: Any, *args: Any) -> Any:
-    """`fun(x, *args)` for an array of a GPU, by what was learned of such a call; `args` can be
-    hashed, and equal ones mean the same."""
+    """`fun(x, *args)` for an array on a GPU, by a learned fast path if there is one. `args` are
+    hashable, and equal ones are interchangeable."""
     if state.trace is not None or flags.default_device is not None:
         return fun(x, *args)
     key = fun, x._signature, *args
@@ -129,8 +129,8 @@ def called(fun: Any, x: Any, *args: Any) -> Any:
 
 
 def _quick(name: str) -> Any:
-    """The operator as all arrays have it (the quick ones of DeviceArray are NumPy's), or by what
-    was learned of operands like these."""
+    """The operator of all arrays (DeviceArray's own fast operators are for NumPy), with the fast
+    paths learned for operands like these."""
     swaps = name.startswith("__r") and name != "__rshift__"
 
     def method(self: Any, other: Any) -> Any:
@@ -164,7 +164,7 @@ for _name in (*FAST_OPERATORS, "__matmul__", "__rmatmul__"):
 
 
 def placed_by_default(x: Any) -> Any:
-    """A new array where it belongs: large ones on the default device."""
+    """A new array, moved to the default device if it is large."""
     if x.size > FEW:
         gpu_start.soon()
     device = default_device()
@@ -176,7 +176,7 @@ def placed_by_default(x: Any) -> Any:
 
 
 class _Arrival:
-    """Brings the numbers of an array to its device, once that has started."""
+    """Copies an array to its device once that has started."""
 
     __slots__ = ("data", "device", "lock")
 
@@ -192,8 +192,8 @@ class _Arrival:
 
 
 def _arriving(x: DeviceArray, device: Any) -> GpuArray:
-    """The array on a device that is not ready. Its numbers go there when they are first asked for:
-    what asks for shapes only, as tracing does, need not wait."""
+    """The array on a device that is not ready. It is copied there when its buffer is first used:
+    code that needs only shapes, such as tracing, does not wait."""
     made = GpuArray.__new__(GpuArray)
     made._signature = signature(x.shape, x.dtype, x.weak_type, device)
     coming[id(made)] = _Arrival(x._data, device)

@@ -1,9 +1,10 @@
 """While loops and branches in CUDA graphs: conditional nodes, so that the host never waits.
 
-A conditional node runs its body graphs by a value that a kernel sets on the device. The pointers of
-a body do not change from turn to turn: a body that reads one buffer of a carry and writes the other
-is followed by copies, made by the kernel that sets the value; where carries are large, the body
-is two turns instead, there and back, and only a loop that ends after the first copies, once.
+A conditional node runs its body graphs depending on a value that a kernel sets on the device. The
+pointers of a body are the same in every iteration: a body that reads one buffer of a carry and
+writes the other is followed by copies, made by the kernel that sets the value. If carries are
+large, the body is two iterations instead, there and back; only a loop that ends after the first
+of them copies, once.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from toile.targets.cuda.launches import THREADS
 from toile.targets.cuda.modules import Kernel
 
 Addresses = dict[Any, int]
-Issue = Callable[[Any, int], None]  # puts a plan on a stream
-Branch = Callable[[int], None]  # puts a branch on a stream
+Issue = Callable[[Any, int], None]  # issues a plan on a stream
+Branch = Callable[[int], None]  # issues a branch on a stream
 
-LARGE = 4 << 20  # bytes of carries that are not copied at each turn
-MOST_DECISIONS = 256  # nodes of a graph: each takes about 0.1 MB, and 2,000 are refused
-SHARE = 1 << 14  # bytes that a block copies
-_AS_IT_IS = -1  # what a condition becomes: the value, or whether it is a certain one
+LARGE = 4 << 20  # bytes of carries that are not copied in each iteration
+MOST_DECISIONS = 256  # nodes of a graph: each takes about 0.1 MB, and 2,000 fail
+SHARE = 1 << 14  # bytes that a thread block copies
+_AS_IT_IS = -1  # a condition gets the value itself, not whether it equals a number
 _FIXED = 5  # words before the conditions
 
-# w[0] of 0: copy w[3] bytes from w[2] to w[1]. Else: the value at w[1], of w[2] bytes, within
-# [0, w[3]], goes to w[4] conditions. One thread sets them: they must not be set at the same time.
+# If w[0] is 0: copy w[3] bytes from w[2] to w[1]. Otherwise: the value at w[1], of w[2] bytes,
+# clamped to [0, w[3]], sets w[4] conditions. One thread sets them: concurrent sets are not allowed.
 TEXT = f"""\
 #define THREADS {THREADS}
 extern "C" __device__ void cudaGraphSetConditional(u64 condition, unsigned value);
@@ -56,13 +57,13 @@ __device__ void body(const Word* w, unsigned block) {{
 }}
 """
 KERNELS = (Kernel(TEXT), Kernel(TEXT, many=True))
-MOST_BRANCHES = (kernels.MOST_WORDS - 4 - _FIXED) // 2  # where each is a node of its own
+MOST_BRANCHES = (kernels.MOST_WORDS - 4 - _FIXED) // 2  # if each branch is a node of its own
 
 _streams: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
 
 def possible(plan: Any) -> bool:
-    """Whether the driver has nodes for the loops and branches of a plan, and enough of them."""
+    """Whether the driver supports nodes for a plan's loops and branches, and enough of them."""
     has = driver().conditionals
     switches = [s for s in plan.all_steps() if isinstance(s, SwitchStep)]
     branches = max((len(s.children) for s in switches), default=0)
@@ -88,12 +89,12 @@ def _decisions(plan: Any) -> int:
 
 
 def _choices(branches: int) -> int:
-    """The nodes of a choice between so many branches."""
+    """How many nodes a switch between so many branches takes."""
     return 1 if driver().conditionals >= SWITCH else branches
 
 
 def nodes_of(step: WhileStep | SwitchStep, inside: Sequence[int]) -> int:
-    """About how many nodes a step has, whose bodies have so many."""
+    """About how many nodes a step has, given those of its bodies."""
     if isinstance(step, SwitchStep):
         return 2 + sum(inside)
     condition, body = inside
@@ -105,7 +106,7 @@ def nodes_of(step: WhileStep | SwitchStep, inside: Sequence[int]) -> int:
 
 
 def start(step: Any, addresses: Addresses) -> None:
-    """Set the moving pointers of a loop to where they start."""
+    """Set the moving pointers of a loop to their start."""
     for moving, ref in step.starts:
         addresses[moving] = addresses[ref.buffer] + ref.offset
 
@@ -130,14 +131,14 @@ def _large(step: WhileStep) -> bool:
 
 
 class Nodes:
-    """Adds conditional nodes to the graph that is captured; `issue` puts a plan on a stream."""
+    """Adds conditional nodes to the graph being captured; `issue` puts a plan on a stream."""
 
     def __init__(self, device: Any, addresses: Addresses, issue: Issue):
         self.device, self.addresses, self.issue = device, addresses, issue
         self.streams = _streams.setdefault(device, [])
 
     def loop(self, step: WhileStep, stream: int) -> None:
-        """A while loop; the carries end where it reads them, at their first buffers."""
+        """Add a while loop; at its end, the carries are in the buffers that it reads first."""
         start(step, self.addresses)
         condition = driver().condition(stream)
         goes_on = [(condition, _AS_IT_IS)]
@@ -157,7 +158,7 @@ class Nodes:
     def _way_back(
         self, step: WhileStep, goes_on: list[tuple[int, int]], stream: int
     ) -> None:
-        """The second turn of a body, or copies if the loop ends before it."""
+        """The second iteration of a body, or copies if the loop ends before it."""
         copies = self._copies(step)
 
         def ended(inner: int) -> None:
@@ -173,7 +174,7 @@ class Nodes:
         self._choice(self._place(step), 1, [ended, turn], stream, goes_on)
 
     def switch(self, step: SwitchStep, stream: int) -> None:
-        """One of several branches, by an index that is clamped to their range."""
+        """Add a switch; the index is clamped to the range of the branches."""
         start(step, self.addresses)
 
         def branch(child: Any) -> Branch:
@@ -185,7 +186,7 @@ class Nodes:
         self, place: int, nbytes: int, branches: Sequence[Branch], stream: int,
         also: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """The branch that the integer at a place selects; `also`: other conditions that it sets."""
+        """The branch that the integer at an address selects; `also`: other conditions to set."""
         many = driver().conditionals >= SWITCH
         wanted = [_AS_IT_IS] if many else range(len(branches))
         made = [(driver().condition(stream), x) for x in wanted]
@@ -200,8 +201,7 @@ class Nodes:
 
     @contextmanager
     def _body(self, graph: int, stream: int) -> Iterator[int]:
-        """A block whose work goes into a body graph, by a stream that nothing else is captured on.
-        """
+        """A block whose work is captured into a body graph, on a stream that no other is using."""
         depth = self.streams.index(stream) + 1 if stream in self.streams else 0
         if depth == len(self.streams):
             self.streams.append(driver().new_stream())
@@ -219,7 +219,7 @@ class Nodes:
         return self.addresses[step.predicate.buffer] + step.predicate.offset
 
     def _copies(self, step: WhileStep) -> list[tuple[int, int, int]]:
-        """After a swap: from where the carries are to where they were (target, source, bytes)."""
+        """After a swap: (target, source, bytes) to copy each carry back to its first buffer."""
         where = self.addresses
         pairs = zip(step.swaps, _sizes(step), strict=True)
         return [(where[b], where[a], nbytes) for (a, b), nbytes in pairs]
@@ -228,7 +228,7 @@ class Nodes:
         self, place: int, nbytes: int, last: int, conditions: Sequence[tuple[int, int]],
         stream: int, copies: Sequence[tuple[int, int, int]] = (),
     ) -> None:
-        """Set conditions by the integer at a place, and copy, in as few launches as possible."""
+        """Set conditions by the integer at an address, and copy, in as few launches as possible."""
         flat = [x for pair in conditions for x in pair]
         parts = [(1, [1, place, nbytes, last, len(conditions), *flat])]
         parts += [(ceil(n / SHARE), [0, target, source, n]) for target, source, n in copies]

@@ -1,10 +1,10 @@
-"""GPUs as devices: which there are, their memory and their stream. CuPy is loaded when one is used.
+"""GPUs as devices: which exist, their memory and streams. CuPy is loaded when a GPU is first used.
 
-Every device has one stream of its own, ordered with CuPy's default stream, so that arrays may go
-back and forth without waiting. Memory comes from CuPy's pool, which grows on demand. A device is a
-GPU, or one of several on it (`TOILE_GPU_DEVICES`), which copy what others of them have.
-`TOILE_PLATFORM` (or `JAX_PLATFORMS`) chooses between cpu and gpu; without it the GPU is the default
-where the driver and CuPy both see one. May import targets.cuda and the engine.
+Each device has its own stream, ordered with CuPy's default stream, so that arrays can pass between
+them without waiting. Memory comes from CuPy's pool, which grows on demand. A device is a GPU, or
+one of several logical devices on it (`TOILE_GPU_DEVICES`), which copy each other's arrays.
+`TOILE_PLATFORM` (or `JAX_PLATFORMS`) chooses between cpu and gpu; by default the GPU is used if
+both the driver and CuPy find one. May import targets.cuda and the engine.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from toile.targets.cuda.presence import (
 
 __all__ = ["GpuDevice", "cupy", "driver_count", "driver_library", "has_cupy", "lane", "wait_until"]
 
-ALIGNMENT = 64  # bytes, of arrays that kernels read
+ALIGNMENT = 64  # bytes: alignment of arrays that kernels read
 
-_making = threading.RLock()  # held for no longer than a stream takes to be made
+_making = threading.RLock()  # held only while a stream is created
 
 
 class _once(functools.cached_property):
-    """A cached property that one thread makes.
+    """A cached property that only one thread computes.
 
-    From Python 3.12 on its own takes no lock: of two streams that threads make at the same time one
-    would be destroyed, whose handle is in use. The device's lock would not do: a program holds it
-    while it waits for other devices, which ask for its streams."""
+    From Python 3.12 on, functools.cached_property takes no lock: if two threads created a stream at
+    the same time, one would be destroyed while its handle is in use. The device's lock cannot be
+    used: a program holds it while it waits for other devices, which ask for its streams."""
 
     def __get__(self, device: Any, owner: Any = None) -> Any:
         if device is None:
@@ -61,15 +61,15 @@ class GpuDevice(Device):
     """An NVIDIA GPU, or one of several logical devices on it.
 
     `ordinal` is the number of the GPU in this process. The first device of a GPU is its `primary`
-    one: what CuPy allocates there is memory of that device."""
+    device: memory that CuPy allocates on the GPU belongs to it."""
 
     __slots__ = ("lock", "ordinal", "__dict__")
 
     def __init__(self, id: int, ordinal: int | None = None, owner: int | None = None):
         super().__init__("gpu", id, "", owner)
         self.ordinal = self._number = id if ordinal is None else ordinal
-        self.lock = threading.RLock()  # one program at a time puts its work on the stream
-        self.program = ""  # the name of the one that was issued last
+        self.lock = threading.RLock()  # only one program at a time issues work on the stream
+        self.program = ""  # the name of the program issued last
 
     def __reduce__(self) -> Any:
         return _device_number, (self.id,)
@@ -80,7 +80,7 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def hardware(self) -> str:
-        """The GPU by a name that no other one has, on any machine."""
+        """A name of the GPU that is unique across machines."""
         return f"{platform.node()} {cupy().cuda.Device(self.ordinal).pci_bus_id}"
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class GpuDevice(Device):
 
     @property
     def device_kind(self) -> str:
-        """The name of the GPU; what the base class would note is not known before it is used."""
+        """The name of the GPU; it is not known before the GPU is used."""
         return self.properties["name"].decode()
 
     @device_kind.setter
@@ -101,7 +101,7 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def architecture(self) -> str:
-        """What kernels are compiled for, such as sm_90."""
+        """The architecture that kernels are compiled for, such as sm_90."""
         return f"sm_{self.properties['major']}{self.properties['minor']}"
 
     @functools.cached_property
@@ -125,8 +125,8 @@ class GpuDevice(Device):
 
     @_once
     def capture_stream(self) -> int:
-        """A stream that graphs are captured on. It is not ordered with CuPy's default stream, on
-        which other threads may go on meanwhile."""
+        """A stream for capturing graphs. It is not ordered with CuPy's default stream, which other
+        threads may use meanwhile."""
         return self._captured.ptr
 
     @_once
@@ -144,7 +144,7 @@ class GpuDevice(Device):
         return f"{self.properties['major']}.{self.properties['minor']}"
 
     def current(self) -> Any:
-        """A context in which CuPy and the driver speak of this device."""
+        """A context in which CuPy and the driver use this device."""
         cuda = cupy().cuda
         if self.ordinal not in entered.contexts:
             with cuda.Device(self.ordinal):
@@ -154,17 +154,17 @@ class GpuDevice(Device):
 
     @functools.cached_property
     def sole(self) -> bool:
-        """Whether all that a thread does with CuPy and the driver is on this device, once it has
-        begun to: then `current` need not be said at each call."""
+        """Whether a thread that has entered this device uses no other with CuPy and the driver:
+        then `current` is not needed in each call."""
         return self is self.primary and driver_count() == 1
 
     def enter(self) -> None:
-        """Have the calls of this thread go to this device, which is `sole`, from now on."""
+        """Make this device, which is `sole`, current for this thread from now on."""
         cupy().cuda.runtime.setDevice(self.ordinal)
         entered.here = True
 
     def synchronize(self) -> None:
-        """Wait for all work; an error names the program that was issued last."""
+        """Wait for all work; an error names the program issued last."""
         try:
             stream = self._stream
             wait_until(functools.partial(cupy().cuda.runtime.streamQuery, stream.ptr))
@@ -175,30 +175,30 @@ class GpuDevice(Device):
             raise
 
     def allocate(self, nbytes: int) -> tuple[DeviceMemory, int]:
-        """Memory for results, not initialised, and where it begins."""
+        """Uninitialized memory for results, and its address."""
         if self is self.primary:
             pointer = cupy().cuda.alloc(nbytes or 1)
         else:
-            with self.current():  # the pool gives memory again to those that use the same stream
+            with self.current():  # the pool reuses memory only on the same stream
                 pointer = cupy().cuda.alloc(nbytes or 1)
         return DeviceMemory(pointer, nbytes, self), pointer.ptr
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A CuPy array in memory of this device, not initialised."""
+        """An uninitialized CuPy array in memory of this device."""
         with cupy().cuda.Device(self.ordinal):
             memory, _ = self.allocate(math.prod(shape) * dtype.itemsize)
             return memory.array(shape, dtype, 0)
 
     def put(self, data: Any) -> Any:
-        """A buffer of NumPy's, or of a primary device, in the memory of this device."""
+        """A NumPy buffer, or one of a primary device, on this device; copied if it is not there."""
         return self.moved(data, device_of(data)) if is_gpu_data(data) else upload(data, self)
 
     def moved(self, data: Any, home: GpuDevice) -> Any:
-        """The numbers of a CuPy array of `home` in memory of this device, in row-major order.
+        """A CuPy array of `home` on this device, in row-major order; copied if it is not yet.
 
-        On one GPU the copy is on CuPy's stream, which waits for those of all devices there, and
-        they for it. Between GPUs it is waited for, on that stream: waiting for a whole GPU would
-        end a capture that another thread makes there."""
+        On one GPU the copy runs on CuPy's stream, which is ordered with the streams of all devices
+        there. Between GPUs this waits for that stream: waiting for a whole GPU would invalidate a
+        capture that another thread makes there."""
         cuda = cupy().cuda
         with cuda.Device(home.ordinal), cuda.Stream.null:
             if not data.flags.c_contiguous:
@@ -218,12 +218,12 @@ class GpuDevice(Device):
         return made
 
     def trim(self) -> None:
-        """Give what the pool holds and nobody uses back to the driver."""
+        """Return unused memory of the pool to the driver."""
         self.synchronize()
         cupy().get_default_memory_pool().free_all_blocks()
 
     def memory_stats(self) -> dict[str, Any]:
-        """Bytes in use, as JAX names them."""
+        """Bytes in use, with the names that JAX uses."""
         with self.current():
             free, total = cupy().cuda.runtime.memGetInfo()
             pool = cupy().get_default_memory_pool()
@@ -233,16 +233,16 @@ class GpuDevice(Device):
 
 
 def as_bits(data: Any) -> Any:
-    """The elements of a CuPy array as integers: those it copies whatever they mean."""
+    """The elements of a CuPy array as integers, which CuPy copies whatever they mean."""
     size = data.dtype.itemsize
     return data.view(np.dtype(f"u{size}")) if size in (1, 2, 4, 8) else data
 
 
 class _Entered(threading.local):
-    """Which GPUs' contexts a thread has, and whether its calls go to the only one (see `enter`).
+    """Which GPU contexts a thread has, and whether its calls go to the only one (see `enter`).
 
-    The driver's calls need a context. CuPy's `Device` gives a thread none where the number is that
-    of the thread's device already: 0, in a new one."""
+    The driver's calls need a context. CuPy's `Device` creates none if the number is already that of
+    the thread's device, which is 0 in a new thread."""
 
     here = False
 
@@ -254,7 +254,7 @@ entered = _Entered()
 
 
 class _OnLane:
-    """A block in which CuPy uses the stream, and so the memory, of a logical device."""
+    """A block in which CuPy uses the stream, and thus the memory, of a logical device."""
 
     __slots__ = ("device", "before", "inner")
 
@@ -275,9 +275,9 @@ class _OnLane:
 
 
 class DeviceMemory:
-    """Bytes of a GPU that one or more arrays lie in; CuPy's arrays on them keep it alive.
+    """Bytes of a GPU that hold one or more arrays; CuPy arrays on them keep it alive.
 
-    `made` says what they were allocated for, where that is known (see backends.gpu.live)."""
+    `made` says what they were allocated for, if that is known (see `live_arrays`)."""
 
     __slots__ = ("pointer", "nbytes", "device", "made")
 
@@ -289,23 +289,23 @@ class DeviceMemory:
         return self.pointer.ptr
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int) -> Any:
-        """A CuPy array on these bytes."""
+        """A CuPy array on these bytes, from `offset` on."""
         cuda = cupy().cuda
         seen = cuda.UnownedMemory(self.pointer.ptr, max(self.nbytes, 1), self, self.device.ordinal)
         return cupy().ndarray(shape, dtype, cuda.MemoryPointer(seen, offset))
 
 
-# What keeps memory for later calls, and gives it up (`give_up()`) where there is not enough.
+# Objects that keep memory for later calls, and free it (`give_up()`) when it runs out.
 keepers: weakref.WeakSet[Any] = weakref.WeakSet()
 
-# Where large arrays were brought from the host: their size and the user's line, by address.
+# Where large arrays were uploaded from: their size and the user's line, by address.
 LARGE = 1 << 20
 MOST_UPLOADS = 1024
 uploads: OrderedDict[int, tuple[int, Source | None]] = OrderedDict()
 
 
 def note_upload(address: int, nbytes: int) -> None:
-    """Remember the user's line for an array that was brought from the host."""
+    """Remember the user's line that uploaded an array."""
     if nbytes >= LARGE:
         uploads.pop(address, None)
         uploads[address] = nbytes, user_source(2)
@@ -314,7 +314,7 @@ def note_upload(address: int, nbytes: int) -> None:
 
 
 def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
-    """`make(nbytes)`; where there is no room, again after others gave some up, or a report."""
+    """`make(nbytes)`; if memory runs out, retried after others freed some, or else reported."""
     try:
         return make(nbytes)
     except MemoryError:
@@ -322,7 +322,7 @@ def reserved(device: GpuDevice, nbytes: int, make: Callable[[int], Any]) -> Any:
 
 
 def upload(data: Any, device: GpuDevice) -> Any:
-    """A NumPy array's numbers in a CuPy array."""
+    """Copy a NumPy array to a new CuPy array."""
     with device.current():
         given = np.ascontiguousarray(data).reshape(data.shape)
         made = reserved(device, given.nbytes, lambda _: cupy().asarray(given))
@@ -342,7 +342,7 @@ def is_gpu_data(data: Any) -> bool:
 
 @functools.cache
 def usable() -> int:
-    """How many GPUs there are to use; 0 where the platform asked for is cpu."""
+    """How many GPUs can be used; 0 if the platform asked for is cpu."""
     if wanted_platform() == "cpu" or not driver_count():
         return 0
     if not has_cupy():
@@ -356,13 +356,13 @@ def usable() -> int:
 
 
 class Fleet:
-    """The GPU devices of this process and, where it has joined others, of all processes.
+    """The GPU devices of this process and, if it has joined others, of all processes.
 
-    Devices lie on the GPUs in turn, so that the first ones are the primary ones."""
+    Devices are assigned to the GPUs in turn, so that the first ones are the primary ones."""
 
     def __init__(self, ordinals: Sequence[int] | None = None,
                  make: Callable[[int, int], GpuDevice] = GpuDevice):
-        self.ordinals = None if ordinals is None else tuple(ordinals)  # of GPUs; None: all
+        self.ordinals = None if ordinals is None else tuple(ordinals)  # numbers of GPUs; None: all
         self.make = make
         self.devices: list[GpuDevice] = []
         self.known: dict[int | None, tuple[GpuDevice, ...]] = {}  # by how many were asked for
@@ -370,7 +370,7 @@ class Fleet:
         self.lock = threading.Lock()
 
     def local(self, count: int | None = None) -> tuple[GpuDevice, ...]:
-        """The devices of this process, as many as asked for; as many as GPUs if not given."""
+        """The devices of this process, `count` of them; by default one per GPU."""
         found = self.known.get(count)
         if found is None:
             found = self.known[count] = self._local(count)
@@ -404,7 +404,7 @@ class Fleet:
         return self.devices[(self.ordinals or ()).index(ordinal)]
 
     def use(self, ordinals: Sequence[int]) -> None:
-        """Use these GPUs only; to be called before any is used."""
+        """Use only these GPUs; call this before any is used."""
         if self.devices and tuple(ordinals) != self.ordinals:
             raise RuntimeError(
                 f"toile: needed GPUs {list(ordinals)} for this process, got others in use already "
@@ -435,7 +435,7 @@ fleet = Fleet()
 
 
 def gpu_devices() -> tuple[GpuDevice, ...]:
-    """The GPU devices of this process; none where the platform asked for is cpu."""
+    """The GPU devices of this process; none if the platform asked for is cpu."""
     return fleet.local(flags.num_gpu_devices)
 
 
@@ -446,7 +446,7 @@ def all_gpu_devices() -> tuple[GpuDevice, ...]:
 
 
 def _device_number(id: int) -> Device:
-    """The GPU device of a number; the first device there is where it has no such."""
+    """The GPU device with this number; the first device if there is none."""
     found = all_gpu_devices()
     return found[id] if id < len(found) else default_devices()[0]
 
@@ -456,11 +456,11 @@ def known_absent() -> bool:
     return fleet.ordinals == ()
 
 
-_CUDA = 2  # DLPack's number for such devices
+_CUDA = 2  # DLPack's number for CUDA devices
 
 
 def shared(x: Any) -> Any:
-    """A CuPy array on the memory of a DLPack object that lies on a GPU; None for others."""
+    """A CuPy array that shares the memory of a DLPack object on a GPU; None for others."""
     there = gpu_devices() and x.__dlpack_device__()[0] == _CUDA
     return cupy().from_dlpack(x) if there else None
 

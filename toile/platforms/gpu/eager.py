@@ -1,4 +1,4 @@
-"""Quick ways of eager operations on a GPU, learned from calls that have run.
+"""Fast paths of eager operations on a GPU, learned from calls that have run.
 
 Each operation is a Program of one equation, compiled once for its operands (`platforms.base`). From
 the second call on, a function of the operands' pointers launches it. May import platforms.gpu.
@@ -18,13 +18,12 @@ from toile.platforms.gpu import late
 from toile.platforms.gpu.arrays import GpuArray, operators
 from toile.platforms.gpu.devices import GpuDevice
 
-MOST = 4096  # quick ways that are kept
+MOST = 4096  # fast paths that are kept
 _ways: dict[Any, Any] = {}  # by operation and operands; None: it has run once
 
 
 def _known(op: Operation, args: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """What tells operations on such operands apart, and the operands on GPUs; None: nothing does.
-    """
+    """A key for operations on such operands, and the operands on GPUs; None if there is no key."""
     key: list[Any] = [op]
     on = []
     for a in args:
@@ -39,13 +38,13 @@ def _known(op: Operation, args: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def quickly(op: Operation, args: Sequence[Any]) -> Any:
-    """The results of an operation whose quick way is known, or NotImplemented."""
+    """The results of an operation with a known fast path, or NotImplemented."""
     key, on = _known(op, args)
     if key is None:
         return NotImplemented
     try:
         way = _ways.get(key)
-    except TypeError:  # a parameter that cannot be hashed
+    except TypeError:  # a parameter that is not hashable
         return NotImplemented
     if way:
         memory = tuple([a._memory for a in on])
@@ -59,7 +58,7 @@ def quickly(op: Operation, args: Sequence[Any]) -> Any:
 
 
 def unary(op: Operation, x: Any) -> Any:
-    """An operation on one array of a GPU, whose dtype it accepts."""
+    """Apply an operation to one array on a GPU, whose dtype it accepts."""
     if state.trace is None and flags.default_device is None:
         way = _ways.get((op, x._signature))
         if way:
@@ -73,7 +72,7 @@ def unary(op: Operation, x: Any) -> Any:
 
 
 def learn(op: Operation, args: Sequence[Any], program: Program, device: GpuDevice) -> None:
-    """At the second call make the quick way of the later ones."""
+    """At the second call, create the fast path of later calls."""
     key = _known(op, args)[0]
     if key is None:
         return
@@ -82,5 +81,5 @@ def learn(op: Operation, args: Sequence[Any], program: Program, device: GpuDevic
     try:
         known = key in _ways
         _ways[key] = late.exits().way_of(program, device, op.multiple) or 0 if known else None
-    except TypeError:  # a parameter that cannot be hashed
+    except TypeError:  # a parameter that is not hashable
         return

@@ -1,4 +1,4 @@
-"""Programs on a GPU: through the compiler's passes to CUDA kernels, made once for each device.
+"""Compiles Programs to CUDA kernels, once for each device, and runs them.
 
 May import the compiler, control, primitives and the engine.
 """
@@ -18,12 +18,12 @@ __all__ = ["ahead", "compiled", "executable_of", "run"]
 
 
 def plan_key(device: GpuDevice) -> tuple[str, str, str]:
-    """What a Program keeps a device's plan by: equal GPUs share it, libraries choose for others."""
+    """The key of a device's plan: equal GPUs share it, since libraries choose by GPU."""
     return "GPU plan", device.architecture, device.device_kind
 
 
 def compiled(program: Program, device: GpuDevice) -> Executable:
-    """A Program as kernels of a device, which is current, planned in this process."""
+    """The kernels of a Program for a device, which must be current; planned in this process."""
     key = plan_key(device)
     plan = program.memo.get(key)
     if plan is None or plan.recalled:
@@ -32,7 +32,7 @@ def compiled(program: Program, device: GpuDevice) -> Executable:
 
 
 def _recalled(program: Program, device: GpuDevice) -> Executable:
-    """The same with a plan that may be on disk."""
+    """The same with a plan that may come from disk."""
     plan = program.memoized(plan_key(device), lambda: plan_of(program, device))
     if not plan.recalled:
         return compiled(program, device)
@@ -40,13 +40,13 @@ def _recalled(program: Program, device: GpuDevice) -> Executable:
 
 
 def executable_of(program: Program, device: GpuDevice) -> Executable:
-    """The compiled form of a Program, made once for each device."""
+    """The compiled form of a Program, cached for each device."""
     with device.current():
         return program.memoized(device, lambda: _kept(program, device))
 
 
 def _kept(program: Program, device: GpuDevice) -> Executable:
-    """What is made for a Program; older code may go (see `keeping`)."""
+    """Compile a Program and keep the result; may evict older code (see `code_memory`)."""
     made = _recalled(program, device)
     shelf.add(program, made)
     return made

@@ -1,9 +1,9 @@
 """Running a plan on a GPU: pointers of the call, a shared arena for temporaries, graphs.
 
-The first runs of a Program issue its steps one by one; when calls repeat they are a CUDA graph,
-launched as a whole. A graph has its pointers baked in: graphs are kept for a few sets of them, and
-an input or result whose address changes with every call gets a place of its own, from or to which
-it is copied. All Programs of a device share one stream and one growing arena.
+The first runs of a Program issue its steps one by one; repeated calls launch them as one CUDA
+graph. The pointers of a graph are fixed: graphs are kept for a few sets of pointers, and an input
+or result whose address changes with every call gets a buffer of its own, from or to which it is
+copied. All Programs of a device share one stream and one growing arena.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from toile.targets.cuda.driver import OUT_OF_MEMORY, CudaError, driver
 
 MOST_GRAPHS = 4  # of one Program
 MOST_NODES = 30_000  # of one graph
-TRIES = 3  # of captures that fail, one after the other
-EQUATION_BYTES = 3 << 10  # of a plan: steps, and texts of kernels
-MOST_PLACES = 3  # of an input or result, before it gets a place of its own
+TRIES = 3  # captures that may fail in a row
+EQUATION_BYTES = 3 << 10  # of a plan, for each equation: steps, and texts of kernels
+MOST_PLACES = 3  # addresses of an input or result before it gets a buffer of its own
 
 
-_uses = itertools.count(1)  # of all of them
+_uses = itertools.count(1)  # counts the calls of all executables
 
 
 class Executable:
-    """A compiled Program on a device; `original`: the Program, where its plan came from disk."""
+    """A compiled Program on a device; `original`: the Program, if its plan came from disk."""
 
     def __init__(
         self, program: Program, plan: MadePlan, device: gpu.GpuDevice,
@@ -62,20 +62,20 @@ class Executable:
         self.kept: list[Any] = []
         self.graphs: OrderedDict[Any, int] = OrderedDict()
         self.seen: list[set[int]] = [set() for _ in self.buffers]
-        self.own: dict[int, tuple[Any, int]] = {}  # places for what moves with every call
+        self.own: dict[int, tuple[Any, int]] = {}  # buffers for what moves with every call
         self.calls = 0
-        self.steady = True  # whether there is memory for places of its own
+        self.steady = True  # whether there is memory for such buffers
         self.tries = TRIES
         self.refusal = "the host is waited for"
         self.checked = asked_for("sync")
         self.constants = self._uploaded()
         self.used = next(_uses)
-        self.exits: list[weakref.ref[Any]] = []  # of calls that hold it
+        self.exits: list[weakref.ref[Any]] = []  # of calls that hold this executable
         gpu.keepers.add(self)
         executables.add(self)
 
     def _verify(self, overwritten: dict[int, int]) -> None:
-        """Prove that results may lie where donated arguments lie, if such proofs are asked for.
+        """Prove that results may overwrite donated arguments, if TOILE_DEBUG asks for proofs.
 
         A plan from disk was verified when it was made."""
         if not self.plan.recalled and asked_for("verify"):
@@ -101,11 +101,12 @@ class Executable:
         return where
 
     def overwritten(self, donated: Sequence[int]) -> dict[int, int]:
-        """For results the donated inputs (by number) in whose place they may be computed.
+        """For each result (by number), the donated input that it may overwrite.
 
-        The results of one training step are the inputs of the next, in order: among those alike,
-        the n-th result takes the place of the n-th input, or none. Otherwise addresses would rotate
-        with every call, and graphs have fixed addresses. Further results take what is left."""
+        The results of one training step are the inputs of the next, in order: of those with equal
+        shape and dtype, the n-th result overwrites the n-th input, or none. Otherwise addresses
+        would rotate with every call, and graphs need fixed ones. Further results take what is left.
+        """
         found: dict[int, int] = {}
         given: dict[Any, list[int]] = {}
         for j in donated:
@@ -113,7 +114,7 @@ class Executable:
             if aval.size:
                 given.setdefault((aval.shape, aval.dtype), []).append(j)
         may = self.plan.may_overwrite()
-        taken: dict[Any, int] = {}  # how many results of a shape and dtype there were
+        taken: dict[Any, int] = {}  # how many results of this shape and dtype came before
         for i, (o, ref) in enumerate(zip(self.program.outputs, self.plan.outputs, strict=True)):
             form = o.aval.shape, o.aval.dtype
             alike, number = given.get(form, []), taken.get(form, 0)
@@ -128,7 +129,7 @@ class Executable:
 
     # ---- calls
     def __call__(self, raws: Sequence[Any]) -> list[Any]:
-        """The results for given buffers, each in memory of its own."""
+        """The results for given buffers, each in its own memory."""
         with self.device.current():
             held = [self.given(x) for x in raws]
             memory = [self.room(n, i) for i, n in enumerate(self.out_bytes)]
@@ -144,7 +145,7 @@ class Executable:
         return found
 
     def maker(self, index: int) -> Callable[[int], tuple[Any, int]]:
-        """`room` for a result, prepared for many calls."""
+        """`room` for one result, prepared for many calls."""
         device, made, size = self.device, self.made[index], self.out_bytes[index]
         if not getattr(device, "sole", False) or noted(made, size) is not made:
             return functools.partial(self.room, index=index)
@@ -160,7 +161,7 @@ class Executable:
         return room
 
     def given(self, x: Any) -> Any:
-        """An operand as a CuPy array in row-major order."""
+        """An operand as a row-major CuPy array."""
         if not gpu.is_gpu_data(x):
             return gpu.cupy().asarray(np.ascontiguousarray(x).reshape(np.shape(x)))
         if x.device.id != self.device.ordinal:
@@ -169,14 +170,14 @@ class Executable:
         return x if fits else x.copy()
 
     def upload(self, target: int, source: int, nbytes: int) -> None:
-        """Bring an argument from the host."""
+        """Copy an argument from the host."""
         if nbytes:
             self.driver.upload(target, source, nbytes, self.device.stream)
 
     def run(self, pointers: Sequence[int], again: bool = True) -> None:
-        """Put the work on the stream: inputs and results lie at the pointers.
+        """Issue the work on the stream; `pointers` are those of inputs and results.
 
-        `again`: the call is one of many, whose results lie where earlier ones did."""
+        `again`: one of many calls, whose results are where those of earlier calls were."""
         with self.device.lock:
             self.device.program = self.program.name
             arena, generation = self._arena()
@@ -187,7 +188,7 @@ class Executable:
 
     @property
     def way(self) -> str:
-        """How calls that repeat are issued, in words."""
+        """How repeated calls are issued, in words."""
         nodes = self.issuer.nodes
         if self.checked:
             return "issued step by step: each step is waited for"
@@ -208,7 +209,7 @@ class Executable:
         self._launch(pointers, arena, generation, stream)
 
     def direct(self) -> Callable[[Sequence[int]], None] | None:
-        """A function that does what `run` does, where that is one launch of one kernel."""
+        """A function equivalent to `run`, if that is one launch or one library call; else None."""
         if self.issuer.nodes != 1 or len(self.plan.steps) != 1 or self.arena_bytes or self.checked:
             return None
         if isinstance(self.plan.steps[0], CallStep):
@@ -217,7 +218,7 @@ class Executable:
         return self._direct_launch(launches[0]) if len(launches) == 1 else None
 
     def _direct_launch(self, x: Any) -> Callable[[Sequence[int]], None] | None:
-        """`direct` for one launch; None where it reads what is not in the call, nor a constant."""
+        """`direct` for one launch; None if it uses more than inputs, results and constants."""
         where = {b: i for i, b in enumerate(self.buffers)}
         if any(b not in where and b not in self.constants for _, b, _ in x.refs):
             return None
@@ -265,7 +266,7 @@ class Executable:
         return run
 
     def _failed(self, error: CudaError) -> BaseException:
-        """What a failure of the driver is reported as: with the program's name."""
+        """The exception for a failure of the driver, with the program's name."""
         if error.code == OUT_OF_MEMORY:
             return out_of_memory(self.device, 0, error, self)
         if not getattr(error, "__notes__", ()):
@@ -315,7 +316,7 @@ class Executable:
                 self.driver.copy(pointers[i], where, self.sizes[i], stream)
 
     def _give_own_places(self, pointers: Sequence[int]) -> bool:
-        """Give a place of its own to what has had too many; whether something got one."""
+        """Give buffers to what had too many addresses; returns whether anything got one."""
         changed = False
         for i, p in enumerate(pointers):
             if i in self.own:
@@ -324,7 +325,7 @@ class Executable:
             if len(self.seen[i]) > MOST_PLACES:
                 try:
                     self.own[i] = self.device.allocate(self.sizes[i])
-                except MemoryError:  # it would only be faster
+                except MemoryError:  # continue without: the buffer would only save time
                     self.steady = False
                     self.give_up()
                     return False
@@ -335,13 +336,13 @@ class Executable:
         return changed
 
     def _capture(self, places: Sequence[int], arena: int) -> int:
-        """A graph for these places; 0: the driver cannot capture the loops and branches, or another
-        thread made a call that invalidates captures, as libraries do when they start."""
+        """A graph for these addresses; 0 if the driver cannot capture the loops and branches, or if
+        another thread made a call that invalidates captures, as libraries do when they start."""
         try:
             made = self.issuer.capture(self._addresses(places, arena), self.device.capture_stream)
         except MemoryError:
             raise
-        except Exception as error:  # the driver's, or that of a library
+        except Exception as error:  # of the driver or of a library
             self.tries -= 1
             if self.issuer.decides or not self.tries:
                 self.issuer.capturable = False
@@ -357,23 +358,23 @@ class Executable:
             self.driver.destroy(self.graphs.popitem()[1])
 
     def give_up(self) -> None:
-        """Free the memory that only makes calls faster."""
+        """Free memory that only makes calls faster."""
         if self.own:
             self._forget()
             self.own.clear()
             for places in self.seen:
                 places.clear()
 
-    # ---- what `keeping` asks
+    # ---- called by `code_memory`
     def held_bytes(self) -> int:
-        """The memory of its plan on the host, roughly."""
+        """The approximate memory of its plan on the host."""
         return EQUATION_BYTES * len(self.program.equations)
 
     def last_used(self) -> int:
         return self.used
 
     def forget_exits(self) -> None:
-        """Make calls that hold this executable ask its Program again."""
+        """Make calls that hold this executable go through its Program again."""
         for found in self.exits:
             exit = found()
             if exit is not None:
@@ -383,11 +384,11 @@ class Executable:
     def __del__(self) -> None:
         try:
             self._forget()
-        except Exception:  # the driver may be gone with the interpreter
+        except Exception:  # the driver may be unloaded when the interpreter exits
             pass
 
     def described(self) -> Any:
-        """What reports need: this, or the same with a plan that knows its equations."""
+        """What reports need: this, or the same with a plan that has its equations."""
         if self.original is None:
             return self
         with self.device.current():

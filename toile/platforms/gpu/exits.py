@@ -1,10 +1,10 @@
-"""The way out of a Program on a GPU: memory for the results, the launch, the tree of results.
+"""The exit of a Program on a GPU: memory for the results, the launch, the tree of results.
 
-The way in is `staging.callpath`'s. Arguments that lie on the host (numbers, NumPy arrays, small
-arrays that no GPU has used yet) are copied to a place that the Program keeps for them. A result
-is computed in the place of a donated argument where nothing reads that any more; memory of other
-results is used again when nobody has it, so that graphs find their pointers where they were.
-May import backends and the engine.
+See `platforms.call_exits`. Arguments on the host (numbers, NumPy arrays, small arrays that no GPU
+has used yet) are copied to buffers that the Program keeps for them. A result overwrites a donated
+argument once nothing reads that any more; memory of other results is reused when it is free, so
+that graphs find their pointers unchanged.
+May import platforms and the engine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from toile.platforms.gpu.executables import executable_of
 
 
 def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> Block:
-    """The block that was given back first, or a new one.
+    """The block that was returned first, or a new one.
 
-    Leaves are given back in their order: of many of one size each then has two places in turn, and
-    two graphs serve all calls. The last given back first would be four places, or ever more."""
+    Leaves are returned in order: with many of one size, each then alternates between two addresses,
+    and two graphs serve all calls. Last in, first out would give four addresses, or ever more."""
     try:
         return pool.pop(0)
     except IndexError:
@@ -35,9 +35,9 @@ def oldest(pool: list[Block], nbytes: int, allocate: Callable[[int], Block]) -> 
 
 
 class GpuExit:
-    """One Program on one device, for arguments of which some lie on the host.
+    """The exit of one Program on one device, for arguments of which some are on the host.
 
-    `keeps`: memory of results is used again by later calls."""
+    `keeps`: memory of results is reused by later calls."""
 
     __slots__ = ("executable", "consts", "hosted", "spare", "placed", "pools", "leave", "keeps",
                  "__weakref__")
@@ -57,7 +57,7 @@ class GpuExit:
                 for i in hosted
             ]
         self.spare: list[list[Block | None]] = [[None, None] for _ in outs]
-        # Results by number in the place of arguments by number.
+        # For each result (by number), the argument (by number) that it overwrites.
         self.placed = {i: j - first for i, j in executable.overwritten(
             [first + j for j in donated if j not in hosted]).items()}
         self.pools: dict[int, tuple[list[Block], int]] = {}
@@ -70,12 +70,12 @@ class GpuExit:
             executable.exits.append(weakref.ref(self))
 
     def close(self) -> None:
-        """Send calls the general way."""
+        """Send calls to the general path."""
         self.give_up()
         self.leave, self.executable = missed, None
 
     def give_up(self) -> None:
-        """Let go of the memory of earlier results."""
+        """Free the memory of earlier results."""
         for turns in self.spare:
             turns[:] = None, None
         for pool, _ in self.pools.values():
@@ -120,7 +120,7 @@ class GpuExit:
         results = "".join(f"p{i}, " for i in range(len(outs)))
         lines.append(f"run(({consts}*pointers, {results}))")
         lines += result_lines(scope, outs, "GpuArray", [(i, 0) for i in range(len(outs))])
-        # An error keeps the frame: it is to keep no memory of results that nobody will have.
+        # An exception keeps its frame alive, which must not hold the memory of unused results.
         gone = "".join(f"m{i} = " for i in range(len(outs)))
         body = "".join(f"            {line}\n" for line in lines)
         text = (
@@ -128,14 +128,14 @@ class GpuExit:
             f"        with lock{'' if sole else ', current()'}:\n"
             f"{body}    except BaseException:\n        {gone}memory = None\n        raise\n"
         )
-        return written(text, "the way out of a GPU", scope, "leave")
+        return written(text, "exit of a GPU", scope, "leave")
 
 
 def exit_of(
     program: Any, consts: Sequence[Any], out_tree: PyTreeDef, device: Any, hosted: Sequence[int],
     donated: Sequence[int],
 ) -> GpuExit | None:
-    """The way out of a Program that has run on a device; None where it is not for it."""
+    """The exit of a Program that has run on a device; None if it does not apply."""
     executable = executable_of(program, device)
     outs = _results(program, executable)
     if len(program.outputs) > MAX_LEAVES or outs is None:
@@ -144,7 +144,7 @@ def exit_of(
 
 
 def _results(program: Any, executable: Any) -> list[Signature] | None:
-    """The signatures of results; None where buffers are not what they say."""
+    """The signatures of results; None if the buffers have another form."""
     outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, executable.device)
             for o in program.outputs]
     same = [(s.buffer_shape, s.buffer_dtype) for s in outs] == executable.out_specs
@@ -152,7 +152,7 @@ def _results(program: Any, executable: Any) -> list[Signature] | None:
 
 
 def way_of(program: Any, device: Any, multiple: bool) -> Callable[[Any, Any], Any] | None:
-    """The quick way of an operation outside of `jit`, whose results lie in memory of their own."""
+    """The fast path of an operation outside jit, whose results get new memory."""
     executable = executable_of(program, device)
     outs = _results(program, executable)
     if outs is None:

@@ -1,4 +1,4 @@
-"""The platform of NVIDIA's GPUs. May import platforms.base and platforms.gpu."""
+"""NVIDIA GPUs as a platform. May import platforms.base and platforms.gpu."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from toile.targets.cuda.presence import driver_library
 
 
 class GpuPlatform(Platform):
-    """GPUs, with CuPy's arrays as buffers."""
+    """GPUs, whose buffers are CuPy arrays."""
 
     name = "gpu"
     aliases = ("cuda",)
     is_default = True
     needs = "an NVIDIA driver and CuPy that see a GPU"
-    quickly: Callable[..., Any]  # loaded late, as the next two
+    quickly: Callable[..., Any]  # loaded late, like the next two
     unary: Callable[..., Any]
     called: Callable[..., Any]
     _devices: Any = None  # the module `platforms.gpu.devices`, once it is loaded
 
     def load(self) -> Any:
-        """Load what devices and arrays are, which takes a while and needs a GPU to be of use."""
+        """Load the modules of devices and arrays: slow, and only useful with a GPU."""
         if self._devices is None:
             arrays, eager = late.arrays(), late.eager()
             self.array, self.sharded = arrays.GpuArray, arrays.ShardedGpuArray
@@ -45,10 +45,10 @@ class GpuPlatform(Platform):
         return self._devices.gpu_devices() if self.may_be_there() else ()
 
     def may_be_there(self) -> bool:
-        """Whether there may be a GPU, as far as the driver is not asked."""
+        """Whether there may be a GPU, as far as is known without asking the driver."""
         if self._devices is None:
             absent = wanted_platform() == "cpu" or driver_library() is None
-            if absent and not late.has_devices():  # nor has anyone else loaded what makes them
+            if absent and not late.has_devices():  # nor has any other code loaded the devices
                 registry.retire(self)
                 return False
             self.load()
@@ -110,7 +110,7 @@ class GpuPlatform(Platform):
     def from_dlpack(self, x: Any) -> Any:
         return self.load().shared(x) if self.devices() else None
 
-    # ---- operations outside of jit
+    # ---- operations outside jit
     def run_eagerly(self, op: Operation, args: Sequence[Any]) -> Any:
         found = self.quickly(op, args)
         return super().run_eagerly(op, args) if found is NotImplemented else found

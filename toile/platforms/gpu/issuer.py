@@ -1,9 +1,9 @@
 """Issuing a plan on a stream: launches, library calls, loops, and steps that run on the host.
 
-An `Issuer` is a plan made ready: kernels compiled, arguments laid out, with the positions of
-pointers noted. `issue(addresses)` puts the work on the stream once, in order; while a stream is
-captured the same calls make a graph. Loops of known length are issued turn by turn; while loops and
-branches are conditional nodes of a graph, and else wait for their predicate. Operations without a
+An `Issuer` is a plan made ready: kernels compiled, arguments laid out, positions of pointers
+recorded. `issue(addresses)` puts the work on the stream once, in order; while a stream is being
+captured the same calls make a graph. Loops of known length are unrolled; while loops and branches
+are conditional nodes of a graph, or wait for their predicate outside graphs. Operations without a
 kernel run on the host.
 """
 
@@ -29,11 +29,11 @@ from toile.targets.cuda.launches import Launch
 from toile.targets.cuda.modules import Kernel
 
 Addresses = dict[Any, int]
-MOST_NAMED = 4  # launches, where one that failed is named
+MOST_NAMED = 4  # launches named in the error of a step that failed
 
 
 class _Launch:
-    """One launch: its words, which of them are pointers, and the plan's launches that it is."""
+    """One launch: its words, which of them are pointers, and the plan's launches it covers."""
 
     __slots__ = ("kernel", "function", "threads", "blocks", "words", "refs", "shared", "parts")
 
@@ -48,7 +48,7 @@ class _Launch:
 
 
 def launches_of(region: Region) -> list[_Launch]:
-    """The launches of a region, those of one text together as far as an argument holds them."""
+    """The launches of a region; those of one text are combined, as many as an argument holds."""
     by_text: dict[Any, list[Any]] = {}
     for x in region.launches:
         by_text.setdefault((x.text, x.shared), []).append(x)
@@ -66,7 +66,7 @@ def launches_of(region: Region) -> list[_Launch]:
 class Issuer:
     """The steps of a plan, ready to be issued on a device's stream."""
 
-    captured = False  # whether what is issued now becomes a graph
+    captured = False  # whether what is issued now is captured in a graph
 
     def __init__(self, plan: MadePlan, device: Any):
         self.plan, self.device = plan, device
@@ -77,11 +77,11 @@ class Issuer:
         self.capturable = not any(map(_waits, steps)) and (
             not self.decides or conditional.possible(plan))
         more = conditional.KERNELS if self.decides and self.capturable else ()
-        # Held here too: graphs use the kernels that set conditions.
+        # Kept alive here too: graphs use the kernels that set conditions.
         self.functions = kernels.functions([*(x.kernel for x in every), *more], device)
         for x in every:
             x.function = self.functions[x.kernel]
-            if x.shared > 32 << 10:  # what kernels declare themselves counts too
+            if x.shared > 32 << 10:  # static shared memory counts too
                 driver().allow_shared(x.function, x.shared)
         for step in steps:
             if isinstance(step, CallStep):
@@ -89,12 +89,11 @@ class Issuer:
         self.nodes = _count(plan, self.launches)
 
     def issue(self, addresses: Addresses, stream: int, checked: bool = False) -> None:
-        """Put the work on the stream; `checked`: wait after each step, and name the one that fails.
-        """
+        """Put the work on the stream; `checked`: wait after each step, and name one that fails."""
         self._steps(self.plan, addresses, stream, checked)
 
     def capture(self, addresses: Addresses, stream: int) -> int:
-        """The work as an executable graph; where that fails, nothing stays captured."""
+        """Capture the work as an executable graph; if that fails, the capture is ended."""
         driver().begin_capture(stream)
         self.captured = True
         try:
@@ -175,7 +174,7 @@ class Issuer:
 
 
 def _waits(step: Any) -> bool:
-    """Whether a step needs the host, so that it cannot be in a graph."""
+    """Whether a step needs the host and thus cannot be in a graph."""
     if isinstance(step, CallStep):
         return not step.call.capturable
     return isinstance(step, EagerStep)
@@ -198,7 +197,7 @@ def _count(plan: MadePlan, launches: dict[int, list[_Launch]]) -> int:
 
 
 def describe(step: Any) -> str:
-    """A step, or a launch of one, in words: the kernel, and the equations that it computes."""
+    """A description of a step or a launch: the kernel, and the equations that it computes."""
     if isinstance(step, (Region, _Launch)):
         parts = step.launches if isinstance(step, Region) else step.parts
         kinds = ", ".join(dict.fromkeys(x.note or "kernel" for x in parts[:MOST_NAMED]))
@@ -218,7 +217,7 @@ def _names(group: Any) -> str:
 
 
 def _of(equations: Sequence[Equation]) -> str:
-    """Equations in words: operations, shapes, the module and the user's line."""
+    """A description of equations: operations, shapes, the module and the user's line."""
     text = " ".join(e.op.name for e in equations[:8])
     made = ", ".join(dict.fromkeys(o.aval.str_short() for o in equations[-1].outs[:2]))
     scope = next(("/".join(e.scope) for e in equations if e.scope), "")
@@ -237,7 +236,7 @@ def _read(address: int, dtype: Any, stream: int) -> Any:
 
 
 def _on_host(step: EagerStep, addresses: Addresses, stream: int) -> None:
-    """Bring operands to the host, run the operation there, and bring the results back."""
+    """Copy operands to the host, run the operation there, and copy the results back."""
     op = step.equation.op
     given = [_fetched(x, addresses, stream) for x in step.ins]
     token = ignore_errors()
@@ -256,7 +255,7 @@ def _on_host(step: EagerStep, addresses: Addresses, stream: int) -> None:
 
 
 def _fetched(x: Operand, addresses: Addresses, stream: int) -> Any:
-    """An operand as a NumPy array: the bytes it spans, seen with its strides."""
+    """An operand as a NumPy array: the bytes that it spans, viewed with its strides."""
     if 0 in x.shape:
         return np.empty(x.shape, x.dtype)
     size = x.dtype.itemsize

@@ -1,4 +1,4 @@
-"""What `toile.inspection` asks about a Program on a GPU: kernels, precision, how calls are issued.
+"""Information for `toile.inspection` on a GPU: kernels, precision, how calls are issued.
 
 May import platforms.gpu, targets and the engine.
 """
@@ -17,8 +17,8 @@ __all__ = ["compile_seconds", "compiled_anew", "issued", "kernels_of", "launches
 
 
 def compiled_anew(program: Program, device: Any) -> tuple[Any, set[Any]]:
-    """The executable of a Program, planned in this process, and its kernels that were not in
-    memory before."""
+    """The executable of a Program, planned in this process, and which of its kernels were not
+    loaded before."""
     before = modules.loaded(device)
     with device.current():
         executable = program.memo[device] = executables.compiled(program, device)
@@ -32,12 +32,12 @@ def kernels_of(executable: Any) -> list[Any]:
 
 
 def compile_seconds(kernel: Any, device: Any) -> float | None:
-    """How long a kernel took to compile; None where it was read from disk."""
+    """How long a kernel took to compile; None if it was read from disk."""
     return modules.compile_seconds(kernel, device.architecture)
 
 
 def note_precision(kernels: Iterable[Any]) -> None:
-    """Say of each kernel in which precision its products are computed."""
+    """Record in which precision each kernel computes its products."""
     for k in kernels:
         found = dict.fromkeys(filter(None, map(precision.of_call, k.calls)))
         own = None if k.bodies or found else precision.of_kernels(k.launches, k.equations)

@@ -1,9 +1,9 @@
-"""The batch that would fit: how a Program's planned peak grows with the axis of its examples.
+"""The largest batch that fits: how a Program's planned peak grows with the batch axis.
 
 The shapes of a Program are fixed, but the batch axis can be followed from the inputs through the
-equations. Buffers that have it grow with the batch, the others do not: the largest sum of those in
-use at one step, for another batch, is the expected peak. Of the leading axes of inputs, the batch
-is the one that most bytes of temporaries depend on.
+equations. Buffers that have this axis grow with the batch, the others do not. The expected peak for
+another batch is the largest sum of the buffers that are in use at one step. Of the leading axes of
+inputs, the batch is the one that most bytes of temporaries depend on.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from toile.engine.program import Equation, Program, Var
 from toile.targets.cuda.cublas import WORKSPACE
 
 MOST_CANDIDATES = 16
-Axes = dict[Any, int]  # of a variable the axis that grows with the batch
+Axes = dict[Any, int]  # the axis of each variable that grows with the batch
 
 
-# ---- the axis of the batch through the equations
+# ---- following the batch axis through the equations
 
 
 def grown(program: Program, n: int, seeds: Iterable[Var]) -> Axes:
-    """The batch axis of each variable that has one; that of `seeds` is the first, of extent n."""
+    """The batch axis of each variable that has one; in `seeds` it is the first, of extent n."""
     axes: Axes = dict.fromkeys(seeds, 0)
     for e in program.equations:
         for o in e.outs:
@@ -42,7 +42,7 @@ def grown(program: Program, n: int, seeds: Iterable[Var]) -> Axes:
 def _axis(e: Equation, o: Var, n: int, axes: Axes) -> int | None:
     shape = o.aval.shape
     given = [(i, a.aval.shape, axes[a]) for i, a in enumerate(e.ins) if a in axes]
-    if not given:  # zeros, or numbers, one row for each example
+    if not given:  # zeros or other numbers, one row for each example
         return 0 if e.op.makes_axes and shape and shape[0] == n else None
     for i, operand, axis in given:
         found = e.op.grown_axis(i, operand, axis, shape, n)
@@ -56,9 +56,9 @@ def _axis(e: Equation, o: Var, n: int, axes: Axes) -> int | None:
 
 @dataclass
 class Growth:
-    """Bytes that are in use at each step of a plan: those that grow with the batch, and the rest.
+    """Bytes in use at each step of a plan: those that grow with the batch, and the rest.
 
-    `leading` are those that grow with a batch that is their first axis, as a batch mostly is."""
+    `leading` are those of buffers whose first axis is the batch, the usual case."""
 
     fixed: np.ndarray
     growing: np.ndarray
@@ -94,17 +94,17 @@ def growth_of(plan: Any, n: int, axes: Axes) -> Growth:
 
 
 def _variable(buffer: Any) -> Any:
-    """The variable that a buffer is for; the buffer itself where there is none."""
+    """The variable that a buffer holds; the buffer itself if there is none."""
     return getattr(buffer, "var", buffer)
 
 
 def _scratch_grows(b: Any, n: int) -> bool:
-    """Whether the room that a kernel works in is for the whole batch."""
+    """Whether a kernel's scratch memory is for the whole batch."""
     return isinstance(b, Scratch) and b.nbytes != WORKSPACE and b.nbytes % n == 0
 
 
 def _part_that_grows(plan: Any, n: int) -> float:
-    """Of the temporaries of a loop's body, which may have the batch on any axis."""
+    """The growing fraction of a loop body's temporaries, where any axis may be the batch."""
     axes: Axes = {v: v.aval.shape.index(n) for v in plan.program.inputs if n in v.aval.shape}
     program = plan.program
     for e in program.equations:
@@ -118,22 +118,22 @@ def _part_that_grows(plan: Any, n: int) -> float:
 
 
 # ---- the batch
-FRAGMENTS = 1 / 32  # of the room: free parts of chunks that are in use
+FRAGMENTS = 1 / 32  # of the memory: free parts of blocks that are in use
 
 
 @dataclass
 class Fit:
-    """How large a batch may be."""
+    """How large the batch may be."""
 
-    batch: int  # what it is
-    fits: int  # what it may be; 0: no batch fits
-    of: str  # the input whose first axis it is
+    batch: int  # the present size
+    fits: int  # the largest size; 0: no batch fits
+    of: str  # the input whose first axis is the batch
     each: float  # bytes of one example
-    rest: float  # bytes of all else
+    rest: float  # bytes of everything else
     room: int
 
     def lines(self, size: Callable[[float], str]) -> list[str]:
-        """In words, with how it was found."""
+        """A description, with how the size was found."""
         if self.fits:
             head = f"a batch of {self.fits} would fit (it is {self.batch}, the first axis of "
         else:
@@ -146,7 +146,7 @@ class Fit:
 
 
 def batch_that_fits(executable: Any, room: int) -> Fit | None:
-    """The largest batch whose planned peak is within so many bytes; None: no axis is the batch."""
+    """The largest batch whose planned peak is at most `room` bytes; None: no batch axis found."""
     found = _chosen(executable)
     if found is None:
         return None
@@ -164,7 +164,7 @@ def batch_that_fits(executable: Any, room: int) -> Fit | None:
         return rest + batch / n * given + packing * growth.peak(batch / n)
 
     low, high = 0, max(n, 1)
-    if peak(high) <= room:  # memory ran out for another reason: fragments, other work
+    if peak(high) <= room:  # memory ran out for another reason: fragmentation, other work
         high = max(n - 1, 1)
     while low < high:
         middle = (low + high + 1) // 2
@@ -189,7 +189,7 @@ def _chosen(executable: Any) -> tuple[int, list[Var], Axes, Growth] | None:
         growth = growth_of(plan, n, axes)
         bound = sum(o.aval.nbytes for o in plan.program.outputs if axes.get(o) == 0)
         score = growth.peak(1.0) - growth.peak(0.0) + growth.leading + bound
-        score += sum(v.aval.nbytes for v in seeds) / 1024  # of two alike, the larger data
+        score += sum(v.aval.nbytes for v in seeds) / 1024  # break ties by the larger data
         if score > best[0]:
             best = score, (n, seeds, axes, growth)
     return best[1]

@@ -1,4 +1,4 @@
-"""Parts of the GPU platform that load when a GPU is used: the compiler, and what runs its plans."""
+"""Modules of the GPU platform that are loaded when a GPU is used: compiler and execution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toile.engine.locks import loading
 
 
 def has_devices() -> bool:
-    """Whether the devices' module is loaded already."""
+    """Whether the devices module is loaded already."""
     return "toile.platforms.gpu.devices" in sys.modules
 
 
@@ -25,42 +25,42 @@ def arrays() -> Any:
 
 
 def eager() -> Any:
-    """Quick ways of operations outside of jit."""
+    """Fast paths of operations outside jit."""
     return _loaded("toile.platforms.gpu.eager", "learn")
 
 
 def executables() -> Any:
-    """What compiles Programs and runs them."""
+    """Compiles Programs and runs them."""
     return _loaded("toile.platforms.gpu.executables", "run")
 
 
 def exits() -> Any:
-    """The quick ways out of Programs that have run."""
+    """Fast exits of Programs that have run."""
     return _loaded("toile.platforms.gpu.exits", "way_of")
 
 
 def memory() -> Any:
-    """What gives memory up where there is not enough, and reports who has it."""
+    """Frees memory when it runs out, and reports what uses it."""
     return _loaded("toile.platforms.gpu.memory", "allocated")
 
 
 def warm_up() -> Any:
-    """What has NVIDIA's libraries load what nearly every program needs."""
+    """Makes the first calls of NVIDIA's libraries early."""
     return _loaded("toile.platforms.gpu.warm_up", "begin")
 
 
 def inspection() -> Any:
-    """What tells about compiled Programs."""
+    """Information about compiled Programs."""
     return _loaded("toile.platforms.gpu.kernel_reports", "issued")
 
 
 def replicas() -> Any:
-    """What runs one Program on several GPUs; it belongs to the layer above, which asks for it."""
+    """Runs one Program on several GPUs; a module of the layer above, which calls this."""
     return _loaded("toile.parallel.on_gpus", "run_on_devices")
 
 
 def _loaded(name: str, last: str) -> Any:
-    """A module that has `last`, which it defines late; one thread imports it."""
+    """A module; once it has `last`, it counts as loaded. Only one thread imports it."""
     found = sys.modules.get(name)
     if found is None or not hasattr(found, last):
         with loading:

@@ -1,9 +1,9 @@
-"""The arrays in a GPU's memory, and the user's lines that made them, found on demand.
+"""The arrays in a GPU's memory, and the user's lines that created them, found on demand.
 
-A result's memory carries a `Made`, set when it is allocated: which Program's result it was first,
-with the line and the module of the equation. Operations outside of `jit` have no equation of a
-traced function: large results of theirs note the line that called. Arrays brought from the host are
-found by their address. Everything else is found by going through the interpreter's objects.
+The memory of a result carries a `Made`, set when it is allocated: which Program's result it was
+first, with the line and the module of the equation. Operations outside `jit` have no traced
+equation: their large results record the line that called them. Uploaded arrays are found by their
+address. Everything else is found by going through the interpreter's objects.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from toile.platforms.gpu.devices import LARGE, DeviceMemory, is_gpu_data, upload
 
 
 class Made(NamedTuple):
-    """Where the bytes of an array come from."""
+    """Where an array comes from."""
 
-    by: str  # the operation, or what else it is
+    by: str  # the operation, or another description
     program: str = ""
     source: Source | None = None
     scope: str = ""  # the path of the module
@@ -40,7 +40,7 @@ class Made(NamedTuple):
 
 
 def results_of(program: Program) -> list[Made]:
-    """What makes each result of a Program."""
+    """The `Made` of each result of a Program."""
     makers: dict[Any, Equation] = {o: e for e in program.equations for o in e.outs}
     found = []
     for o in program.outputs:
@@ -55,7 +55,7 @@ def results_of(program: Program) -> list[Made]:
 
 
 def _nearest(e: Equation, makers: dict[Any, Equation]) -> Equation:
-    """The nearest equation before that has a source line: those that passes add have none."""
+    """The nearest earlier equation with a source line: those that passes add have none."""
     seen = {id(e)}
     level = [e]
     while level:
@@ -69,7 +69,7 @@ def _nearest(e: Equation, makers: dict[Any, Equation]) -> Equation:
 
 
 def noted(made: Made, nbytes: int) -> Made:
-    """What a result is made by; for a large one of an operation outside of `jit` with its line."""
+    """The `Made` of a result; with the caller's line for large results outside `jit`."""
     if made.source is not None or nbytes < LARGE:
         return made
     path = source.module_path().strip().removeprefix("in module ")
@@ -77,7 +77,7 @@ def noted(made: Made, nbytes: int) -> Made:
 
 
 class Buffer(NamedTuple):
-    """Bytes of a GPU that are in use."""
+    """Bytes in use on a GPU."""
 
     nbytes: int
     what: str  # dtype and shape
@@ -85,7 +85,7 @@ class Buffer(NamedTuple):
 
 
 def live_arrays(objects: Iterable[Any] | None = None) -> list[Buffer]:
-    """Arrays on GPUs that are in use, the largest first."""
+    """Arrays in use on GPUs, the largest first."""
     arrays: dict[int, tuple[Aval, int]] = {}
     memories: dict[int, DeviceMemory] = {}
     for x in gc.get_objects() if objects is None else objects:
@@ -112,7 +112,7 @@ def _maker(address: int, nbytes: int, memories: dict[int, DeviceMemory]) -> Made
 
 
 def constants_of(executables: Sequence[Any]) -> list[Buffer]:
-    """What compiled Programs keep for their calls."""
+    """The constants that compiled Programs keep."""
     found = []
     for x in executables:
         for _, array in list(x.kept):

@@ -1,8 +1,8 @@
-"""Memory on a GPU: the arena that a device's Programs share, and what to say when it runs out.
+"""Memory on a GPU: the arena that a device's Programs share, and the report when it runs out.
 
-Before a Program fails, what calls keep for later ones is given up, and the allocation is tried
-again. The report has the largest buffers with the lines that made them, the Program's planned peak,
-and the batch that would fit.
+Before a Program fails, memory kept for later calls is freed, and the allocation is tried again. The
+report lists the largest buffers with the lines that created them, the Program's planned peak, and
+the batch that would fit.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from toile.platforms.gpu.largest_batch import Fit, batch_that_fits
 from toile.platforms.gpu.live_arrays import Buffer, Made, constants_of, live_arrays
 from toile.targets.cuda import modules as kernels
 
-SHOWN = 10  # of the largest buffers
-LARGE = 64 << 20  # bytes of an arena that the pool is not to keep
+SHOWN = 10  # largest buffers in the report
+LARGE = 64 << 20  # bytes of an arena that the pool should not keep
 T = TypeVar("T")
 
 
 class OutOfMemoryError(MemoryError, RuntimeError):
-    """A GPU has no room for what a program needs."""
+    """A GPU does not have the memory that a program needs."""
 
 
 class Arena:
-    """Temporaries of the Program that is running; it grows, and each growth has a number."""
+    """Temporaries of the running Program; the arena grows, and each growth has a number."""
 
     def __init__(self, device: GpuDevice):
         self.device = device
@@ -40,25 +40,25 @@ class Arena:
         self.start, self.nbytes, self.generation = 0, 0, 0
 
     def of(self, nbytes: int) -> tuple[int, int]:
-        """Where an arena of at least so many bytes begins, and its generation."""
+        """The address of an arena of at least `nbytes`, and its generation."""
         if nbytes > self.nbytes:
             before = self.nbytes
-            self.give_up()  # in order on the stream: what was issued is done before the reuse
+            self.give_up()  # ordered on the stream: issued work ends before the memory is reused
             if before >= LARGE:
-                self.device.trim()  # or the pool would hold both
+                self.device.trim()  # otherwise the pool would hold both
             self.memory, self.start = self.device.allocate(nbytes)
             self.nbytes = nbytes
             self.generation = next(_generations)
         return self.start, self.generation
 
     def give_up(self) -> None:
-        """Free the memory; the next use allocates again."""
+        """Free the memory; the next use allocates it again."""
         self.memory, self.nbytes = None, 0
 
 
-_generations = itertools.count(1)  # of all arenas: graphs know theirs by it
+_generations = itertools.count(1)  # unique among all arenas: graphs record theirs
 _arenas: dict[GpuDevice, Arena] = {}
-executables: weakref.WeakSet[Any] = weakref.WeakSet()  # all that there are
+executables: weakref.WeakSet[Any] = weakref.WeakSet()  # all that exist
 
 
 def _forgotten(program: Program, made: Any) -> None:
@@ -81,7 +81,7 @@ def arena_of(device: GpuDevice) -> Arena:
 
 @contextmanager
 def other_arenas(devices: Sequence[GpuDevice]) -> Iterator[None]:
-    """A block in which a running Program of these devices runs others: its temporaries stay."""
+    """A block in which a running Program starts others without losing its temporaries."""
     before = {d: _arenas.pop(d) for d in devices if d in _arenas}
     try:
         yield
@@ -92,7 +92,7 @@ def other_arenas(devices: Sequence[GpuDevice]) -> Iterator[None]:
 
 
 def release() -> None:
-    """Give the memory of temporaries back to CuPy's pool, and the pool's to the device."""
+    """Return the memory of temporaries to CuPy's pool, and the pool's memory to the device."""
     for device in list(_arenas):
         device.synchronize()
     _arenas.clear()
@@ -103,7 +103,7 @@ def release() -> None:
 
 
 def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executable: Any) -> T:
-    """`make(nbytes)`; without room, once more after freeing what is kept for later calls."""
+    """`make(nbytes)`; if memory runs out, once more after freeing what is kept for later calls."""
     try:
         return make(nbytes)
     except MemoryError:
@@ -115,12 +115,12 @@ def allocated(device: GpuDevice, nbytes: int, make: Callable[[int], T], executab
 
 
 def reclaim(device: GpuDevice, with_arena: bool) -> None:
-    """Give up what is not in use: memory of results for later calls, graphs' own places, cycles.
+    """Free what is not in use: memory kept for results, buffers of graphs, reference cycles.
 
-    The arena goes too where a program is about to begin; else a running one may use it. Other
-    devices may be on the same GPU: what they keep goes where no program of theirs is running."""
+    The arena is freed too if a program is about to begin; otherwise a running one may use it. Other
+    devices may be on the same GPU: what they keep is freed if no program of theirs is running."""
     _give_up(device, with_arena)
-    gc.collect()  # after the references to the keepers here are gone
+    gc.collect()  # after the local references to the keepers are gone
 
 
 def _give_up(device: GpuDevice, with_arena: bool) -> None:
@@ -134,7 +134,7 @@ def _give_up(device: GpuDevice, with_arena: bool) -> None:
         if with_arena:
             arena_of(device).give_up()
     for other, keepers in kept.items():
-        if other.lock.acquire(blocking=False):  # waiting could be a deadlock
+        if other.lock.acquire(blocking=False):  # waiting could deadlock
             try:
                 with other.current():
                     for keeper in keepers:
@@ -149,7 +149,7 @@ def _device_of(keeper: Any) -> GpuDevice:
 
 
 def members(found: weakref.WeakSet[T]) -> list[T]:
-    """The members of a set that other threads may add to at the same time."""
+    """The members of a set that other threads may change at the same time."""
     while True:
         try:
             return list(found)
@@ -160,13 +160,13 @@ def members(found: weakref.WeakSet[T]) -> list[T]:
 def out_of_memory(
     device: GpuDevice, needed: int, error: BaseException, executable: Any = None
 ) -> BaseException:
-    """The error for an allocation that failed, of a Program or of an array."""
+    """The error for a failed allocation, of a Program or of an array."""
     if isinstance(error, OutOfMemoryError):
         return error
     executable = executable.described() if executable is not None else None
     try:
         stats = device.memory_stats()
-    except Exception:  # a device that cannot even be asked
+    except Exception:  # the device does not even answer
         stats = {}
     arena = _arenas.get(device)
     held = arena.nbytes if arena is not None else 0
@@ -179,7 +179,7 @@ def out_of_memory(
 
 
 def room_for(executable: Any, stats: dict[str, Any], arena: int) -> int:
-    """The most a Program may need: all memory that is free or its own."""
+    """The most memory that a Program may use: what is free, and what it has already."""
     limit = stats.get("bytes_limit", 0)
     total = min(stats.get("bytes_free", limit) + stats.get("pool_bytes", 0), limit)
     inputs = sum(v.aval.nbytes for v in executable.program.inputs)
@@ -192,7 +192,7 @@ def report(
     executable: Any, needed: int, stats: dict[str, Any], buffers: Sequence[Buffer],
     fit: Fit | None = None,
 ) -> str:
-    """What to say when memory runs out."""
+    """The text of the error when memory runs out."""
     name = executable.program.name if executable else "an array" if needed else "a library"
     wanted = f"{size(needed)} more" if needed else "more than there is"
     lines = [f"out of memory on the GPU: {name} needed {wanted}"]
@@ -213,7 +213,7 @@ def report(
 
 
 def size(nbytes: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes in a readable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if nbytes < 1024 or unit == "GiB":
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"

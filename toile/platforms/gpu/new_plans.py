@@ -1,4 +1,4 @@
-"""Making plans for a GPU, and writing them to disk, where `plans_on_disk` finds them."""
+"""Makes plans for a GPU and writes them to disk, where `plans_on_disk` finds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toile.platforms.gpu.target import TARGET
 
 
 def planned(program: Program) -> Plan:
-    """A plan made now, with all that it came from."""
+    """A new plan, with the equations it was made from."""
     return compile_program(program, TARGET)
 
 

@@ -1,7 +1,7 @@
-"""The verifier of plans for a GPU: launches and library calls as they are issued or captured.
+"""The plan verifier for a GPU: launches and library calls as they are issued or captured.
 
-A table of pointers is a dict by buffer here. While loops run in two ways: the host exchanges the
-buffers of carries, or a graph copies what a turn wrote back to where the next one reads it.
+Here the table of pointers is a dict by buffer. While loops run in two ways: the host swaps the
+buffers of carries, or a graph copies what an iteration wrote back to where the next one reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def verify(
 ) -> None:
     """Raise `PlanError` unless a plan does what its Program says, with temporaries at `offsets`.
 
-    `overwritten`: for results, by number, the donated inputs in whose place they are computed."""
+    `overwritten`: for results, by number, the donated inputs that they overwrite."""
     decides = any(isinstance(s, WhileStep) for s in plan.all_steps())
     for captured in (False, True) if decides else (False,):
         pointers: dict[Key, Address] = {b: Address("the arena", o) for b, o in offsets.items()}
@@ -84,7 +84,7 @@ def _access(ref: Ref) -> Access:
 
 def _work(works: Works, plan: Any, x: Any) -> Work:
     refs = [a for a in x.args if isinstance(a, Ref)]
-    if x.note == "addresses":  # it is told where matrices begin, and reads none of them
+    if x.note == "addresses":  # it receives the addresses of matrices, and reads none of them
         reads = x.reads or frozenset()
         written = works.stored(x.origin)
         refs = [r for r in refs if r.buffer in reads or r is x.args[0] or r.buffer in written]
@@ -93,7 +93,7 @@ def _work(works: Works, plan: Any, x: Any) -> Work:
 
 
 def _call(works: Works, step: CallStep) -> Work:
-    """A library call: the places it refers to, and the buffers that it declares."""
+    """A library call: the addresses it refers to, and the buffers that it declares."""
     call = step.call
     refs = {r.buffer: r for r in _refs(call)}
     for buffer in (*call.reads, *call.writes):
@@ -102,7 +102,7 @@ def _call(works: Works, step: CallStep) -> Work:
 
 
 def _refs(x: Any) -> Iterator[Ref]:
-    """All places that a library call refers to."""
+    """All addresses that a library call refers to."""
     if isinstance(x, Ref):
         yield x
     elif isinstance(x, Operand):

@@ -1,8 +1,8 @@
-"""Plans of a GPU as bytes, and back: the closed table of what steps, buffers and calls consist of.
+"""Encodes GPU plans as bytes and decodes them: the closed table of record types.
 
 A plan is written without the groups and equations that it was made from: groups become None, its
-Programs keep inputs, results and names. Classes are loaded when a plan has one: most plans have few
-kinds of library calls.
+Programs keep inputs, results and names. Classes are imported when a plan contains one: most plans
+have few kinds of library calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.disk.plan_schema import Damaged, Record, Schema, Unencodable
 from toile.engine.program import Equation, Program
 from toile.platforms.gpu.steps import MadePlan
 
-# Buffers, hashed by identity; sets have parts of them too.
+# Buffers, hashed by identity; sets may also contain parts of them.
 _MEMORY = ("Var", "VariableBuffer", "Scratch", "Constant", "Output", "Moving")
 _STEPS = ("Region", "EagerStep", "CallStep", "ScanStep", "WhileStep", "SwitchStep")
 _CALLS = ("Gemm", "LtMatmul", "Fill", "GraphCall")
@@ -29,7 +29,7 @@ _NO_ORIGIN = {"origin": None}  # the group that a step was made from
 
 
 def written(plan: MadePlan) -> bytes:
-    """The bytes of a plan; raises Unencodable where a part cannot be written.
+    """The bytes of a plan; raises Unencodable if a part cannot be encoded.
 
     Temporaries are ordered by serial numbers of the process: only their order is written, so that
     a plan has the same bytes in every process."""
@@ -41,7 +41,7 @@ def written(plan: MadePlan) -> bytes:
 
 
 def read(data: bytes) -> MadePlan:
-    """A plan that can run; raises Damaged for bytes that are something else."""
+    """A plan that can run; raises Damaged if the bytes are anything else."""
     found = decode(data, schema())
     if not schema().check("tuple[MadePlan, list[VariableBuffer | Scratch]]").fits(found):
         raise Damaged("it is not the plan of a Program")
@@ -64,7 +64,7 @@ def _temporaries(plan: Any) -> list[Temporary]:
 
 
 def _programs(columns: list[Any]) -> list[Program]:
-    """Programs without equations: those on disk have none."""
+    """Programs without equations, since those on disk have none."""
     return [Program(inputs, (), outputs, name)
             for inputs, outputs, name in zip(*columns, strict=True)]
 
@@ -74,8 +74,8 @@ def _equations(columns: list[Any]) -> list[Equation]:
 
 
 def _in_order(plan: Any, found: set[Any]) -> list[Any]:
-    """What is written of `in_place`: launches as they come, each with its pairs of buffers, in the
-    order in which it takes them."""
+    """`in_place` as it is written: launches in order, each with its pairs of buffers in the order
+    of its arguments."""
     pairs: dict[int, list[tuple[Any, Any]]] = {}
     for launch, read, written in found:
         pairs.setdefault(id(launch), []).append((read, written))
@@ -86,7 +86,7 @@ def _in_order(plan: Any, found: set[Any]) -> list[Any]:
         if mine:
             rows.append((launch, tuple([b for pair in mine for b in pair])))
     if pairs:
-        raise Unencodable("a launch of no step")
+        raise Unencodable("a launch that belongs to no step")
     return rows
 
 
@@ -151,7 +151,7 @@ def _records() -> list[Record]:
 
 
 def _by_number(constants: list[Any]) -> dict[Any, Any]:
-    """Constants are looked up by value only while a plan is made."""
+    """Constants by number: they are looked up by value only while a plan is made."""
     return dict(enumerate(constants))
 
 

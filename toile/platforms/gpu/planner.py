@@ -1,7 +1,7 @@
 """What plans for a GPU consist of.
 
-Stages of small launches that do not depend on each other are joined as on the CPU: launches of one
-text in a region become one.
+As on the CPU, small stages that do not depend on each other are joined; launches of the same kernel
+in a region become one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Plan(MadePlan, lower.Plan):
 
     def __init__(self, *args: Any, **where: Any):
         self.in_place = set()
-        self.started: dict[Any, Any] = {}  # steps of collectives that end later, by their results
+        self.started: dict[Any, Any] = {}  # collectives that finish later, by their results
         super().__init__(*args, **where)
 
     def note_in_place(self, x: Loops, launch: Launch) -> None:
-        """Note which buffers a launch may write where it reads others."""
+        """Record pairs of buffers (read, written) that a launch touches only at equal places: it
+        may write the second in the memory of the first."""
         places: dict[Any, set[Any]] = {}
         for p in x.loads:
             places.setdefault(self.place(p).buffer, set()).add((self.place(p), p.strides))
@@ -41,16 +42,16 @@ class Plan(MadePlan, lower.Plan):
 
     @functools.cached_property
     def without_libraries(self) -> bool:
-        """Whether the Program can do without cuBLAS and cuDNN."""
+        """Whether the Program can run without cuBLAS and cuDNN."""
         return tensor_convolutions.without_libraries(self.program)
 
     def place(self, p: Place) -> Ref:
-        """Where a memory operand of a loop nest begins."""
+        """The address of a memory operand of a loop nest."""
         base: Any = p.base
         ref = base if isinstance(base, Ref) else self.ref(base)
         return ref.at(p.offset * p.dtype.itemsize)
 
     def call(self, call: Call) -> None:
-        """Add a library call after the stages there are."""
+        """Add a library call after the existing stages."""
         self.steps.append(CallStep(call, self.origin))
         self.staged.setdefault(self.origin, []).append(call)

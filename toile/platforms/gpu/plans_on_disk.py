@@ -1,9 +1,9 @@
 """Plans of a GPU on disk: a Program that was planned before, in any process, is not planned again.
 
-What is kept is the plan with its steps, buffers and constants, without the equations that they came
+A plan is stored with its steps, buffers and constants, but without the equations that they came
 from: reports that need those plan again. The name of a file covers the Program's fingerprint, the
-GPU, NVIDIA's libraries, the state of toile's own source and the flags that plans read. Programs
-that call users' functions or communicate with other devices are not kept; nothing is kept with
+GPU, NVIDIA's libraries, the state of toile's source and the flags that plans read. Programs that
+call users' functions or communicate with other devices are not stored; nothing is stored with
 TOILE_PLANS=off or TOILE_DEBUG.
 """
 
@@ -35,8 +35,8 @@ FORMAT = "2"
 
 
 def ahead() -> None:
-    """Find out what names of plans and kernels are made of: it takes no device, which is about to
-    start. What fails here fails again, and says why, where it is needed."""
+    """Compute the parts of plan and kernel names that need no device, while the device starts.
+    An error here is raised again, and reported, where the name is needed."""
     for find in (kernels._cache, kernels._compiler_version, _installed, source_state, _make_ready):
         try:
             find()
@@ -51,7 +51,7 @@ def _making() -> Any:
 
 
 def _make_ready() -> None:
-    """Load the planner where no plans will be found."""
+    """Load the planner if no plans will be found."""
     cache = kernels._cache()
     if cache is None or recall.is_off() or cache.is_empty():
         _making()
@@ -63,7 +63,7 @@ def planned(program: Program) -> Any:
 
 
 def plan_of(program: Program, device: Any) -> MadePlan:
-    """The plan of a Program for a device, which is current: from disk, or made now and kept."""
+    """The plan of a Program for a device, which must be current: from disk, or made and stored."""
     early = recall.is_early(_asked)
     where = _place(program, device) if early or recall.is_long(program) else None
     if where is None:
@@ -71,7 +71,7 @@ def plan_of(program: Program, device: Any) -> MadePlan:
     cache, key = where
     found = _recalled(cache, key, program)
     if found is None:
-        making = _making()  # which is not part of the time that planning takes
+        making = _making()  # loading it does not count as planning time
         started = time.perf_counter()
         found = planned(program)
         if early or recall.is_worth_keeping(time.perf_counter() - started):
@@ -83,7 +83,7 @@ _asked = itertools.count()
 
 
 def _place(program: Program, device: Any) -> tuple[ObjectCache, str] | None:
-    """Where a plan is kept, and its name there; None where it is not."""
+    """The cache of a plan, and its name there; None if the plan is not stored."""
     cache = kernels._cache()
     if recall.is_off() or cache is None or program.axis_names:
         return None
@@ -118,7 +118,7 @@ def _recalled(cache: ObjectCache, key: str, program: Program) -> MadePlan | None
         return None
     try:
         fits = all(_fits(s.call) for s in found.all_steps() if isinstance(s, CallStep))
-    except Exception:  # a library has no such plan any more
+    except Exception:  # a library no longer has this plan
         fits = False
     if not fits:
         cache.remove(key)
@@ -127,8 +127,8 @@ def _recalled(cache: ObjectCache, key: str, program: Program) -> MadePlan | None
 
 
 def _check(plan: MadePlan, program: Program) -> None:
-    """Refuse a plan whose inputs and results are not of the sizes of a Program's; random keys are
-    their numbers in a plan."""
+    """Reject a plan whose inputs and results do not have the sizes of the Program's; random keys
+    are arrays of numbers in a plan."""
     for mine, other in ((plan.given.in_avals, program.in_avals),
                         (plan.given.out_avals, program.out_avals)):
         if [x.nbytes for x in mine] != [x.nbytes for x in other]:
@@ -136,7 +136,7 @@ def _check(plan: MadePlan, program: Program) -> None:
 
 
 def _fits(call: Any) -> bool:
-    """Whether a library call has the room that it needs."""
+    """Whether a library call has enough workspace."""
     if not isinstance(call, cudnn.GraphCall):
         return True
     engine = cudnn.engine()

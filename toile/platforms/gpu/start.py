@@ -1,9 +1,9 @@
-"""Starting to use a GPU: what can be done at the same time is.
+"""Starting a GPU: independent parts are started at the same time.
 
-The driver takes a while to start and to make a context, CuPy to be imported, cuBLAS to make a
-handle. None of it happens before a large array is to be placed on a GPU: processes that only hold
-small arrays, such as those that load data, take no memory of it. May import
-platforms.gpu.devices, targets and the engine.
+It takes a while to start the driver and create a context, to import CuPy, and to create a cuBLAS
+handle. None of this happens before a large array is placed on a GPU: processes that only hold small
+arrays, such as data loaders, take no GPU memory. May import platforms.gpu.devices, targets and the
+engine.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from toile.targets.cuda.starting import is_starting, load, wait, wait_for_contex
 
 __all__ = ["is_starting", "load", "load_cublas", "soon", "wait", "wait_for_context"]
 
-# Seconds that the driver has for itself. It asks the dynamic loader at once, and waits there while
-# a large library is loaded: in most processes it took 0.17 s to start then, instead of 0.10.
+# Seconds by which the driver starts first. It calls the dynamic loader at once, and would wait
+# there while a large library is loaded: in most processes it took 0.17 s to start then, not 0.10.
 HEAD_START = 0.012
 
 
 def soon() -> None:
-    """A large array is about to be placed: where that will be a GPU, start the driver, make its
-    context and what the backend wants besides, while CuPy and the backend are imported here."""
+    """Called when a large array is about to be placed: if that will be on a GPU, start the driver,
+    its context and libraries in other threads, while CuPy and the backend are imported in this."""
     if starting.begun or gpu.known_absent() or not _is_wanted():
         return
     starting.begun.append(threading.Thread(target=_begin, name="toile: starting the GPU"))
@@ -37,34 +37,33 @@ def soon() -> None:
     try:
         for thread in tuple(starting.begun):
             thread.start()
-    except RuntimeError:  # the interpreter ends: what is used is made then
+    except RuntimeError:  # the interpreter is exiting: everything is created on first use
         return
     backend = late.executables()
-    gpu.cupy()  # which asks for cuBLAS
+    gpu.cupy()  # this also loads cuBLAS
     backend.ahead()
 
 
 def _is_wanted() -> bool:
-    """Whether the default device will be a GPU of this process, as far as the driver is not asked.
-    """
+    """Whether the default device will be a GPU here, as far as known without asking the driver."""
     if wanted_platform() == "cpu" or host.only or flags.default_device is not None:
         return False
     return gpu.fleet.ordinals != () and gpu.driver_library() is not None and gpu.has_cupy()
 
 
 def _begin() -> None:
-    """Make the context; then have another thread make what the backend wants besides."""
+    """Create the context; then let another thread prepare what else the backend needs."""
     library = gpu.driver_library()
     if library is None or not gpu.driver_count():
         return
     number = (gpu.fleet.ordinals or (0,))[0]
     context = ctypes.c_void_p()
     if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) != 0:
-        return  # the first use of the GPU says why
+        return  # the first use of the GPU reports the error
     after = threading.Thread(target=_warm, name="toile: starting libraries")
     try:
         after.start()
-    except RuntimeError:  # the interpreter ends
+    except RuntimeError:  # the interpreter is exiting
         return
     starting.begun.append(after)
 
@@ -74,16 +73,16 @@ def _warm() -> None:
         device = gpu.fleet.local(flags.num_gpu_devices)[0]
         with device.current():
             late.warm_up().begin(device)
-    except Exception:  # what is missing is made when it is used, and that says what is wrong
+    except Exception:  # it is created on first use, which reports the error
         return
 
 
 def load_cublas() -> None:
-    """Load cuBLAS where its wheel is installed: it is large, and CuPy's import will ask for it."""
+    """Load cuBLAS if its wheel is installed: it is large, and importing CuPy will need it."""
     try:
         found = importlib.util.find_spec("nvidia")
         places = (found and found.submodule_search_locations) or ()
-    except (ImportError, ValueError):  # something refuses to look for it
+    except (ImportError, ValueError):  # an import hook refuses to look for it
         return
     for name in ("cublasLt", "cublas"):
         paths = (os.path.join(place, folder, "lib", f"lib{name}.so.{major}")

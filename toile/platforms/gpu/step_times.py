@@ -1,11 +1,11 @@
-"""What the steps of a plan take on a GPU: events recorded around each, in the order of a call.
+"""Measures the steps of a plan on a GPU: events are recorded around each, in the order of a call.
 
-Where a call is a CUDA graph, so is what is measured: the same work captured once with events as
-nodes between the steps, and once with events at its ends only. Else steps are issued one by one.
-Events cost about a microsecond: what two of them take with nothing in between is subtracted, and
-the steps' times are scaled to the whole where they exceed it. Of a loop the first turn is measured
-step by step. There are no events within conditional nodes: how the time of one is shared by what is
-inside is measured outside of the graph. Times are in seconds.
+If a call is a CUDA graph, so is what is measured: the same work is captured once with events as
+nodes between the steps, and once with events only at its ends. Otherwise steps are issued one by
+one. An event costs about a microsecond: the time between two events with nothing in between is
+subtracted, and the times of steps are scaled down if their sum exceeds the whole. Only the first
+iteration of a loop is measured step by step. There can be no events within conditional nodes: how
+their time is divided among the steps inside is measured outside the graph. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from toile.platforms.gpu.execution import MOST_NODES, Executable
 from toile.platforms.gpu.issuer import Addresses, Issuer
 from toile.targets.cuda.driver import CudaError, driver
 
-BEST = 3  # of so many rounds the fastest one counts
-INNER_ROUNDS = 3  # of what is inside of conditional nodes
+BEST = 3  # of this many rounds, the fastest counts
+INNER_ROUNDS = 3  # for steps inside conditional nodes
 
 
 @dataclass
@@ -31,11 +31,11 @@ class Part:
     """One launch of a region, or another step as a whole."""
 
     step: Any  # what is issued
-    launches: list[Any]  # of the plan; none: the step is no region
+    launches: list[Any]  # of the plan; empty if the step is not a region
     times: list[float] = field(default_factory=list)
 
     def shared(self) -> list[tuple[Any, float]]:
-        """The groups (or launches without one) that it computes, and what part of it each is."""
+        """The groups (or launches without one) that it computes, each with its fraction."""
         work = [float(x.nbytes or x.blocks) for x in self.launches]
         total = sum(work) or 1.0
         keys = [id(x.origin) if x.origin is not None else id(x) for x in self.launches]
@@ -44,7 +44,7 @@ class Part:
 
 @dataclass
 class Timed:
-    """A step of a plan with its times, and those of what is inside it."""
+    """A step of a plan with its times, and the times of steps inside it."""
 
     step: Any
     measured: list[Part]
@@ -60,7 +60,7 @@ class Timed:
         return [(key, None) for key in self._by_key()]
 
     def shares(self) -> list[float]:
-        """How a region's time is shared by them."""
+        """The fraction of a region's time for each of them."""
         found = self._by_key()
         total = sum(found.values())
         return [x / total if total else 1 / len(found) for x in found.values()]
@@ -119,7 +119,7 @@ class Stopwatch(Issuer):
 
     def _steps(self, plan: Any, addresses: Addresses, stream: int, checked: bool) -> None:
         hidden = self.captured and stream != self.device.capture_stream  # in a conditional node
-        if hidden or id(plan) in self.begun:  # another turn of a loop
+        if hidden or id(plan) in self.begun:  # another iteration of a loop
             return super()._steps(plan, addresses, stream, checked)
         self.begun.add(id(plan))
         for step in plan.steps:
@@ -130,7 +130,7 @@ class Stopwatch(Issuer):
                 self.marks.append((part, first, self._mark(stream)))
 
     def read(self, known: Collection[int] = ()) -> None:
-        """Add the times of what has been issued, and is done; not of parts that are known (ids)."""
+        """Add the times of issued work that has finished, except of parts in `known` (ids)."""
         elapsed = driver().elapsed
         floor = elapsed(*self.empty)
         for part, first, second in self.marks:
@@ -138,14 +138,14 @@ class Stopwatch(Issuer):
                 part.times.append(max(elapsed(first, second) - floor, 0.0))
 
     def forget(self) -> None:
-        """Be ready for the next issue."""
+        """Prepare for the next issue."""
         for event in self.events:
             driver().forget_event(event)
         self.marks, self.events = [], []
         self.begun.clear()
 
     def keep_best(self) -> None:
-        """Forget the rounds that were slow as a whole, and the others' share of the events."""
+        """Keep only the rounds that were fastest as a whole."""
         top = [p for t in self.timed for p in t.measured]
         rounds = range(min((len(p.times) for p in top), default=0))
         totals = [sum(p.times[r] for p in top) for r in rounds]
@@ -156,7 +156,7 @@ class Stopwatch(Issuer):
 
 
 class _Whole(Issuer):
-    """Issues a plan with an event before it and one after."""
+    """Issues a plan between two events."""
 
     def __init__(self, issuer: Issuer):
         self.__dict__.update(vars(issuer))
@@ -171,19 +171,19 @@ class _Whole(Issuer):
 
 
 def graph_of(executable: Executable, issuer: Any, addresses: Addresses) -> int:
-    """A graph of what an issuer issues; 0 where that cannot be captured."""
+    """A graph of what an issuer issues; 0 if it cannot be captured."""
     if not executable.issuer.capturable or executable.issuer.nodes > MOST_NODES:
         return 0
     try:
         return issuer.capture(dict(addresses), executable.device.capture_stream)
-    except CudaError:  # a driver that has no events in graphs
+    except CudaError:  # the driver does not support events in graphs
         return 0
 
 
 def measure(
     executable: Executable, pointers: Sequence[int], rounds: int
 ) -> tuple[list[Timed], float, float]:
-    """The steps with their times, what the whole takes, and the factor of the steps' times."""
+    """The steps with their times, the time of the whole, and the factor of the steps' times."""
     device, stream = executable.device, executable.device.stream
     with device.lock, device.current():
         arena, _ = executable._arena()
@@ -201,7 +201,7 @@ def measure(
                     else:
                         issuer.issue(dict(addresses), stream)
                     driver().synchronize(stream)
-                if turn:  # the first one loads code and touches memory
+                if turn:  # the first round loads code and touches memory
                     watch.read()
                     taken.append(driver().elapsed(*whole.ends))
             watch.keep_best()
@@ -223,7 +223,7 @@ def measure(
 
 
 class _Hollow(Executable):
-    """An executable with nothing to do but to launch a graph of one event, or nothing."""
+    """An executable that only launches a graph of one event, or nothing."""
 
     def __init__(self, executable: Executable):
         self.__dict__.update(vars(executable))
@@ -240,22 +240,21 @@ class _Hollow(Executable):
         self.graphs[None] = made.instantiate(made.end_capture(stream))
 
     def run(self, pointers: Sequence[int], again: bool = True) -> None:
-        """Launch what there is."""
+        """Launch the graph, if there is one."""
         with self.device.lock:
             for graph in self.graphs.values():
                 self.driver.launch_graph(graph, self.device.stream)
 
     def direct(self) -> None:
-        """The kernel is not to run."""
+        """None: the kernel must not run."""
 
     def _forget(self) -> None:
         super()._forget()
-        if self.event is not None:  # nothing records it any more
+        if self.event is not None:  # nothing uses it any more
             self.driver.forget_event(self.event)
             self.event = None
 
 
 def without_steps(executable: Executable) -> Executable:
-    """The same executable with nothing to do but to launch a graph, or nothing: what calling takes.
-    """
+    """The executable without its steps (a graph of one event, or nothing): the cost of a call."""
     return _Hollow(executable)

@@ -1,5 +1,4 @@
-"""What plans for a GPU have besides regions and loops: library calls, and what may be overwritten.
-"""
+"""Parts of GPU plans besides regions and loops: library calls, and what may be overwritten."""
 
 from __future__ import annotations
 
@@ -26,19 +25,19 @@ class CallStep:
 
 
 class MadePlan(steps.MadePlan):
-    """A plan for a GPU, as it comes from disk; `given` is the Program before the plan changed it.
+    """A plan for a GPU, as it is read from disk; `given` is the Program before planning changed it.
 
-    `in_place` has launches with two buffers (read, written): such a launch reads an element of the
-    one only where it writes that of the other."""
+    `in_place` has launches with two buffers (read, written): such a launch reads each element of
+    the first only where it writes the same element of the second."""
 
     given: Program
     in_place: set[tuple[Launch, Any, Any]]
-    recalled = True  # whether it came from disk, without its equations
+    recalled = True  # whether the plan came from disk, without its equations
 
     def may_overwrite(self) -> Callable[[Any, Any], bool]:
-        """Whether a result may lie where an input lies, as a function of their buffers.
+        """A function of two buffers that says whether a result may overwrite an input.
 
-        It may where nothing reads the input after the first part of the result is written."""
+        It may if nothing reads the input after the first part of the result is written."""
         last: dict[Any, int] = {}
         first: dict[Any, int] = {}
         for i, s in enumerate(self.steps):
@@ -64,7 +63,7 @@ class MadePlan(steps.MadePlan):
         return may
 
     def _launches_by_buffer(self, i: int) -> dict[Any, list[Any]]:
-        """Which launches of a step have to do with a buffer."""
+        """For each buffer, the launches of a step that use it."""
         found: dict[Any, list[Any]] = {}
         for x in self.steps[i].launches:
             for b in {a.buffer for a in x.args if isinstance(a, Ref)}:

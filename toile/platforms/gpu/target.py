@@ -1,4 +1,4 @@
-"""What a GPU says about the plans that are made for it."""
+"""A GPU as a target of the compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Target(lower.Target):
 
     plan = Plan
     choose = staticmethod(attention.choose)
-    # A row is one block's work unless there are too few of them to fill the device.
+    # A row is the work of one thread block, unless there are too few rows to fill the device.
     limits = Limits(long_row=1 << 16, few_rows=128, total_row=1 << 13, more_moved=1 / 64)
 
     def last_pass(self, program: Program) -> Program:

@@ -1,9 +1,9 @@
-"""What a GPU's libraries do once in a process, done early and beside other things.
+"""First calls of a GPU's libraries, made early and in parallel with other work.
 
 A library loads its kernels at its first calls, which take longer than hundreds of later ones. Here
 these calls are made by the thread that starts a GPU (platforms.gpu.start) and another, while Python
-imports and traces: the C code does not hold the interpreter. What fails here fails again, and says
-why, at the first real use.
+imports and traces: the C code does not hold the GIL. An error here is raised again, and reported,
+at the first real use.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from toile.platforms.gpu.devices import GpuDevice
 from toile.targets.cuda import cublas, libraries
 from toile.targets.cuda.starting import load
 
-# Rows, columns, dtype and arithmetic of the first products: each loads kernels of another kind.
+# Rows, columns, dtype and arithmetic of the first products: each loads other kernels.
 _PRODUCTS = ((256, 256, "float32", "tf32"), (10, 128, "float32", "tf32"),
              (256, 256, "bfloat16", "float32"))
 _DEPTH = 256
-# Parts of cuDNN that run plans; it would load each at the first plan that needs it.
+# Parts of cuDNN that run plans, which it would load at the first plan that needs them.
 _PARTS = ("engines_precompiled", "engines_runtime_compiled")
 
 
 def begin(device: GpuDevice) -> None:
-    """Make the first calls of cuBLAS here, and those of cuDNN in a thread of their own.
+    """Make the first calls of cuBLAS in this thread, and those of cuDNN in another.
 
-    Not where a library is in use already: its calls and these could wait for each other."""
+    This is skipped if a library is already in use: its calls and these could deadlock."""
     if cublas.in_use():
         return
     beside = threading.Thread(target=_cudnn, args=(device,), name="toile: starting cuDNN")
@@ -50,7 +50,7 @@ def _cublas() -> None:
 
 
 def first_products(blas: cublas.Blas) -> None:
-    """Small products by a handle that nobody else has, and which is given up."""
+    """Small products with a handle that nothing else uses, and which is then destroyed."""
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -61,7 +61,7 @@ def first_products(blas: cublas.Blas) -> None:
                 "abc", (m, _DEPTH, m), strict=True))
             gemm = cublas.Gemm(m, n, _DEPTH, a, b, c, compute)
             gemm.issue(blas, lambda ref: places[ref.buffer], stream.ptr)
-    except libraries.LibraryError:  # a GPU that has no such products
+    except libraries.LibraryError:  # the GPU does not support such products
         pass
     stream.synchronize()
     blas.functions.cublasDestroy_v2(blas.handle)
@@ -72,12 +72,12 @@ def _cudnn(device: GpuDevice) -> None:
         with device.current():
             first_handle()
             load_parts()
-    except Exception:  # the first use says what is wrong
+    except Exception:  # the first real use reports the error
         return
 
 
 def first_handle() -> None:
-    """Have cuDNN begin, by making a handle and giving it up."""
+    """Make cuDNN start, by creating and destroying a handle."""
     loaded: Any = libraries.load("cudnn")
     handle = ctypes.c_void_p()
     if loaded.cudnnCreate(ctypes.byref(handle)) == 0:
@@ -85,7 +85,7 @@ def first_handle() -> None:
 
 
 def load_parts() -> None:
-    """Load the parts of cuDNN that run plans, where they lie beside it."""
+    """Load the parts of cuDNN that run plans, if they are next to it."""
     path = libraries.candidates(libraries.CATALOGUE["cudnn"])[0]
     for part in _PARTS:
         beside = path.replace("libcudnn.", f"libcudnn_{part}.")

@@ -1,7 +1,7 @@
-"""The reference backend: a Program run operation by operation on the array library.
+"""The reference backend: runs a Program operation by operation on the array library.
 
-Thin over the operations' own `eager` rules: it resolves literals, key buffers and the places of
-values once, and lets go of each buffer after its last use. May import the engine only.
+A thin layer over the operations' `eager` rules: it resolves literals, key buffers and the positions
+of values once, and frees each buffer after its last use. May import the engine only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Step = tuple[Callable[..., Any], list[int], list[int], bool, list[int]]
 
 
 class Executable:
-    """A Program made ready to run on raw buffers."""
+    """A Program prepared to run on raw buffers."""
 
     __slots__ = ("steps", "template", "outputs", "inputs")
 
@@ -77,7 +77,7 @@ class Executable:
 
 
 def _runner(e: Equation) -> Callable[..., Any]:
-    """The eager rule of an equation, on the physical form of keys."""
+    """The eager rule of an equation, applied to the buffers of keys."""
     avals = [a.aval for a in e.ins]
     if any(dtypes.is_extended(a.dtype) for a in avals):
         return e.op.physical(*avals).eager
@@ -90,7 +90,7 @@ Runnable = Callable[[Sequence[Any]], Sequence[Any]]  # raw buffers to raw buffer
 def run(
     program: Program, raws: Sequence[Any], make: Callable[[Program], Runnable] = Executable
 ) -> Sequence[Any]:
-    """Run a Program on raw buffers, making it ready at the first call."""
+    """Run a Program on raw buffers, preparing it at the first call."""
     executable = program.executable
     if executable is None:
         executable = program.executable = make(program)

@@ -1,1 +1,1 @@
-"""CUDA: text of kernels, modules that are loaded, the driver and NVIDIA's libraries."""
+"""CUDA: text of kernels, loaded modules, the driver and NVIDIA's libraries."""

@@ -1,9 +1,8 @@
-"""Matrix products by cuBLAS: the handle of a device, and `Gemm`, a call of it.
+"""Matrix products by cuBLAS: the handle of a device, and `Gemm`, a call.
 
-Sizes and leading dimensions are BLAS's, of matrices stored by columns; callers that have rows give
-the operands in exchanged order (kernels/contraction/gpu.py). CuPy refuses cuBLAS inside of stream
-capture, so the handle and its workspace are our own: nothing is allocated and nothing waits in
-`run`.
+Sizes and leading dimensions are those of BLAS, for column-major matrices; callers with row-major
+matrices exchange the operands (kernels/contraction/gpu.py). CuPy refuses cuBLAS during stream
+capture, so toile has its own handle and workspace: `run` neither allocates nor waits.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from toile.targets.cuda.launches import Call, Pointers
 from toile.targets.cuda.presence import lane
 
 WORKSPACE = 32 << 20  # bytes that NVIDIA recommends for Hopper; other chips need less
-ALIGNED = 16  # bytes, of matrices that are given by their addresses
+ALIGNED = 16  # bytes: alignment of matrices that are given by addresses
 N, T = 0, 1  # cublasOperation_t
 _DEFAULT_ALGORITHM = -1
 _HOST_POINTERS = 0
-_NO_ATOMICS = 0  # results do not depend on timing
+_NO_ATOMICS = 0  # results must not depend on timing
 _DEFAULT_MATH, _NO_REDUCED_SUMS = 0, 16
 
 # cudaDataType_t by the name of a dtype.
@@ -44,7 +43,7 @@ _P, _I, _L, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_size_t
 
 
 def _gemm_types(size: Any) -> dict[str, list[Any]]:
-    """Types of arguments, with sizes of 32 or 64 bits."""
+    """Types of the arguments, with sizes of 32 or 64 bits."""
     head, tail = [_P, _I, _I, size, size, size, _P], [_I, _I]
     return {
         "cublasGemmEx": [*head, *[_P, _I, size] * 2, _P, _P, _I, size, *tail],
@@ -68,10 +67,10 @@ PROTOTYPES: dict[str, list[Any]] = {
 
 
 class Blas:
-    """A handle of cuBLAS with a workspace of its own; one device, one stream at a time."""
+    """A cuBLAS handle with its own workspace; one device, one stream at a time."""
 
     def __init__(self, functions: Any, workspace: Any, address: int, nbytes: int = WORKSPACE):
-        self.functions, self.workspace = functions, workspace  # which is kept alive
+        self.functions, self.workspace = functions, workspace  # the workspace is kept alive
         made = ctypes.c_void_p()
         functions.cublasCreate_v2(ctypes.addressof(made))
         self.handle = made.value
@@ -82,9 +81,9 @@ class Blas:
         self.stream: int | None = None
 
     def on(self, stream: int) -> Any:
-        """The functions of the library; what follows goes to this stream."""
+        """The functions of the library, set to issue on this stream."""
         if stream != self.stream:
-            # Setting the stream gives the handle its own workspace back: ours has to follow.
+            # Setting the stream resets the handle to its default workspace: set ours again.
             self.functions.cublasSetStream_v2(self.handle, stream)
             self.functions.cublasSetWorkspace_v2(self.handle, self.address, self.nbytes)
             self.stream = stream
@@ -99,12 +98,12 @@ def _status(code: int) -> str:
 
 
 def functions() -> Any:
-    """The functions of cuBLAS, or LibraryError."""
+    """The functions of cuBLAS; raises LibraryError if it is missing or too old."""
     return libraries.Functions(libraries.load("cublas"), PROTOTYPES, _status)
 
 
 def allocate(nbytes: int) -> tuple[Any, int]:
-    """Memory of the current device: what keeps it, and its address."""
+    """Memory of the current device: the object that keeps it alive, and its address."""
     import cupy
 
     memory = cupy.cuda.alloc(nbytes)
@@ -112,7 +111,7 @@ def allocate(nbytes: int) -> tuple[Any, int]:
 
 
 def current_device() -> int:
-    """The device that calls of this thread go to."""
+    """The current device of this thread."""
     import cupy
 
     return cupy.cuda.runtime.getDevice()
@@ -120,7 +119,7 @@ def current_device() -> int:
 
 @functools.cache
 def present() -> bool:
-    """Whether there is a device to call the library for."""
+    """Whether there is a device on which to call the library."""
     try:
         return current_device() >= 0
     except Exception:  # no CuPy, no driver, no device
@@ -128,11 +127,11 @@ def present() -> bool:
 
 
 _handles: dict[Any, Any] = {}
-_locks: dict[Any, Any] = {}  # by kind: one handle may need another, and none waits for a stranger
+_locks: dict[Any, Any] = {}  # by kind: a handle may need one of another kind, none waits for others
 
 
 def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
-    """What `kind()` makes, once for each device; the first use must be outside of a capture."""
+    """The result of `kind()`, cached for each device; the first call must not be in a capture."""
     key = kind, current_device() if device is None else device, lane.number
     found = _handles.get(key)
     if found is None:
@@ -144,7 +143,7 @@ def handle(kind: Callable[[], Any], device: int | None = None) -> Any:
 
 
 def in_use() -> bool:
-    """Whether a handle of any library was made."""
+    """Whether a handle of any library exists."""
     return bool(_handles)
 
 
@@ -166,7 +165,7 @@ _SCALARS: dict[str, Any] = {
 
 
 def scalar(kind: str, value: float) -> Any:
-    """A constant in host memory, as alpha and beta are given."""
+    """A constant in host memory, for alpha and beta."""
     if kind.startswith("complex"):
         return _SCALARS[kind](value, 0)
     return _SCALARS[kind](int(value) if kind == "int32" else value)
@@ -174,7 +173,7 @@ def scalar(kind: str, value: float) -> Any:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where a matrix lies: stored by columns, or transposed; the next of a batch is `step` on."""
+    """A matrix in memory: column-major, or transposed; the next of a batch is `step` on."""
 
     ref: Ref
     type: str
@@ -185,10 +184,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Gemm(Call):
-    """C = A B + beta C: `count` products at even steps, at each of the places of `loop`.
+    """C = A B + beta C: `count` products at regular steps, for each of the offsets in `loop`.
 
-    `loop` holds offsets in bytes for A, B and C. With `arrays`, all addresses of A, B and C lie
-    there too, and the whole is one call where they are aligned."""
+    `loop` holds offsets in bytes for A, B and C. With `arrays`, all addresses of A, B and C are
+    also stored there, and everything is one call if they are aligned."""
 
     m: int
     n: int
@@ -225,7 +224,7 @@ class Gemm(Call):
         return each * self.m * self.n * self.k * self.count * len(self.loop)
 
     def prepare(self) -> None:
-        """Make what `run` needs; to be called outside of a capture."""
+        """Create what `run` needs; must not be called during a capture."""
         blas()
 
     def run(self, pointer: Pointers, stream: int) -> None:
@@ -235,8 +234,8 @@ class Gemm(Call):
     def bound(
         self, on: Blas, places: Mapping[Any, int], stream: int
     ) -> Callable[[Sequence[int]], None] | None:
-        """A function that issues the product for given pointers, whose numbers are those of
-        `places`; None where it takes more than one call."""
+        """A function that issues the product for given pointers, numbered as in `places`; None if
+        it takes more than one call."""
         refs = self.a.ref, self.b.ref, self.c.ref
         if self.arrays is not None or len(self.loop) > 1 or self.count > 1 or self.is_wide or any(
                 r.buffer not in places for r in refs):
@@ -262,7 +261,7 @@ class Gemm(Call):
         return run
 
     def _settings(self, on: Blas, one: Any) -> tuple[tuple[Any, ...], tuple[int, int]]:
-        """What a call's arguments begin and end with."""
+        """The first and the last arguments of a call."""
         transposed = (T if x.transposed else N for x in (self.a, self.b))
         head = (on.handle, *transposed, self.m, self.n, self.k, ctypes.addressof(one))
         return head, (COMPUTE_TYPES[self.compute][0], _DEFAULT_ALGORITHM)
@@ -274,7 +273,7 @@ class Gemm(Call):
         return max(self.m, self.n, self.k, *leading, self.count) >= 1 << 31
 
     def issue(self, on: Blas, pointer: Pointers, stream: int) -> None:
-        """Issue the product by a handle."""
+        """Issue the product with a handle."""
         calls = on.on(stream)
         one, beta = scalar(self.scale, 1.0), scalar(self.scale, self.beta)
         beta_at = ctypes.addressof(beta)

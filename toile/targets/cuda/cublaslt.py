@@ -1,9 +1,9 @@
-"""Matrix products by cuBLASLt: those that end in a bias, an activation or a sum, and float8.
+"""Matrix products by cuBLASLt: those with a bias, an activation or a sum, and float8.
 
 A `LtMatmul` is described once for each device: descriptors, and the algorithm that the library's
-heuristic puts first for them (no timing: the choice is the same in every run). `run` only fills in
-pointers; the workspace is that of the device's cuBLAS handle, which runs on the same stream.
-Sizes are BLAS's, of matrices stored by columns: a bias is one number per row of D.
+heuristic ranks first (nothing is timed: the choice is the same in every run). `run` only fills in
+pointers; the workspace is that of the device's cuBLAS handle, which runs on the same stream. Sizes
+are those of BLAS, for column-major matrices: a bias is one number per row of D.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BATCH_COUNT, BATCH_STEP = 5, 6
 MOST_WORKSPACE = 1
 _ALIGNMENTS = {"a": 5, "b": 6, "c": 7, "d": 8}
 
-# cublasLtEpilogue_t by name; "aux" keeps what goes into the activation.
+# cublasLtEpilogue_t by name; "aux" keeps the input of the activation.
 EPILOGUES = {
     "": 1, "relu": 2, "bias": 4, "relu_bias": 6, "gelu": 32, "gelu_bias": 36, "gelu_aux": 160,
     "gelu_aux_bias": 164, "dgelu": 192,
@@ -62,7 +62,7 @@ class Heuristic(ctypes.Structure):
 
 
 class Lt:
-    """A handle of cuBLASLt, and what was described with it."""
+    """A cuBLASLt handle, and the products described with it."""
 
     def __init__(self, functions: Any, workspace: int = 0, nbytes: int = 0):
         self.functions = functions
@@ -71,10 +71,10 @@ class Lt:
         functions.cublasLtCreate(ctypes.addressof(made))
         self.handle = made.value
         self.described: dict[Any, Described] = {}
-        self.lock = threading.Lock()  # pointers are set and read in two calls
+        self.lock = threading.Lock()  # pointers are set and used in two calls
 
     def of(self, call: LtMatmul) -> Described:
-        """Descriptors and algorithm of a call; calls that are alike share them."""
+        """Descriptors and algorithm of a call, shared by equal calls."""
         found = self.described.get(call.key)
         if found is None:
             found = self.described[call.key] = Described(self, call)
@@ -96,7 +96,7 @@ def make() -> Lt:
     return Lt(libraries.Functions(loaded, PROTOTYPES, cublas._status), blas.address, blas.nbytes)
 
 
-_used: list[Lt] = []  # handles that tests put in place
+_used: list[Lt] = []  # handles that tests substitute
 
 
 def lt() -> Lt:
@@ -105,7 +105,7 @@ def lt() -> Lt:
 
 
 def engine() -> Lt | None:
-    """The handle of the current device; None where there is no device, or no cuBLASLt."""
+    """The handle of the current device; None if there is no device, or no cuBLASLt."""
     if not _used and not cublas.present():
         return None
     try:
@@ -115,7 +115,7 @@ def engine() -> Lt | None:
 
 
 def use(other: Lt) -> AbstractContextManager[Lt]:
-    """Put a handle in place of the library's within a `with` block."""
+    """Use another handle instead of the library's within a `with` block."""
     return libraries.replaced(_used, other)
 
 
@@ -132,7 +132,7 @@ class Described:
         self.set(EPILOGUE, ctypes.c_uint32(EPILOGUES[call.epilogue]))
         if call.bias is not None:
             self.set(BIAS_TYPE, ctypes.c_int32(DATA_TYPES[call.d.type]))
-            self.set(BIAS_POINTER, ctypes.c_void_p(256))  # its alignment is what counts here
+            self.set(BIAS_POINTER, ctypes.c_void_p(256))  # only its alignment matters here
         if call.aux is not None:
             self.set(AUX_LEADING, ctypes.c_int64(call.aux.leading))
             self.set(AUX_POINTER, ctypes.c_void_p(256))
@@ -205,14 +205,14 @@ class LtMatmul(Call):
     beta: float = 0.0
     epilogue: str = ""
     bias: Ref | None = None
-    aux: Matrix | None = None  # what goes into the activation, kept or read
+    aux: Matrix | None = None  # the input of the activation, kept or read
     scales: tuple[Ref | None, Ref | None, Ref | None, Ref | None] = (None,) * 4  # of A, B, C, D
-    alignment: int = 16  # bytes, of all matrices
+    alignment: int = 16  # bytes: alignment of all matrices
     note: str = field(default="matrix product", compare=False)
 
     @property
     def key(self) -> Any:
-        """What the descriptors depend on: all but where things lie."""
+        """What determines the descriptors: everything but addresses."""
         def plain(x: Matrix | None) -> Any:
             return x and (x.type, x.leading, x.transposed, x.step)
 
@@ -241,7 +241,7 @@ class LtMatmul(Call):
         return 2 * self.m * self.n * self.k * self.count
 
     def prepare(self) -> None:
-        """Describe it and choose its algorithm; to be called outside of a capture."""
+        """Describe it and choose its algorithm; must not be called during a capture."""
         lt().of(self)
 
     def run(self, pointer: Pointers, stream: int) -> None:
@@ -249,7 +249,7 @@ class LtMatmul(Call):
         self.issue(lt(), pointer, stream)
 
     def issue(self, on: Lt, pointer: Pointers, stream: int) -> None:
-        """Issue the product by a handle."""
+        """Issue the product with a handle."""
         matrices = (self.a, self.b, self.c or self.d, self.d)
         a, b, c, d = (pointer(x.ref) for x in matrices)
         if (a | b | c | d) % self.alignment:  # slices of a loop may begin anywhere

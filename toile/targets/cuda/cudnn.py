@@ -1,9 +1,9 @@
-"""cuDNN through its frontend: descriptions of graphs in, plans that run on raw pointers out.
+"""cuDNN through its frontend: turns descriptions of graphs into plans that run on raw pointers.
 
 A description is a frozen value that says everything but addresses; it adds itself to a graph of the
-frontend. Plans are kept in memory by device and description, and on disk in the frontend's own
-serialized form. Only engines that give the same result every time are taken, the first that the
-library's heuristic names and that can be built: nothing is timed.
+frontend. Plans are cached in memory by device and description, and on disk in the frontend's
+serialized form. Only deterministic engines are used: the first in the library's heuristic order
+that can be built. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TYPES = {
 
 
 class Unsupported(Exception):
-    """There is no engine for a description."""
+    """No engine supports a description."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Description(Protocol):
         """Add tensors (numbered) and operations to a graph of the frontend."""
 
     def left_out(self) -> tuple[str, ...]:
-        """Notes of engines that may not be taken."""
+        """Notes of engines that must not be used."""
 
 
 class BuiltPlan(Protocol):
@@ -66,19 +66,19 @@ class BuiltPlan(Protocol):
 
 
 class Engine(Protocol):
-    """What makes plans of descriptions."""
+    """Turns descriptions into plans."""
 
     def plan(self, description: Any) -> BuiltPlan:
         """The plan of a description; raises Unsupported."""
 
 
-RESULTS = {"fprop": "y", "dgrad": "x", "wgrad": "w"}  # of kinds of convolutions
-NUMBERS = {"x": 1, "w": 2, "y": 3}  # of their tensors
+RESULTS = {"fprop": "y", "dgrad": "x", "wgrad": "w"}  # by kind of convolution
+NUMBERS = {"x": 1, "w": 2, "y": 3}  # tensor numbers
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) from that in y.
+    """y = x * w with groups, or the derivative in x (dgrad) or w (wgrad) given that in y.
 
     Dims are (images, channels, spatial...), (features, channels of a group, spatial...) and
     (images, features, spatial...)."""
@@ -98,7 +98,7 @@ class Convolution:
         return self.kind
 
     def add(self, cudnn: Any, graph: Any) -> None:
-        """One node."""
+        """Add the convolution node."""
         result = RESULTS[self.kind]
         given = inputs(cudnn, graph, NUMBERS, [
             (name, getattr(self, name)) for name in "xwy" if name != result])
@@ -115,7 +115,7 @@ class Convolution:
         output(cudnn, out, getattr(self, result), NUMBERS[result])
 
     def left_out(self) -> tuple[str, ...]:
-        """What rounds more than asked for: half for float32 operands, sums in half."""
+        """Nondeterministic, or less precise than asked: half for float32 operands, sums in half."""
         notes = ["NONDETERMINISTIC", "REDUCED_PRECISION_REDUCTION"]
         if self.x.type in ("float32", "float64"):
             notes.append("DOWN_CONVERT_INPUTS")
@@ -125,21 +125,21 @@ class Convolution:
 
 
 def data_type(cudnn: Any, name: str) -> Any:
-    """The frontend's word for a dtype."""
+    """The frontend's name for a dtype."""
     return getattr(cudnn.data_type, TYPES[name])
 
 
 def inputs(
     cudnn: Any, graph: Any, numbers: Mapping[str, int], tensors: Iterable[tuple[str, Tensor]]
 ) -> dict[str, Any]:
-    """Tensors of a graph by name."""
+    """The input tensors of a graph, by name."""
     return {name: graph.tensor(name=name, dim=list(t.dim), stride=list(t.stride),
                                uid=numbers[name], data_type=data_type(cudnn, t.type))
             for name, t in tensors}
 
 
 def output(cudnn: Any, made: Any, tensor: Tensor, number: int) -> None:
-    """Say what a result of a node is."""
+    """Declare a result of a node."""
     made.set_output(True)
     made.set_uid(number)
     made.set_dim(list(tensor.dim))
@@ -149,14 +149,14 @@ def output(cudnn: Any, made: Any, tensor: Tensor, number: int) -> None:
 
 # ---- the frontend
 class FrontendPlan:
-    """A built graph of the frontend; `kept`: its description, where it came from disk."""
+    """A built graph of the frontend; `kept`: its description, if it came from disk."""
 
     def __init__(self, owner: Frontend, graph: Any, kept: Any = None):
         self.owner, self.graph, self.kept = owner, graph, kept
         self.workspace = max(int(graph.get_workspace_size()), 0)
 
     def execute(self, pointers: Mapping[int, int], workspace: int, stream: int) -> None:
-        """Issue it."""
+        """Issue the plan."""
         with self.owner.lock:
             try:
                 self._issue(pointers, workspace, stream)
@@ -173,7 +173,7 @@ class FrontendPlan:
         self.graph.execute(dict(pointers), workspace, handle=owner.handle)
 
     def _rebuilt(self) -> bool:
-        """Build anew what could not run as it was kept on disk."""
+        """Build again a plan from disk that could not run."""
         self.owner.forget(self.kept)
         made = self.owner.built(self.kept)
         self.kept = None
@@ -184,7 +184,7 @@ class FrontendPlan:
 
 
 class Frontend:
-    """The frontend with a handle on one device, and the plans made there."""
+    """The frontend with a handle on one device, and the plans built there."""
 
     def __init__(self, cudnn: Any, device: str, cache: Any, ordinal: int | None = None):
         self.cudnn, self.device, self.cache = cudnn, device, cache
@@ -194,7 +194,7 @@ class Frontend:
         self.plans: dict[Any, FrontendPlan | None] = {}
 
     def plan(self, description: Any) -> FrontendPlan:
-        """The plan of a description, from memory, from disk, or built now."""
+        """The plan of a description, from memory, from disk, or newly built."""
         with self.lock:
             if description not in self.plans:
                 self.plans[description] = self._loaded(description) or self.built(description)
@@ -217,13 +217,13 @@ class Frontend:
             graph = self.cudnn.pygraph(handle=self.handle)
             graph.deserialize(self.handle, data)
             return FrontendPlan(self, graph, description)
-        except Exception:  # of another driver or library: as if it were not there
+        except Exception:  # of another driver or library: ignore it
             self.forget(description)
             return None
 
     def _leave_stream(self) -> None:
-        """Let the handle be on the default stream: making a plan asks about the handle's stream,
-        and whoever ran the last one may have destroyed his."""
+        """Set the handle to the default stream: building a plan queries the handle's stream, and
+        that of the last plan may have been destroyed."""
         if self.stream:
             self.cudnn.set_stream(handle=self.handle, stream=0)
             self.stream = 0
@@ -234,7 +234,7 @@ class Frontend:
             self.cache.remove(self._key(description))
 
     def built(self, description: Any) -> FrontendPlan | None:
-        """A plan made now, and kept on disk; None where no engine serves it."""
+        """A newly built plan, also stored on disk; None if no engine supports it."""
         cudnn = self.cudnn
         self._leave_stream()
         float_type = cudnn.data_type.FLOAT
@@ -263,14 +263,14 @@ class Frontend:
             return
         try:
             data = graph.serialize()
-        except Exception:  # engines that cannot be kept are built in each process
+        except Exception:  # engines that cannot be serialized are built in each process
             return
         self.cache.put(self._key(description), bytes(data))
 
 
 def handle_of(cudnn: Any, ordinal: int | None) -> Any:
-    """A handle on the current device. The frontend's own way to make one imports NVIDIA's bindings
-    for Python, only to ask which device that is."""
+    """A handle on the current device. The frontend's own function imports NVIDIA's Python bindings
+    only to ask for the current device."""
     if ordinal is None or not hasattr(cudnn, "Handle"):
         return cudnn.create_handle()
     made = ctypes.c_void_p()
@@ -281,7 +281,7 @@ def handle_of(cudnn: Any, ordinal: int | None) -> Any:
 
 
 def frontend() -> tuple[Any, str]:
-    """The frontend and "", or None and why it cannot be used."""
+    """The frontend and "", or None and the reason why it cannot be used."""
     try:
         libraries.load("cudnn")
     except libraries.LibraryError as error:
@@ -299,7 +299,7 @@ def frontend() -> tuple[Any, str]:
 
 
 def make() -> Any:
-    """The engine of the current device, or None where there is no cuDNN."""
+    """The engine of the current device, or None if there is no cuDNN."""
     starting.wait()
     found, problem = frontend()
     if found is None:
@@ -312,7 +312,7 @@ def make() -> Any:
     name = f"{properties['name']!r} {device.compute_capability}"
     try:
         return Frontend(found, name, object_cache.from_environment(), device.id)
-    except RuntimeError as error:  # no handle: a driver too old for this cuDNN
+    except RuntimeError as error:  # no handle: the driver is too old for this cuDNN
         _warn(f"toile: needed a driver that serves cuDNN {found.backend_version()}, found one for "
               f"CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): install a "
               "newer driver, or an older cuDNN with pip install 'nvidia-cudnn-cu12<=9.10'")
@@ -321,29 +321,29 @@ def make() -> Any:
 
 @functools.cache
 def _warn(problem: str) -> None:
-    """Say once that others than cuDNN's kernels are used, and what to install."""
+    """Warn once that toile's own kernels are used instead of cuDNN's, and what to install."""
     warnings.warn(f"{problem}; until then convolutions and attention run on kernels of toile's "
                   "own, which are slower", RuntimeWarning, stacklevel=2)
 
 
-_used: list[Any] = []  # engines that tests put in place
+_used: list[Any] = []  # engines that tests substitute
 
 
 def engine() -> Any:
-    """The engine of the current device; None where cuDNN or the frontend is not installed."""
+    """The engine of the current device; None if cuDNN or the frontend is not installed."""
     if _used:
         return _used[-1]
     return cublas.handle(make) if cublas.present() else None
 
 
 def use(other: Any) -> AbstractContextManager[Any]:
-    """Put an engine in place of cuDNN within a `with` block."""
+    """Use another engine instead of cuDNN within a `with` block."""
     return libraries.replaced(_used, other)
 
 
 @dataclass(frozen=True)
 class GraphCall(Call):
-    """A plan on buffers: where each tensor lies, by number; `results` are those it writes."""
+    """A plan on buffers: the address of each tensor, by number; `results` are those it writes."""
 
     description: Any
     places: tuple[tuple[int, Ref], ...]
@@ -360,20 +360,20 @@ class GraphCall(Call):
         return self._buffers(lambda n: n in self.results)
 
     def _buffers(self, wanted: Callable[[int], bool]) -> frozenset[Any]:
-        """Those of some tensors, and the workspace."""
+        """The buffers of some tensors, and the workspace."""
         room = () if self.workspace is None else (self.workspace,)
         return frozenset(r.buffer for r in (*(r for n, r in self.places if wanted(n)), *room))
 
     def prepare(self) -> None:
-        """Build the plan; to be called outside of a capture."""
+        """Build the plan; must not be called during a capture."""
         engine().plan(self.description)
 
     def run(self, pointer: Pointers, stream: int) -> None:
-        """Issue it."""
+        """Issue the plan."""
         self.issue(engine(), pointer, stream)
 
     def issue(self, on: Any, pointer: Pointers, stream: int) -> None:
-        """Issue it by an engine."""
+        """Issue the plan with an engine."""
         at = {number: pointer(ref) for number, ref in self.places}
         room = 0 if self.workspace is None else pointer(self.workspace)
         on.plan(self.description).execute(at, room, stream)
@@ -381,6 +381,6 @@ class GraphCall(Call):
 
 def call(description: Any, places: Mapping[int, Ref], results: tuple[int, ...], plan: Any,
          note: str, built: BuiltPlan) -> None:
-    """Add the call of a plan, with room for it to work in."""
+    """Add the call of a plan, with its workspace."""
     room = plan.scratch(built.workspace) if built.workspace else None
     plan.call(GraphCall(description, tuple(places.items()), results, room, note))

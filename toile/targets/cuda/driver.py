@@ -1,8 +1,8 @@
-"""The CUDA driver: the lowest layer of the GPU backend, which tests replace.
+"""The CUDA driver: the lowest layer of the GPU backend, which tests can replace.
 
 `Driver` loads machine code, launches kernels, captures and launches graphs, and copies memory, by
 the C interface of libcuda (a call costs about 1 us; CuPy's own launch costs 8). Devices, contexts
-and memory are CuPy's: its pool grows on demand and is shared with whatever else uses CuPy.
+and memory belong to CuPy: its pool grows on demand and is shared with other users of CuPy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from toile.targets.cuda.presence import wait_until
 
 Word = ctypes.c_int64
 _HANDLE = ctypes.c_void_p
-_RELAXED = 2  # capture mode: other threads may go on allocating
-# The types of arguments, by a letter for each.
+_RELAXED = 2  # capture mode: other threads may continue to allocate
+# The types of arguments, one letter each.
 _TYPES = {"P": _HANDLE, "i": ctypes.c_int, "I": ctypes.c_uint, "L": ctypes.c_uint64,
           "N": ctypes.c_size_t, "B": ctypes.c_ubyte}
 _CALLS = {"cuModuleLoadData": "PP", "cuModuleGetFunction": "PPP", "cuModuleUnload": "P",
@@ -34,24 +34,24 @@ _CALLS = {"cuModuleLoadData": "PP", "cuModuleGetFunction": "PPP", "cuModuleUnloa
           "cuDeviceGetCount": "P", "cuInit": "P", "cuDriverGetVersion": "P", "cuEventCreate": "PI",
           "cuEventDestroy_v2": "P", "cuEventRecordWithFlags": "PPI", "cuEventElapsedTime": "PPP",
           "cuStreamWaitEvent": "PPI", "cuMemsetD8Async": "PBNP", "cuPointerGetAttribute": "PiP"}
-# Those of conditional nodes, which older drivers lack.
+# Functions for conditional nodes, which older drivers lack.
 _LATER = {"cuGraphConditionalHandleCreate": "PPPII", "cuGraphAddNode_v2": "PPPPNP",
           "cuStreamGetCaptureInfo_v3": "PPPPPPP", "cuStreamBeginCaptureToGraph": "PPPPNI",
           "cuStreamUpdateCaptureDependencies_v2": "PPPNI", "cuStreamCreate": "PI",
           "cuCtxGetCurrent": "P"}
-_SINCE = (12040, 12080)  # drivers with IF and WHILE, and with SWITCH
+_SINCE = (12040, 12080)  # first driver versions with IF and WHILE, and with SWITCH
 _CONDITIONAL = 13  # CU_GRAPH_NODE_TYPE_CONDITIONAL
 _REPLACE = 1  # CU_STREAM_SET_CAPTURE_DEPENDENCIES
-_NON_BLOCKING = 1  # of streams: not ordered with the default one
+_NON_BLOCKING = 1  # streams: not ordered with the default one
 IF, WHILE, SWITCH = 0, 1, 2  # kinds of conditional nodes
-_EXTERNAL = 1  # of records: a node of the graph, not an order within the capture
+_EXTERNAL = 1  # of records: a node of the graph, not a dependency within the capture
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MEMORY_TYPE = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 _SHARED_OF_BLOCK = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 SHARED_OF_HOPPER = 227 << 10  # bytes of it
-_SHARED_OF_ALL = 48 << 10  # that need not be asked for
+_SHARED_OF_ALL = 48 << 10  # available without asking
 
-_INVALID_VALUE, OUT_OF_MEMORY = 1, 2  # of codes
+_INVALID_VALUE, OUT_OF_MEMORY = 1, 2  # error codes
 
 
 class NodeParams(ctypes.Structure):
@@ -74,7 +74,7 @@ class CudaError(RuntimeError):
 
 
 class Driver:
-    """Calls of libcuda, checked."""
+    """Calls of libcuda, with error checks."""
 
     def __init__(self) -> None:
         found = library()
@@ -116,14 +116,14 @@ class Driver:
             self.check(call, code)
 
     def _new(self, call: str, *args: Any) -> int:
-        """What a call writes to the place of its first argument."""
+        """The value that a call writes through its first argument."""
         made = _HANDLE()
         self._do(call, ctypes.addressof(made), *args)
         return made.value or 0
 
     # ---- code
     def load(self, cubin: bytes, name: str) -> int:
-        """The function of a cubin, loaded until `unload`."""
+        """Load the function of a cubin; it stays loaded until `unload`."""
         module, function = _HANDLE(), _HANDLE()
         self._do("cuModuleLoadData", ctypes.addressof(module), cubin)
         self._do("cuModuleGetFunction", ctypes.addressof(function), module, name.encode())
@@ -131,15 +131,15 @@ class Driver:
         return function.value or 0
 
     def unload(self, function: int) -> None:
-        """Give up a function that nothing runs, on its device, which is current."""
+        """Unload a function that is not running; its device must be current."""
         with self._allowing:
             self._allowed.pop(function, None)
         self._do("cuModuleUnload", self._modules.pop(function))
 
     def allow_shared(self, function: int, nbytes: int) -> None:
-        """Let a function have more than 48 KiB of dynamic shared memory.
+        """Allow a function more than 48 KiB of dynamic shared memory.
 
-        Launches of several sizes share a function: it keeps the most that any of them asked for."""
+        Launches of several sizes share a function: it keeps the largest size requested."""
         with self._allowing:
             if nbytes > self._allowed.get(function, 0):
                 self._do("cuFuncSetAttribute", function, _SHARED_BYTES, nbytes)
@@ -148,7 +148,7 @@ class Driver:
     def launch(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
     ) -> None:
-        """Launch with one argument: a struct of 64-bit words, copied now."""
+        """Launch with one argument: a struct of 64-bit words, which is copied immediately."""
         argument = ctypes.c_void_p(ctypes.addressof(words))
         code = self.launch_kernel(
             function, blocks, 1, 1, threads, 1, 1, shared, stream, ctypes.addressof(argument), None
@@ -159,7 +159,7 @@ class Driver:
     def launcher(
         self, function: int, blocks: int, threads: int, shared: int, stream: int, words: Any
     ) -> Callable[[], None]:
-        """`launch` with these arguments, made ready: the words are read at each call."""
+        """`launch` with these arguments, prepared: the words are read at each call."""
         argument = ctypes.c_void_p(ctypes.addressof(words))
         where, start = ctypes.c_void_p(ctypes.addressof(argument)), self.launch_kernel
         sizes = [ctypes.c_uint(n) for n in (blocks, 1, 1, threads, 1, 1, shared)]
@@ -177,10 +177,10 @@ class Driver:
         self._do("cuMemcpyDtoDAsync_v2", target, source, nbytes, stream)
 
     def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """From host memory, which has been read when this returns.
+        """Copy from host memory, which has been read when this returns.
 
-        Memory that the driver knows (page-locked: a loader's batches may be) it reads only when the
-        stream gets there: that is waited for. It reads other memory at once."""
+        The driver reads memory that it knows (page-locked, as a loader's batches may be) only when
+        the stream gets there: this waits for it. Other memory is read at once."""
         code = self.copy_from_host(target, source, nbytes, stream)
         if code:
             self.check("cuMemcpyHtoDAsync_v2", code)
@@ -188,7 +188,7 @@ class Driver:
             self._do("cuStreamSynchronize", stream)
 
     def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Into host memory, and wait for it: not interrupted, or that might be gone by then."""
+        """Copy to host memory and wait; not interrupted, since the target might then be freed."""
         self.synchronize(stream)
         self._do("cuMemcpyDtoHAsync_v2", target, source, nbytes, stream)
         self._do("cuStreamSynchronize", stream)
@@ -198,25 +198,24 @@ class Driver:
         self._do("cuMemsetD8Async", target, 0, nbytes, stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for what is on a stream; Ctrl-C ends the wait."""
+        """Wait for the work on a stream; Ctrl-C ends the wait."""
         wait_until(functools.partial(self.calls["cuStreamQuery"], stream))
         self._do("cuStreamSynchronize", stream)
 
     def wait(self, stream: int, other: int) -> None:
-        """Let what comes on a stream wait for what is on another one of the GPU now."""
+        """Make later work on a stream wait for the present work of another stream of the GPU."""
         event = self.event()
         self.record(event, other)
         self._do("cuStreamWaitEvent", stream, event, 0)
-        self.forget_event(event)  # once it has occurred
+        self.forget_event(event)  # takes effect once it has occurred
 
     # ---- times
     def event(self) -> int:
-        """Something that can be recorded on a stream, and then has a time."""
+        """A new event, which can be recorded on a stream and then has a time."""
         return self._new("cuEventCreate", 0)
 
     def record(self, event: int, stream: int, captured: bool = False) -> None:
-        """Record an event after what is on the stream; `captured`: whenever the graph gets there.
-        """
+        """Record an event after the work on the stream; `captured`: when the graph gets there."""
         self._do("cuEventRecordWithFlags", event, stream, _EXTERNAL if captured else 0)
 
     def elapsed(self, first: int, second: int) -> float:
@@ -234,13 +233,13 @@ class Driver:
         self._do("cuStreamBeginCapture_v2", stream, _RELAXED)
 
     def end_capture(self, stream: int) -> int:
-        """The graph of what was issued on the stream since."""
+        """End the capture; the graph of what was issued on the stream since its beginning."""
         graph = _HANDLE()
         self._do("cuStreamEndCapture", stream, ctypes.addressof(graph))
         return graph.value or 0
 
     def abandon_capture(self, stream: int) -> None:
-        """End a capture that failed; errors of doing so are ignored."""
+        """End a capture that failed; errors are ignored."""
         graph = _HANDLE()
         self.calls["cuStreamEndCapture"](stream, ctypes.addressof(graph))
         if graph.value:
@@ -249,7 +248,7 @@ class Driver:
     # ---- conditional nodes
     @functools.cached_property
     def conditionals(self) -> int:
-        """The kinds of conditional nodes that the driver has, up to this one; -1: none."""
+        """The last kind of conditional nodes that the driver supports; -1: none."""
         version = ctypes.c_int()
         self._do("cuDriverGetVersion", ctypes.addressof(version))
         found = library()
@@ -259,7 +258,7 @@ class Driver:
         return SWITCH if version.value >= _SINCE[1] else WHILE
 
     def new_stream(self) -> int:
-        """A stream on which bodies are captured; it stays for the life of the process."""
+        """A stream for capturing bodies; it is never destroyed."""
         return self._new("cuStreamCreate", _NON_BLOCKING)
 
     def _context(self) -> Any:
@@ -268,8 +267,7 @@ class Driver:
         return found
 
     def _captured(self, stream: int) -> tuple[Any, Any, Any, Any]:
-        """The graph that a stream is captured into, and the nodes with their edges that come last.
-        """
+        """The graph being captured on a stream, and its last nodes with their edges."""
         status, count = ctypes.c_int(), ctypes.c_size_t()
         graph, nodes, edges = _HANDLE(), _HANDLE(), _HANDLE()
         places = (ctypes.addressof(x) for x in (graph, nodes, edges, count))
@@ -277,7 +275,7 @@ class Driver:
         return graph, nodes, edges, count
 
     def condition(self, stream: int) -> int:
-        """A new value that a conditional node depends on, of the graph that is captured."""
+        """A new value for a conditional node of the graph being captured."""
         made = ctypes.c_uint64()
         graph = self._captured(stream)[0]
         self._do("cuGraphConditionalHandleCreate", ctypes.addressof(made), graph, self._context(),
@@ -285,7 +283,7 @@ class Driver:
         return made.value
 
     def branch(self, stream: int, condition: int, kind: int, count: int) -> list[int]:
-        """Add a conditional node to what is captured; its body graphs, still empty."""
+        """Add a conditional node to the graph being captured; returns its empty body graphs."""
         graph, nodes, edges, before = self._captured(stream)
         params = NodeParams(node_type=_CONDITIONAL, condition=condition, kind=kind, count=count,
                             context=self._context())
@@ -301,17 +299,17 @@ class Driver:
         self._do("cuStreamBeginCaptureToGraph", stream, graph, None, None, 0, _RELAXED)
 
     def end_body(self, stream: int) -> None:
-        """End that; the graph is its node's."""
+        """End that capture; the graph belongs to its node."""
         self.end_capture(stream)
 
     def abandon_body(self, stream: int) -> None:
-        """End it after a failure; errors of doing so are ignored."""
+        """End that capture after a failure; errors are ignored."""
         graph = _HANDLE()
         self.calls["cuStreamEndCapture"](stream, ctypes.addressof(graph))
 
     # ---- running graphs
     def instantiate(self, graph: int) -> int:
-        """An executable graph; the description it was made of is destroyed."""
+        """An executable graph; the graph it is made from is destroyed."""
         try:
             return self._new("cuGraphInstantiateWithFlags", graph, 0)
         finally:
@@ -328,12 +326,12 @@ class Driver:
 
 @functools.cache
 def _words(count: int) -> Any:
-    """The type of so many words; types are kept: each is a cycle that the collector would find."""
+    """The type of an array of words; cached, because each type is a reference cycle."""
     return Word * count
 
 
 def words_of(values: Sequence[int], room: int = 0) -> Any:
-    """64-bit words as a C array, padded to `room` of them; values above 2**63 - 1 wrap."""
+    """64-bit words as a C array, padded to `room` words; values above 2**63 - 1 wrap."""
     made = _words(max(len(values), room, 1))()
     for i, v in enumerate(values):
         made[i] = v if v < 1 << 63 else v - (1 << 64)
@@ -343,7 +341,7 @@ def words_of(values: Sequence[int], room: int = 0) -> Any:
 def shared_limit() -> int:
     """Bytes of shared memory that a block may have on the current GPU.
 
-    Where none is current: on all GPUs here; where there is none: on Hopper."""
+    If no GPU is current: on all GPUs here; if there is none: on Hopper."""
     found: Any = library()
     count, current = device_count(), ctypes.c_int()
     if not count:
@@ -355,7 +353,7 @@ def shared_limit() -> int:
 
 @functools.cache
 def _shared_of(device: int) -> int:
-    """That of a GPU by its number."""
+    """The same for a GPU given by its number."""
     found: Any = library()
     value = ctypes.c_int()
     code = found.cuDeviceGetAttribute(
@@ -367,7 +365,7 @@ _driver: Any = None
 
 
 def driver() -> Any:
-    """The driver of this process; tests put another one in its place with `use`."""
+    """The driver of this process; tests replace it with `use`."""
     global _driver
     if _driver is None:
         _driver = Driver()
@@ -375,7 +373,7 @@ def driver() -> Any:
 
 
 def use(other: Any) -> Any:
-    """Put another driver in place; returns the one before."""
+    """Replace the driver; returns the previous one."""
     global _driver
     before, _driver = _driver, other
     return before

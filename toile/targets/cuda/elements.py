@@ -1,7 +1,7 @@
 """Numbers of NumPy's dtypes in CUDA text: memory and register types, conversions, combinations.
 
-Short floats (bfloat16, float16) are 16 bits in memory and float32 in registers; booleans
-are bytes of 0 and 1. Sums of integers wrap around: they are formed without signs.
+16-bit floats (bfloat16, float16) are 16 bits in memory and float32 in registers; booleans are bytes
+of 0 and 1. Sums of integers wrap around: they are computed as unsigned numbers.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ def work_type(dtype: Any) -> str:
 
 
 def widened(dtype: Any) -> Any:
-    """The dtype in which partial results are kept: float32 for shorter floats, else itself."""
+    """The accumulator dtype: float32 for shorter floats, otherwise the dtype itself."""
     return np.dtype(np.float32) if is_short(dtype) else dtype
 
 
 def conversions(*given: Any) -> str:
-    """The functions that conversions of dtypes use."""
+    """The functions that convert these dtypes."""
     names = {d.name for d in given}
     return "".join(HELPERS[f"{way}_{short}"] for name, short in _SHORT.items() if name in names
                    for way in ("from", "to"))
 
 
 def load(dtype: Any, x: str) -> str:
-    """A number in a register from what memory holds."""
+    """A number in a register, from its form in memory."""
     return f"from_{_SHORT[dtype.name]}({x})" if is_short(dtype) else x
 
 
 def store(dtype: Any, x: str) -> str:
-    """What memory holds of a number, rounded to nearest, ties to even."""
+    """The form of a number in memory, rounded to nearest, ties to even."""
     return (f"to_{_SHORT[dtype.name]}({x})" if is_short(dtype)
             else f"({memory_type(dtype)})({x})")
 
@@ -65,7 +65,7 @@ def combine_function(kind: str, dtype: Any, type: str = "", name: str = "combine
             suffix = "f" if type == "float" else ""
             return head + f"return a != a || b != b ? a + b : f{kind}{suffix}(a, b); }}\n"
         return head + f"return a {_SIGNS[kind]} b; }}\n"
-    if dtype.kind == "b":  # sum and maximum are `or`, product and minimum `and`
+    if dtype.kind == "b":  # sum and maximum are `or`, product and minimum are `and`
         return head + f"return a {'|' if kind in ('add', 'max') else '&'} b; }}\n"
     if kind in ("min", "max"):
         return head + f"return a {'<' if kind == 'min' else '>'} b ? a : b; }}\n"
@@ -96,5 +96,5 @@ _WORK = {"float": "f4", "double": "f8", "int": "i4"}
 
 
 def dtype_of(work: str) -> Any:
-    """A dtype whose numbers are held in registers as `work`."""
+    """A dtype whose numbers have the register type `work`."""
     return np.dtype(_WORK.get(work) or f"{work[0]}{int(work[1:]) // 8}")

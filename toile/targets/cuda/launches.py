@@ -19,7 +19,7 @@ THREADS = 256  # of a block, unless a kernel needs another number
 
 
 def blocks_of(total: int, each: int) -> int:
-    """How many blocks some units take."""
+    """How many blocks are needed for `total` units, `each` per block."""
     return -(-total // each)
 
 
@@ -33,8 +33,8 @@ class Launch:
     threads: int
     shared: int = 0  # bytes of dynamic shared memory
     note: str = field(default="", compare=False)  # what `explain` calls it
-    reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, where known
-    nbytes: int = field(default=0, compare=False)  # that it must move, where known
+    reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, if known
+    nbytes: int = field(default=0, compare=False)  # bytes that it must move, if known
     origin: Any = field(default=None, compare=False, repr=False)  # the group that it computes
 
     @property
@@ -46,7 +46,7 @@ class Launch:
         cls, units: int, text: str, args: Iterable[int | Ref], note: str,
         per_block: int = THREADS, nbytes: int = 0,
     ) -> Launch:
-        """A launch with as many blocks as some units take."""
+        """A launch with as many blocks as some units need."""
         return cls(text, tuple(args), blocks_of(units, per_block), THREADS, 0, note, nbytes=nbytes)
 
 
@@ -59,19 +59,19 @@ class Call:
     capturable: bool = True  # into a graph
 
     def prepare(self) -> None:
-        """Make what `run` needs: handles, plans. Not called while a stream is captured."""
+        """Create what `run` needs: handles, plans. Not called during a capture."""
 
     def run(self, pointer: Pointers, stream: int) -> None:
-        """Issue the work; no synchronisation, no allocation."""
+        """Issue the work; must not synchronize or allocate."""
 
 
 class Planner(Protocol):
-    """What a lowering may ask of the plan that it adds to."""
+    """The methods of a plan that lowerings call."""
 
-    without_libraries: bool  # whether the Program can do without cuBLAS and cuDNN
+    without_libraries: bool  # whether the Program can run without cuBLAS and cuDNN
 
     def scratch(self, nbytes: int) -> Ref:
-        """Room that no other stage of the Program changes while this equation runs."""
+        """Memory that no other stage of the Program changes while this equation runs."""
 
     def stage(self, *launches: Launch) -> None:
         """Add a stage after the existing ones."""

@@ -1,7 +1,7 @@
 """NVIDIA's libraries: where they are, which versions, and what to install when one is missing.
 
-They are loaded by their C interface: first from the wheels that pip installs (`nvidia/*/lib` beside
-other packages), which are those that CuPy, JAX and PyTorch load too, then by the system's loader.
+They are loaded through their C interface: first from the wheels that pip installs (`nvidia/*/lib`
+beside other packages), which CuPy, JAX and PyTorch load too, then by the system's loader.
 Libraries are loaded on first use.
 """
 
@@ -25,18 +25,18 @@ Version = tuple[int, ...]
 
 
 class LibraryError(ToileError, RuntimeError):
-    """A library of NVIDIA's that is needed is not installed, too old, or failed in a call."""
+    """A required NVIDIA library is not installed, is too old, or failed in a call."""
 
 
 class Library(NamedTuple):
-    """What a library is called, and the oldest version that works."""
+    """The names of a library, and the oldest version that works."""
 
     title: str
     stem: str  # of its file: lib<stem>.so.<major>
     majors: tuple[int, ...]  # of its file name, newest first
     folders: tuple[str, ...]  # of the wheels below nvidia/
     least: Version
-    packages: tuple[str, str]  # of pip, for CUDA 12 and 13
+    packages: tuple[str, str]  # pip packages, for CUDA 12 and 13
 
 
 def _named(name: str, suffix: str = "") -> tuple[str, str]:
@@ -63,19 +63,19 @@ def roots() -> list[Path]:
     try:
         found += [*site.getsitepackages(), site.getusersitepackages()]
     except (AttributeError, OSError):
-        pass  # environments that have neither
+        pass  # the environment has neither
     paths = dict.fromkeys(Path(p) for p in found if p)
     return [p for p in paths if (p / "nvidia").is_dir()]
 
 
 def file_name(library: Library, major: int) -> str:
-    """What the file is called."""
+    """The name of the library's file."""
     windows = sys.platform == "win32"
     return f"{library.stem}64_{major}.dll" if windows else f"lib{library.stem}.so.{major}"
 
 
 def candidates(library: Library, places: Iterable[Path] | None = None) -> list[str]:
-    """Paths and names to try, best first: wheels' files, then what the loader knows."""
+    """Paths and names to try, best first: files of wheels, then names for the loader."""
     inside = "bin" if sys.platform == "win32" else "lib"
     names = [file_name(library, major) for major in library.majors]
     paths = [root / "nvidia" / folder / inside / name
@@ -86,7 +86,7 @@ def candidates(library: Library, places: Iterable[Path] | None = None) -> list[s
 
 @functools.cache
 def identity(name: str) -> str:
-    """What distinguishes installations of a library; it is loaded only if it is no wheel's file."""
+    """Identifies the installation of a library, which is loaded only if it is not in a wheel."""
     path = next(iter(candidates(CATALOGUE[name])), "")
     if os.path.isabs(path):
         found = os.stat(path)
@@ -95,18 +95,18 @@ def identity(name: str) -> str:
 
 
 def cuda_major() -> int:
-    """The newest major version of CUDA that the driver serves; 13 where there is no driver."""
+    """The newest major version of CUDA that the driver supports; 13 if there is no driver."""
     version = driver_version()
     return 12 if version is not None and version[0] == 12 else 13
 
 
 def extra() -> str:
-    """What to give pip for the GPU: toile with everything it needs there."""
+    """What to install with pip for the GPU: toile with all its requirements there."""
     return f'pip install "toile[cuda{cuda_major()}]"'
 
 
 def missing(library: Library, found: str) -> LibraryError:
-    """The error that says what was needed, what there is and what to install."""
+    """The error that says what was needed, what was found and what to install."""
     least = ".".join(map(str, library.least))
     package = library.packages[cuda_major() - 12]
     return LibraryError(
@@ -117,7 +117,7 @@ def missing(library: Library, found: str) -> LibraryError:
 
 @functools.cache
 def load(name: str) -> Any:
-    """A library of the catalogue; raises LibraryError where it is missing or too old."""
+    """Load a library of the catalogue; raises LibraryError if it is missing or too old."""
     library = CATALOGUE[name]
     reasons = []
     for candidate in candidates(library):
@@ -136,7 +136,7 @@ def load(name: str) -> Any:
 
 
 def version_of(name: str, loaded: Any) -> Version | None:
-    """The version that a library says it has; None where it does not say."""
+    """The version that a library reports; None if it reports none."""
     try:
         return _VERSIONS[name](loaded)
     except (AttributeError, OSError, KeyError):
@@ -144,16 +144,16 @@ def version_of(name: str, loaded: Any) -> Version | None:
 
 
 def version(name: str) -> Version | None:
-    """The version of a library of the catalogue; None where it is not installed."""
+    """The version of a library of the catalogue; None if it is not installed."""
     try:
         return version_of(name, load(name))
     except LibraryError:
         return None
 
 
-# ---- versions, each library in its own way
+# ---- versions, which each library reports in its own way
 def _by_property(function: str) -> Callable[[Any], Version]:
-    """By `function(kind, int*)`, kind 0 to 2 for major, minor and patch."""
+    """From `function(kind, int*)`, kind 0 to 2 for major, minor and patch."""
 
     def ask(loaded: Any) -> Version:
         ask_one = getattr(loaded, function)
@@ -168,7 +168,7 @@ def _by_property(function: str) -> Callable[[Any], Version]:
 
 
 def _by_number(function: str) -> Callable[[Any], Version]:
-    """By `function()`: 10000 for each major, 100 for each minor version."""
+    """From `function()`: 10000 for each major, 100 for each minor version."""
 
     def ask(loaded: Any) -> Version:
         getattr(loaded, function).restype = ctypes.c_size_t
@@ -209,7 +209,7 @@ _VERSIONS: dict[str, Callable[[Any], Version]] = {
 
 
 def driver_version() -> Version | None:
-    """The version of CUDA that the driver serves; None without a driver."""
+    """The version of CUDA that the driver supports; None without a driver."""
     loaded = driver.library()
     if loaded is None:
         return None
@@ -222,7 +222,7 @@ def driver_version() -> Version | None:
 # ---- calls
 @contextmanager
 def replaced(used: list[Any], other: Any) -> Iterator[Any]:
-    """A block in which something else is used in place of a library."""
+    """A block in which `other` is used instead of a library."""
     used.append(other)
     try:
         yield other
@@ -257,7 +257,7 @@ class Functions:
 
     def ready(self, name: str, args: Sequence[Any]) -> tuple[Callable[[], None], list[Any]]:
         """A call with these arguments, and their C values, which are read at each call: changing
-        the `value` of one costs a tenth of what converting all of them does."""
+        the `value` of one costs a tenth of converting all of them."""
         function = self.plain[name]
         values = [kind(x) for kind, x in zip(function.argtypes, args, strict=True)]
 

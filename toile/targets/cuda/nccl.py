@@ -1,8 +1,8 @@
 """NCCL by its C interface: communicators, and collectives on the streams of GPUs.
 
-Each device of a group has a communicator, made by all of them at the same time from one id. Calls
-put work on a stream and return; several between `start` and `end` are one operation. Tests replace
-`functions`. NCCL takes one device per GPU.
+Each device of a group has a communicator; all of them create theirs at the same time from one id.
+Calls put work on a stream and return; several between `start` and `end` are one operation. Tests
+replace `functions`. NCCL allows one device per GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ID_BYTES = 128
 
 
 class UniqueId(ctypes.Structure):
-    """What identifies a communicator to its devices; passed by value."""
+    """Identifies a communicator to its devices; passed by value."""
 
     _fields_ = (("internal", ctypes.c_ubyte * ID_BYTES),)
 
@@ -53,7 +53,7 @@ def _status(code: int) -> str:
 
 
 def functions() -> Any:
-    """The functions of NCCL; LibraryError, with what to install, where there is none."""
+    """The functions of NCCL; if it is missing, LibraryError says what to install."""
     return libraries.Functions(libraries.load("nccl"), PROTOTYPES, _status)
 
 
@@ -65,9 +65,9 @@ def unique_id(calls: Any) -> bytes:
 
 
 def summand(kind: str, span: Span) -> tuple[int, int, int]:
-    """Count, type and operation by which NCCL reduces a span.
+    """Count, type and operation with which NCCL reduces a span.
 
-    Complex numbers are added as pairs; the sum of truth values is their "or"."""
+    Complex numbers are added as pairs; the sum of booleans is their "or"."""
     name, count = dtypes.name_of(span.dtype), prod(span.shape)
     if name == "bool":
         return count, _BYTES, OPERATIONS["max" if kind == "sum" else kind]
@@ -77,7 +77,7 @@ def summand(kind: str, span: Span) -> tuple[int, int, int]:
 
 
 class Communicator:
-    """One device's part in a group; its GPU is current when it is made and used."""
+    """One device's part in a group; its GPU must be current when it is created and used."""
 
     def __init__(self, calls: Any, id: bytes, size: int, rank: int):
         self.calls, self.size, self.rank = calls, size, rank
@@ -90,7 +90,7 @@ class Communicator:
         self, kind: str, sources: Sequence[Span], targets: Sequence[Span],
         perm: Sequence[tuple[int, int]], stream: int,
     ) -> bool:
-        """Put a collective (`Exchange.issue` names them) on a stream; whether something arrives."""
+        """Put a collective (see `Exchange.issue`) on a stream; returns whether data arrives."""
         if kind in OPERATIONS:
             self._grouped([("ncclAllReduce", (x.address, y.address, *summand(kind, x)))
                            for x, y in zip(sources, targets, strict=True)], stream)
@@ -130,7 +130,7 @@ class Communicator:
                 self.calls.ncclGroupEnd()
 
     def abort(self) -> None:
-        """End what is under way, which may be waiting for a device that has failed."""
+        """Abort running operations, which may be waiting for a device that has failed."""
         handle, self.handle = self.handle, None
         if handle is not None:
             self.calls.ncclCommAbort(handle)

@@ -1,4 +1,4 @@
-"""Which numbers products and convolutions are computed with, in words, for `explain`."""
+"""The precision in which products and convolutions are computed, in words, for `explain`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _SUMS = {"float32": "float32", "tf32": "float32", "bf16": "float32", "float64": 
 
 
 def of_call(call: Any) -> str | None:
-    """The precision of a library call; None where it only moves bytes."""
+    """The precision of a library call; None if it only moves bytes."""
     compute = getattr(call, "compute", None)
-    if compute is not None:  # a product of cuBLAS
+    if compute is not None:  # a cuBLAS product
         return _in_words(call.a.type, call.b.type, compute)
     description: Any = getattr(call, "description", None)
-    if hasattr(description, "tf32"):  # a convolution of cuDNN
+    if hasattr(description, "tf32"):  # a cuDNN convolution
         kind = description.x.type
         wide = "float64" if kind == "float64" else "tf32" if description.tf32 else "float32"
         return _in_words(kind, kind, wide)
-    if hasattr(description, "tensors"):  # an attention of cuDNN
+    if hasattr(description, "tensors"):  # a cuDNN attention
         kind = dict(description.tensors)["q"].type
         return f"{kind}, sums in float32"
     return None
@@ -38,7 +38,7 @@ def _in_words(x: str, y: str, compute: str) -> str:
 
 
 def of_kernels(launches: list[Any], equations: list[Equation]) -> str | None:
-    """The precision of products that are computed by kernels of toile's own."""
+    """The precision of products that are computed by toile's own kernels."""
     if any(x.note.endswith("(tf32)") for x in launches):
         return f"{TF32} (a kernel of toile's)"
     for e in equations:

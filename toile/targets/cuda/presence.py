@@ -1,6 +1,6 @@
-"""What is there of CUDA: the driver's library, CuPy, and how waiting and streams are told apart.
+"""Which parts of CUDA are present: the driver's library and CuPy; and waiting for streams.
 
-Nothing is loaded before it is asked for. May import the engine.
+Nothing is loaded before it is needed. May import the engine.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from toile.engine.source import here
 
 SYNC_HINT = "CUDA reports errors late: TOILE_DEBUG=sync names the kernel"
 
-_NOT_READY = 600  # what CUDA says of a stream with work left
-_SPINS_S = 0.005  # a wait that is longer gives way to other threads
+_NOT_READY = 600  # CUDA's status of a stream with work left
+_SPINS_S = 0.005  # a longer wait yields to other threads
 
 
 def wait_until(ask: Callable[[], int]) -> None:
-    """Wait while `ask()` says that a stream has work left, so that Ctrl-C ends the wait.
+    """Wait while `ask()` says that a stream has work left, such that Ctrl-C ends the wait.
 
-    Python runs handlers of signals on its main thread, between two questions: other threads need
-    not ask, and go on to a wait of the driver's own."""
+    Python runs signal handlers on its main thread, between two calls of `ask`: other threads need
+    not poll, and go on to a wait in the driver."""
     if threading.get_ident() != threading.main_thread().ident:
         return
     began = time.perf_counter()
@@ -36,7 +36,7 @@ def wait_until(ask: Callable[[], int]) -> None:
 
 
 class _Lane(threading.local):
-    """Which device the thread works on, if it is not the primary one of its GPU (0 then)."""
+    """The logical device of the thread; 0 if it is the primary one of its GPU."""
 
     number = 0
 
@@ -46,7 +46,7 @@ lane = _Lane()
 
 @functools.cache
 def cupy() -> Any:
-    """CuPy, or an error that says how to get it."""
+    """CuPy; if it is missing, an error that says how to install it."""
     try:
         import cupy as found
     except ImportError as error:
@@ -60,7 +60,7 @@ def cupy() -> Any:
 
 @functools.cache
 def driver_library() -> ctypes.CDLL | None:
-    """libcuda, or None where there is no NVIDIA driver."""
+    """libcuda, or None if there is no NVIDIA driver."""
     for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
         try:
             return ctypes.CDLL(name)
@@ -71,7 +71,7 @@ def driver_library() -> ctypes.CDLL | None:
 
 @functools.cache
 def driver_count() -> int:
-    """GPUs that the NVIDIA driver sees; 0 without a driver."""
+    """How many GPUs the NVIDIA driver finds; 0 without a driver."""
     library = driver_library()
     if library is None or library.cuInit(0) != 0:
         return 0
@@ -83,5 +83,5 @@ def has_cupy() -> bool:
     """Whether CuPy is installed."""
     try:
         return importlib.util.find_spec("cupy") is not None
-    except ImportError:  # something refuses to look for it
+    except ImportError:  # an import hook refuses to look for it
         return False

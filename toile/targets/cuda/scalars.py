@@ -1,10 +1,10 @@
-"""The scalar builder as CUDA C++: one declaration at a time into a `Code`.
+"""The scalar builder for CUDA C++: writes one declaration at a time into a `Code`.
 
-Nothing is included, so that NVRTC compiles quickly: what CUDA C++ has no operator for is a helper
-of a few lines, written into the text of the kernels that use it. Kernels are compiled with
-`--fmad=false`: products are fused into sums only where `fma` says so. float32 and float64 take
-CUDA's own functions where these are as accurate as the polynomials and cheaper; narrow floats take
-the processor's approximations, whose errors are far below a narrow float's last place.
+Nothing is included, so that NVRTC compiles quickly: what CUDA C++ has no operator for is a short
+helper function, written into the text of the kernels that use it. Kernels are compiled with
+`--fmad=false`: products and sums are fused only where `fma` says so. float32 and float64 use CUDA's
+own functions where these are as accurate as the polynomials and cheaper; narrow floats use the
+processor's approximations, whose errors are far below the last place of a narrow float.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _recent(quick: str, other: str) -> str:
     return f"#if __CUDA_ARCH__ >= 800\n{quick}#else\n{other}#endif\n"
 
 
-# Copies of 4, 8 or multiples of 16 bytes into shared memory that are asynchronous: `sent` closes
-# a row of them, and `arrived<N>` waits until no more than the last N rows are under way.
+# Asynchronous copies of 4, 8 or multiples of 16 bytes into shared memory: `sent` ends a row of
+# them, and `arrived<N>` waits until at most the last N rows are in flight.
 _LATER = """\
 #if __CUDA_ARCH__ >= 800
 template <class T> __device__ __forceinline__ void later(T* to, const T* from) {
@@ -84,7 +84,7 @@ template <int N> __device__ __forceinline__ void arrived() {}
 """
 
 def _extremum(name: str, type: str, sign: str, of_zeros: str) -> str:
-    """The least or the most of two numbers, NaN if one is; `of_zeros`: by the sign of x."""
+    """The minimum or maximum of two numbers, NaN if one is NaN; `of_zeros`: by the sign of x."""
     return _inline(f"{type} {name}({type} x, {type} y)",
                    f"return x {sign} y || x != x ? x : y {sign} x || y != y ? y : signbit(x) ? "
                    f"{of_zeros};")
@@ -94,7 +94,7 @@ def _extremum(name: str, type: str, sign: str, of_zeros: str) -> str:
 _APPROXIMATE = {"quick_exp2": "ex2.approx.ftz.f32", "quick_log2": "lg2.approx.ftz.f32",
                 "quick_reciprocal": "rcp.approx.ftz.f32", "quick_rsqrt": "rsqrt.approx.f32"}
 
-# Functions that texts may use; each is written into the texts that do, in this order.
+# Functions that texts may use; each is written into the texts that use it, in this order.
 HELPERS: dict[str, str] = {
     "Pack": "template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16)"
             " Pack { T e[N]; };\n",
@@ -142,7 +142,7 @@ HELPERS: dict[str, str] = {
                           "float near = fmaf(x * x * x, -0.333333333f, x);",
                           "return fabsf(x) < 0.03125f ? near : far;"),
 }  # fmt: skip
-# What some of them call.
+# Helpers that other helpers call.
 _CALLED = {"two_bf16": ("to_bf16",), "two_half": ("to_half",),
            "round_bf16": ("two_bf16", "from_bf16"), "quick_exp": ("quick_exp2",),
            "quick_log": ("quick_log2",), "quick_logistic": ("quick_exp", "quick_reciprocal"),
@@ -150,7 +150,7 @@ _CALLED = {"two_bf16": ("to_bf16",), "two_half": ("to_half",),
 
 
 class Code:
-    """Lines of a device function, and what has to stand before it."""
+    """Lines of a device function, and what must precede it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -158,7 +158,7 @@ class Code:
         self.count = 0
         self.helpers: set[str] = set()
         self.tables: dict[str, str] = {}
-        self.resident = 1  # blocks that have to fit a multiprocessor
+        self.resident = 1  # blocks that must fit on a multiprocessor
 
     def __call__(self, line: str) -> None:
         self.lines.append("  " * self.depth + line)
@@ -168,13 +168,13 @@ class Code:
         return f"v{self.count}"
 
     def let(self, type: str, text: str) -> str:
-        """A new constant."""
+        """Declare a constant; returns its name."""
         name = self.name()
         self(f"const {type} {name} = {text};")
         return name
 
     def use(self, *names: str) -> None:
-        """Have helpers written before the function."""
+        """Request that helpers are written before the function."""
         for name in names:
             if name not in self.helpers:
                 self.helpers.add(name)
@@ -182,7 +182,7 @@ class Code:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Braces after `head`."""
+        """A block in braces after `head`."""
         self(f"{head} {{".lstrip())
         self.depth += 1
         yield
@@ -249,7 +249,7 @@ def _literal(value: Any, dtype: Dtype) -> str:
 
 
 def _native(name: str, quick: str = "") -> Callable[..., Value]:
-    """CUDA's function of float32 and float64; `quick` is that of narrow floats."""
+    """CUDA's function for float32 and float64; `quick` is the one for narrow floats."""
     own: Any = getattr(Builder, name)
 
     def method(self: Scalars, *xs: Value, **options: Any) -> Value:
@@ -272,7 +272,7 @@ class Scalars(TextBuilder):
 
     def __init__(self, code: Code):
         self.code = code
-        self.narrow: set[tuple[str, Dtype]] = set()  # registers whose numbers such a dtype has
+        self.narrow: set[tuple[str, Dtype]] = set()  # registers that need no rounding to this dtype
 
     def _value(self, text: str, dtype: Dtype) -> Value:
         return Value(self.code.let(register(dtype), text), dtype)
@@ -286,7 +286,7 @@ class Scalars(TextBuilder):
         return self.from_memory(f"{pointer}[{index}]", dtype)
 
     def from_memory(self, raw: str, dtype: Dtype) -> Value:
-        """A register from an expression of what memory holds."""
+        """A register from an expression of the form in memory."""
         if kind(dtype) == "c":
             type = register(dtype)
             re = self.code.let(type, f"{raw}.re")
@@ -302,7 +302,7 @@ class Scalars(TextBuilder):
         self.code(f"{pointer}[{index}] = {self.to_memory(value)};")
 
     def to_memory(self, x: Value) -> str:
-        """The expression of what memory is to hold."""
+        """The expression of a value's form in memory."""
         if x.imag:
             self.code.use("Pair")
             return f"{memory(x.dtype)}{{{x.name}, {x.imag}}}"
@@ -381,7 +381,7 @@ class Scalars(TextBuilder):
             return self._value(f"({to})(({_UNSIGNED[size]}){x.name} {sign} {y.name})", dtype)
         if k == "u" and size >= 4:
             return self._value(f"{x.name} {_SIGNS[name]} {y.name}", dtype)
-        wide = "u64" if size == 8 else "u32"  # signed numbers must not overflow in C++
+        wide = "u64" if size == 8 else "u32"  # signed integers must not overflow in C++
         return self._value(f"({to})(({wide}){x.name} {_SIGNS[name]} ({wide}){y.name})", dtype)
 
     def _extremum(self, name: str, x: Value, y: Value) -> str:
@@ -421,7 +421,7 @@ class Scalars(TextBuilder):
         sign = "u" if kind(dtype) == "u" and size >= 4 else ""
         width = "ll" if size == 8 else "int"
         text = f"__{source}2{sign}{width}_rz({number.name})"
-        if source == "double" or size == 8:  # where the processor does not give 0 for NaN
+        if source == "double" or size == 8:  # cases where the processor does not convert NaN to 0
             text = f"{x.name} == {x.name} ? {text} : 0"
         return self._value(f"({register(dtype)})({text})", dtype)
 
@@ -433,13 +433,13 @@ class Scalars(TextBuilder):
         return self._narrow(self._helper("from_half", self._helper("to_half", x.name)), dtype)
 
     def _narrow(self, text: str, dtype: Dtype) -> Value:
-        """A narrow float that needs no more rounding."""
+        """A narrow float that needs no further rounding."""
         x = self._value(text, dtype)
         self.narrow.add((x.name, dtype))
         return x
 
-    # ---- functions that CUDA has. log1p and erf_inv are not among them: random numbers pass
-    # through those, and must be the same everywhere
+    # ---- functions that CUDA has. log1p and erf_inv are not among them: random numbers are
+    # computed with those, and must be the same everywhere
     exp = _native("exp", quick="quick_exp")
     exp2 = _native("exp2", quick="quick_exp2")
     expm1 = _native("expm1")

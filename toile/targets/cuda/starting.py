@@ -1,4 +1,4 @@
-"""What has been begun to start a GPU, and waiting for it (`platforms.gpu.start` begins it)."""
+"""Threads that start a GPU, and waiting for them (`platforms.gpu.start` starts them)."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ LONGEST = 120.0  # seconds that libraries may take to load
 
 
 def is_starting() -> bool:
-    """Whether the context is still being made."""
+    """Whether the context is still being created."""
     return bool(begun) and begun[0].is_alive()
 
 
 def wait_for_context() -> None:
-    """Wait until there is a context, or it is known that there will be none. (To join a thread
-    ends in a forked process too, which has not got it.)"""
+    """Wait until there is a context, or it is known that there will be none. (Joining a thread
+    also returns in a forked process, which does not have the thread.)"""
     if is_starting():
         begun[0].join(LONGEST)
 
 
 def wait() -> None:
-    """Wait until what `soon` began has ended. Until then libraries make calls that end a capture
-    in another thread, and load parts of themselves, for which two threads may wait crosswise."""
-    for thread in begun:  # the first adds one more before it ends
+    """Wait until everything that `soon` started has finished. Until then libraries make calls that
+    invalidate captures in other threads, and load parts of themselves, which could deadlock."""
+    for thread in begun:  # the first adds another one before it ends
         if thread.is_alive() and thread is not threading.current_thread():
             thread.join(LONGEST)
 
 
 def load(path: str) -> None:
-    """Load a library for whoever asks for it later; what is wrong with it is said then.
+    """Load a library for later use; errors are reported when it is used.
 
-    Unlike `ctypes.CDLL`, a call of `dlopen` lets other threads go on."""
+    Unlike `ctypes.CDLL`, a call of `dlopen` releases the GIL."""
     if sys.platform != "linux":
         return
     dlopen = ctypes.CDLL(None).dlopen

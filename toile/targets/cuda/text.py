@@ -1,7 +1,7 @@
-"""Pieces of CUDA text that kernels share: arguments, divisions, positions.
+"""Pieces of CUDA text that kernels share: arguments, divisions, indices.
 
-Extents are arguments, so positions are found by dividing by numbers that are not in the text. Below
-2^31 a quotient is one high product and a shift: the word of an extent holds the factor as well.
+Extents are arguments, so coordinates are found by dividing by numbers that are not in the text.
+Below 2^31 a quotient is one high product and a shift: an extent's word holds the factor as well.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from toile.targets.cuda.launches import THREADS
 
-MOST = 2**31 - 1  # elements that 32-bit positions count
+MOST = 2**31 - 1  # elements that 32-bit indices can count
 
 
 class Words:
@@ -42,7 +42,7 @@ def divisor(n: int, wide: bool = False) -> int:
 
     With 2^(l-1) < n <= 2^l and m = 2^32 (2^l - n) / n + 1, rounded down, the quotient of any
     i < 2^31 is (high half of m i, plus i) >> l."""
-    n = max(n, 1)  # nothing divides by a number of no elements
+    n = max(n, 1)  # an axis without elements is never divided by
     if wide:
         return n
     shift = (n - 1).bit_length()
@@ -55,7 +55,7 @@ def divisors(extents: Sequence[int], wide: bool = False) -> list[int]:
 
 
 def index_type(wide: bool) -> str:
-    """`Index` and the function that divides it: `cut(i, d)` leaves the rest in i."""
+    """`Index` and the function that divides it: `cut(i, d)` leaves the remainder in i."""
     if wide:
         return (
             "typedef u64 Index;\n"
@@ -76,7 +76,7 @@ def kernel_text(
 ) -> str:
     """The text of a kernel: functions and types (`head`), then the statements of one block.
 
-    wide: whether `Index` has 64 bits; None: the kernel has no use for it."""
+    wide: whether `Index` has 64 bits; None: the kernel does not use it."""
     index = "" if wide is None else index_type(wide)
     return (f"#define THREADS {threads}\n{index}{head}"
             f"__device__ void body(const Word* w, unsigned block) {{\n{body}}}\n")
@@ -86,7 +86,7 @@ def decode(
     index: str, extents: Sequence[str], steps: Sequence[tuple[str, Sequence[str]]],
     type: str = "Word",
 ) -> str:
-    """Statements that add a row-major position's offsets to variables; `index` is used up.
+    """Statements that add a row-major index's offsets to variables; `index` is overwritten.
 
     steps: (variable, its steps) of each offset, which has this type."""
     lines = []
@@ -101,19 +101,19 @@ def decode(
 
 
 def integer_type(dtype: Any) -> str:
-    """An integer in memory."""
+    """The type of an integer in memory."""
     name = f"{dtype.kind}{8 * dtype.itemsize}"
     return "int" if name == "i32" else name
 
 
 def integer(dtype: Any, pointer: str) -> str:
-    """An integer of any dtype as a Word (uint64 as its bits)."""
+    """An integer of any dtype as a Word (uint64 keeps its bits)."""
     name = integer_type(dtype)
     return f"(Word)*(const {name}*)({pointer})"
 
 
 def clamped(dtype: Any, x: str, limit: str) -> str:
-    """An index moved into 0..limit."""
+    """An index clamped to 0..limit."""
     if dtype.kind == "u":
         return f"((u64){x} > (u64){limit} ? {limit} : {x})"
     return f"({x} < 0 ? 0 : {x} > {limit} ? {limit} : {x})"

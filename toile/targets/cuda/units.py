@@ -1,6 +1,6 @@
 """Units of memory in CUDA text: up to 16 bytes that a thread moves at once.
 
-A kernel whose pointers turn out not to be aligned for its unit moves each unit as pieces.
+If the pointers of a kernel are not aligned for its unit, each unit is moved in pieces.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ UNITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 
 
 def unit_type(unit: int, piece: int, type: str = "") -> str:
-    """`Unit` of so many bytes, and moves of it, in pieces where memory is not aligned to it.
+    """`Unit` of so many bytes, and its moves, in pieces if memory is not aligned to it.
 
-    type: of a piece, an unsigned integer unless told."""
+    type: that of a piece, by default an unsigned integer."""
     count = unit // piece
     slow = "Held h; "
     take = slow + "".join(f"h.p[{k}] = ((const Piece*)p)[{k}]; " for k in range(count))
@@ -27,13 +27,13 @@ def unit_type(unit: int, piece: int, type: str = "") -> str:
 
 
 def aligned(unit: int, *pointers: str) -> str:
-    """Whether pointers allow moves of a unit."""
+    """Whether pointers are aligned to a unit."""
     bits = " | ".join(f"(Word){p}" for p in pointers)
     return f"(({bits}) & {unit - 1}) == 0"
 
 
 def widest(piece: int, *numbers: int) -> int:
-    """The largest unit, from a piece up to 16 bytes, that divides some numbers of bytes."""
+    """The largest unit, from a piece up to 16 bytes, that divides these numbers of bytes."""
     unit = piece
     while unit < 16 and all(n % (2 * unit) == 0 for n in numbers):
         unit *= 2

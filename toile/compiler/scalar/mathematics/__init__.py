@@ -1,8 +1,8 @@
 """Mathematical functions as code over the scalar builder, one file per family.
 
-`Builder` is the complete builder `k`: it sends a function of narrow floats to the float32 version
-(registers hold that) and one of complex numbers to `complexes`. Every function is free of branches
-and of calls, so that LLVM vectorizes loops over it and a GPU's lanes stay together.
+`Builder` is the complete builder `k`: it passes narrow floats to the float32 version of a function
+(their registers are float32) and complex numbers to `complexes`. No function branches or calls
+another at run time, so that LLVM vectorizes loops over it and the lanes of a GPU do not diverge.
 May import compiler.scalar only.
 """
 

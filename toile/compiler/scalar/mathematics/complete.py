@@ -1,7 +1,7 @@
-"""The complete builder: arithmetic from `compiler.scalar.builder`, functions from the files beside.
+"""The complete builder: arithmetic from `compiler.scalar.builder`, functions from this package.
 
-`_function` makes a method of each: it widens narrow floats, refuses integers, and turns to the
-complex version where there is one. May import compiler.scalars and compiler.mathematics.
+`_function` turns each function into a method that widens narrow floats, rejects integers, and uses
+the complex version where there is one. May import compiler.scalar only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Code = Callable[..., Value]
 
 
 def _function(real: Code, of_complex: Code | None = None) -> Any:
-    """A method from code for float32 and float64 registers, and code for complex numbers."""
+    """Make a method from code for float32 and float64 registers and code for complex numbers."""
 
     def method(self: Builder, *xs: Value, **options: Any) -> Value:
         dtype = xs[0].dtype

@@ -1,6 +1,6 @@
 """Functions of complex numbers, from those of their parts.
 
-complex64 takes moduli and square roots in float64, where squares neither overflow nor cancel.
+Moduli and square roots of complex64 are computed in float64: squares neither over- nor underflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _widened(k: Arithmetic, z: Value) -> tuple[Value, Value, Any]:
 
 
 def _modulus(k: Arithmetic, re: Value, im: Value, narrow: bool) -> Value:
-    """sqrt(re² + im²) of float64; `narrow`: the parts came from float32, so squares are safe."""
+    """sqrt(re² + im²) in float64; `narrow`: the parts were float32: squares need no scaling."""
     a, b = k.abs(re), k.abs(im)
     largest = k.select(k.gt(a, b), a, b)
     if not narrow:
@@ -55,7 +55,7 @@ def exp(k: Arithmetic, z: Value) -> Value:
     re, im = k.parts(z)
     size = exponential.exp(k, re)
     c, s = trigonometric.cos(k, im), trigonometric.sin(k, im)
-    # Near the largest number the size overflows before its product with a small part does.
+    # Near the largest number the modulus overflows before its product with a small part does.
     half = exponential.exp(k, k.mul(re, 0.5))
     large = k.eq(size, INFINITY)
     part = lambda t: k.select(large, k.mul(k.mul(half, t), half), k.mul(size, t))
@@ -72,7 +72,7 @@ def exp2(k: Arithmetic, z: Value) -> Value:
 
 
 def log(k: Arithmetic, z: Value) -> Value:
-    """log |z| + i arg z; close to |z| = 1 from (a - 1)(a + 1) + b², which does not cancel."""
+    """log |z| + i arg z; near |z| = 1 from (a - 1)(a + 1) + b², which avoids cancellation."""
     re, im, dtype = _widened(k, z)
     size = _modulus(k, re, im, dtype == FLOAT32)
     a, b = k.abs(re), k.abs(im)
@@ -105,7 +105,7 @@ def sqrt(k: Arithmetic, z: Value) -> Value:
     endless = k.eq(k.abs(im), INFINITY)
     out_re = k.select(endless, INFINITY, out_re)
     out_im = k.select(endless, im, out_im)
-    # An infinite real part: the other is 0 (its quotient is not a number).
+    # If the real part is infinite, the other part is 0 (the quotient would be NaN).
     level = k.and_(k.eq(k.abs(re), INFINITY), k.is_finite(im))
     out_re = k.select(k.and_(level, k.lt(re, 0.0)), 0.0, out_re)
     out_im = k.select(k.and_(level, right), k.copysign(0.0, im), out_im)

@@ -1,8 +1,8 @@
 """The error function, its complement and its inverse.
 
-`erf` and `erf_inv` of float32 repeat the steps of the eager operations to the bit: random numbers
-pass through them. `erfc` is exp(-x²) times a rational function on the whole half line, because
-both parts of it are accurate relative to a result that goes down to 1e-45.
+`erf` and `erf_inv` of float32 repeat the steps of the eager operations bit for bit, because random
+numbers are computed with them. `erfc` is exp(-x²) times a rational function on the whole half line:
+both factors have a small relative error even where the result is as small as 1e-45.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.primitives.arrays.coefficients import (
     ERF_Q,
 )
 
-# erf x / x - 1 in x² below 0.9277, and log(1 - erf x) + x above: one unit in the last place.
+# erf x / x - 1 in x² below 0.9277, and log(1 - erf x) + x above; error of one ulp.
 _NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1,
          1.28379166e-1)
 _FAR = (-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1,
@@ -54,7 +54,7 @@ def erf(k: Arithmetic, x: Value, precise: bool = False) -> Value:
 
 
 def _erf_precise(k: Arithmetic, x: Value) -> Value:
-    t = k.within(k.abs(x), None, 4.0)  # where float32 erf is 1
+    t = k.within(k.abs(x), None, 4.0)  # beyond, erf of float32 is 1
     r = k.fma(k.pairwise(t, _FAR), t, k.neg(t))
     far = k.copysign(k.sub(1.0, exponential.exp_near_zero(k, r)), x)
     near = k.fma(k.pairwise(k.mul(x, x), _NEAR), x, x)
@@ -71,15 +71,15 @@ def _erf_double(k: Arithmetic, x: Value) -> Value:
 def _erfc_single(k: Arithmetic, x: Value) -> Value:
     """erfc of float32 x from 0 to 10.1: exp(-x²) 2**64 times 2**-64 P / Q.
 
-    So both factors are normal numbers, and only their product rounds to a subnormal one. The
-    quotient does not wait for the exponential."""
+    Both factors are normal numbers, and only their product is rounded to a subnormal one. The
+    quotient does not depend on the exponential."""
     square = k.mul(x, x)
     ratio = k.div(k.pairwise(x, _CX_P), k.pairwise(x, _CX_Q))
     return k.mul(exponential.exp_of_square(k, x, square, _LIFT), ratio)
 
 
 def _erfc_double(k: Arithmetic, x: Value) -> Value:
-    """erfc of positive x: exp(-x²), with what squaring rounds off, times a rational function."""
+    """erfc of positive x: exp(-x²), corrected for the rounding of x², times a rational function."""
     square = k.mul(x, x)
     lost = k.fma(x, x, k.neg(square))
     e = exponential.exp_negative(k, k.neg(square))

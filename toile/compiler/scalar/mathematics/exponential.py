@@ -1,8 +1,8 @@
 """Exponentials and logarithms, and the functions that follow from them by one formula.
 
-exp and log reduce their argument to one octave and take a minimax polynomial there. float32 and
+exp and log reduce their argument to one octave and evaluate a minimax polynomial there. float32 and
 float64 share the code where only coefficients differ. `log1p` in float32 repeats the steps of the
-eager operation, because random numbers pass through it and must not depend on jit.
+eager operation: random numbers are computed with it and must be the same with and without jit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG2_E = 1.4426950408889634
 
 
 class Layout(NamedTuple):
-    """How a float dtype is laid out, and numbers that go with it."""
+    """The bit layout of a float dtype, and constants that depend on it."""
 
     mantissa: int  # bits stored
     bias: int
@@ -81,7 +81,7 @@ _EXPM1 = {
               0.0013888888895988898, 0.008333333333325775, 0.04166666666665137,
               0.1666666666666667, 0.5000000000000001),
 }
-# Beyond these exp is infinite, and zero.
+# Outside this range exp is zero (below) or infinite (above).
 _EXP_RANGE = {FLOAT32: (-104.0, 88.72283935546875), FLOAT64: (-745.2, 709.782712893384)}
 _EXP2_RANGE = {FLOAT32: (-151.0, 127.99999237060547), FLOAT64: (-1076.0, 1023.9999999999999)}
 
@@ -102,21 +102,21 @@ def _reduced(k: Arithmetic, x: Value) -> tuple[Value, Value]:
 
 
 def _exp_reduced(k: Arithmetic, r: Value) -> Value:
-    """e**r as 1 + (r + r² q): only the last sum rounds in the last place."""
+    """e**r as 1 + (r + r² q): only the last sum has a rounding error in the last place."""
     return k.add(k.fma(k.mul(r, r), k.pairwise(r, _EXP[r.dtype]), r), 1.0)
 
 
 def _power_of_two(k: Arithmetic, bits: Value, dtype: Dtype, offset: int) -> Value:
-    """2**(n + offset), with n in the low bits of an integer, as long as that is normal."""
+    """2**(n + offset), with n in the low bits of an integer, if the result is a normal number."""
     form = FORMS[dtype]
     base = k.constant((form.bias + offset) << form.mantissa, bits.dtype)
     return k.bitcast(k.add(k.shift_left(bits, form.mantissa), base), dtype)
 
 
 def _scaled(k: Arithmetic, p: Value, bits: Value, negative: Value) -> Value:
-    """p 2**n in two factors, since 2**n may be no normal number where the product is one.
+    """p 2**n in two factors, since 2**n may not be a normal number where the product is one.
 
-    For negative n the first factor is 2**half too large, so that only the last product rounds."""
+    For negative n the first factor is too large by 2**half: only the last product rounds."""
     form = FORMS[p.dtype]
     half = (form.bias + 1) // 2
     base = k.select(negative, k.constant((form.bias + half) << form.mantissa, bits.dtype),
@@ -144,10 +144,10 @@ def exp_negative(k: Arithmetic, x: Value) -> Value:
 
 
 def exp_of_square(k: Arithmetic, x: Value, square: Value, lift: int) -> Value:
-    """e**(-x²) 2**lift of float32 x whose square is given rounded, as long as that is normal.
+    """e**(-x²) 2**lift of float32 x, given its rounded square, if the result is a normal number.
 
-    n log 2 - x² rounds once, so that what `square` lost does not count; n goes into the exponent
-    by subtraction of integers."""
+    n log 2 - x² is rounded once, so that the rounding error of `square` does not matter; n is
+    subtracted from the exponent as an integer."""
     form = FORMS[FLOAT32]
     magic = form.magic - lift
     shifted = k.fma(square, LOG2_E, magic)
@@ -158,7 +158,7 @@ def exp_of_square(k: Arithmetic, x: Value, square: Value, lift: int) -> Value:
 
 
 def exp_near_zero(k: Arithmetic, x: Value) -> Value:
-    """e**x for arguments known to give normal numbers."""
+    """e**x for arguments whose result is known to be a normal number."""
     r, bits = _reduced(k, x)
     scale = _power_of_two(k, bits, x.dtype, 0)
     return k.mul(_exp_reduced(k, r), scale)
@@ -176,7 +176,7 @@ def exp2(k: Arithmetic, x: Value) -> Value:
 
 
 def expm1(k: Arithmetic, x: Value) -> Value:
-    """e**x - 1: 2**n (e**r - 1) + (2**n - 1), halved until the end so that 2**n is finite."""
+    """e**x - 1: 2**n (e**r - 1) + (2**n - 1), halved until the last step to keep 2**n finite."""
     form = FORMS[x.dtype]
     low, high = _EXP_RANGE[x.dtype]
     inside = k.within(x, -0.75 * (form.mantissa + 3), high)  # below, the result is -1
@@ -185,11 +185,11 @@ def expm1(k: Arithmetic, x: Value) -> Value:
     half = _power_of_two(k, bits, x.dtype, -1)
     y = k.mul(k.fma(half, p, k.sub(half, 0.5)), 2.0)
     y = k.select(k.gt(x, high), INFINITY, y)
-    return k.copysign(y, x)  # keeps -0
+    return k.copysign(y, x)  # preserve -0
 
 
 def _quarter_scale(k: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """The reduced x >= 0, and a quarter of 2**n; finite as far as sinh and cosh are."""
+    """The reduced x >= 0, and a quarter of 2**n; finite wherever sinh and cosh are."""
     r, bits = _reduced(k, k.within(x, None, _EXP_RANGE[x.dtype][1] + 1.0))
     return r, _power_of_two(k, bits, x.dtype, -2)
 
@@ -208,7 +208,7 @@ def expm1_quarter(k: Arithmetic, x: Value) -> Value:
 
 
 def logistic(k: Arithmetic, x: Value) -> Value:
-    """1 / (1 + e**-x), of which both parts are kept small so that none overflows.
+    """1 / (1 + e**-x), computed without overflow.
 
     With -x = n log 2 - r the sum is 2**n + (1 - 2**n u) for u = 1 - e**-r: adding the larger term
     last leaves two roundings, and an error below two units in the last place."""
@@ -232,7 +232,7 @@ _LOG = (-0.130310059, 0.140869141, -0.121483512, 0.139814854, -0.166846126, 0.20
 _LOG_DOUBLE = (1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01,
                2.222219843214978396e-01, 2.857142874366239149e-01, 3.999999999940941908e-01,
                6.666666666666735130e-01)
-_TWO_THIRDS = {FLOAT32: 0x3F2AAAAB, FLOAT64: 0x3FE6A09E00000000}  # where octaves are cut
+_TWO_THIRDS = {FLOAT32: 0x3F2AAAAB, FLOAT64: 0x3FE6A09E00000000}  # where octaves begin
 
 
 def split(k: Arithmetic, x: Value) -> tuple[Value, Value]:
@@ -276,12 +276,12 @@ def _log_edges(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def log2(k: Arithmetic, x: Value) -> Value:
-    """log(x) times 1 / log(2), as the eager operation has it."""
+    """log(x) times 1 / log(2), like the eager operation."""
     return k.mul(log(k, x), 1 / math.log(2))
 
 
 def log1p(k: Arithmetic, x: Value) -> Value:
-    """log(1 + x) as the eager operation has it: Cephes' formula near 0, log of the sum beyond."""
+    """log(1 + x) like the eager operation: Cephes' formula near 0, log of the sum elsewhere."""
     if x.dtype == FLOAT32:
         small = k.lt(k.abs(x), LOG1P_MOST)
         large = _log_by_steps(k, k.add(x, 1.0))
@@ -296,7 +296,7 @@ def log1p(k: Arithmetic, x: Value) -> Value:
 
 
 def _log_by_steps(k: Arithmetic, x: Value) -> Value:
-    """The logarithm of float32 in Cephes' steps, for the bits of random numbers."""
+    """The logarithm of float32 in Cephes' steps, so that random numbers have the same bits."""
     bits = k.bitcast(x, integers_like(x.dtype))  # 1 + x is never subnormal
     m = k.bitcast(k.or_(k.and_(bits, 0x7FFFFF), 0x3F000000), x.dtype)
     exponent = k.sub(k.and_(k.shift_right_logical(bits, 23), 0xFF), 126)
@@ -318,9 +318,9 @@ _LOG_SUM = (-4.54559326e-2, 1.05529785e-1, -1.32279143e-1, 1.44911006e-1, -1.664
 
 
 def log_of_sum(k: Arithmetic, x: Value) -> Value:
-    """log(1 + x) with an error of one unit in the last place, for functions made of it.
+    """log(1 + x) with an error of one unit in the last place, for functions composed of it.
 
-    float32 scales x and 1 apart, so that what 1 + x would round off is kept; float64 adds it to
+    float32 scales x and 1 separately, to keep what rounding 1 + x would lose; float64 adds that to
     the logarithm as (x - (u - 1)) / u with u = 1 + x."""
     u = k.add(x, 1.0)
     if x.dtype != FLOAT32:

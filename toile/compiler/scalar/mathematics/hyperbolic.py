@@ -24,7 +24,7 @@ def tanh(k: Arithmetic, x: Value, precise: bool = False) -> Value:
         z = k.mul(inside, inside)
         return k.div(k.mul(inside, k.pairwise(z, _TANH_P)), k.pairwise(z, _TANH_Q))
     a = k.abs(x)
-    near = k.lt(a, 0.55)  # beyond, the distance from 1 is the better known: 2 / (exp(2a) + 1)
+    near = k.lt(a, 0.55)  # beyond, the distance from 1 is more accurate: 2 / (exp(2a) + 1)
     if x.dtype == FLOAT32:
         e = exponential.exp_near_zero(k, k.within(k.add(a, a), None, 20.0))
         y = k.sub(1.0, k.div(2.0, k.add(e, 1.0)))
@@ -37,7 +37,7 @@ def tanh(k: Arithmetic, x: Value, precise: bool = False) -> Value:
 
 
 def sinh(k: Arithmetic, x: Value) -> Value:
-    """Hyperbolic sine: (e + e / (e + 1)) / 2 with e = exp |x| - 1, which is taken as 4 q."""
+    """Hyperbolic sine: (e + e / (e + 1)) / 2 with e = exp |x| - 1, which is computed as 4 q."""
     q = exponential.expm1_quarter(k, k.abs(x))
     y = k.fma(q, 2.0, k.mul(k.div(q, k.add(q, 0.25)), 0.5))
     y = k.select(k.lt(q, INFINITY), y, q)
@@ -45,12 +45,12 @@ def sinh(k: Arithmetic, x: Value) -> Value:
 
 
 def cosh(k: Arithmetic, x: Value) -> Value:
-    """Hyperbolic cosine: (e + 1/e) / 2 with e = exp |x|, which is taken as 4 q."""
+    """Hyperbolic cosine: (e + 1/e) / 2 with e = exp |x|, which is computed as 4 q."""
     q = exponential.exp_quarter(k, k.abs(x))
     return k.fma(q, 2.0, k.div(0.125, q))
 
 
-# Beyond this, x² + 1 is x².
+# Beyond this, x² + 1 rounds to x².
 _LARGE = 2.0**28
 
 

@@ -1,7 +1,7 @@
 """Roots, powers and remainders, and the functions of a float's bits.
 
-`pow` of float32 goes through float64, whose 29 bits more make one rounding of it; `pow` of float64
-carries the logarithm in two doubles.
+`pow` of float32 is computed in float64, whose 29 more bits leave a single rounding; `pow` of
+float64 carries the logarithm in two doubles.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def rsqrt(k: Arithmetic, x: Value) -> Value:
     return k.div(1.0, k.sqrt(x))
 
 
-# A third of the exponent and a first guess at the mantissa, from the bits as an integer.
+# Added to a third of the bits of x as an integer, this gives a first guess of the root.
 _CBRT_GUESS = {FLOAT32: 0x2A5137A0, FLOAT64: 0x2A9F7893782DA1CE}
 
 
 def cbrt(k: Arithmetic, x: Value) -> Value:
     """The real cube root: Halley's steps, then Newton's with a residual of twice the digits."""
     a = k.abs(x)
-    below = k.lt(a, 1.0)  # keep cubes far from both ends of the range
+    below = k.lt(a, 1.0)  # keep cubes far from overflow and underflow
     scale, back = (k.select(below, k.constant(2.0**n, x.dtype), k.constant(2.0**-n, x.dtype))
                    for n in (54, -18))
     lifted = k.mul(a, scale)
@@ -57,10 +57,10 @@ def cbrt(k: Arithmetic, x: Value) -> Value:
 
 # ----------------------------------------------------------------------------------------- powers
 
-# log2((1 + s) / (1 - s)) / s in s², to 2**-37.
+# log2((1 + s) / (1 - s)) / s in s², error 2**-37.
 _LOG2 = (0.340800788144391, 0.41166906025951905, 0.5770836430766584, 0.9617966730526821,
          2.885390081790312)
-# 2**f on |f| <= 1/2, to 2**-32.
+# 2**f on |f| <= 1/2, error 2**-32.
 _EXP2 = (1.3336820535761353e-05, 0.000154619038740124, 0.0013342100693820092,
          0.009618055576047058, 0.05550400127723811, 0.24022650927085706, 0.6931471839124642, 1.0)
 # (atanh(s)/s - 1 - s²/3) / s⁴ in s².
@@ -86,7 +86,7 @@ def pow_(k: Arithmetic, x: Value, y: Value) -> Value:
 
 def _power_single(k: Arithmetic, x: Value, y: Value) -> Value:
     """x**y for positive float32 x, through float64."""
-    f, e = split(k, k.convert(x, FLOAT64))  # no float32 is subnormal there
+    f, e = split(k, k.convert(x, FLOAT64))  # no float32 is subnormal as a float64
     s = k.div(f, k.add(f, 2.0))
     log2 = k.fma(s, k.pairwise(k.mul(s, s), _LOG2), e)
     log2 = k.select(k.eq(x, 0.0), -INFINITY, log2)
@@ -100,7 +100,7 @@ def _power_single(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def _power_double(k: Arithmetic, x: Value, y: Value) -> Value:
-    """x**y for positive float64 x: y log2(x) as a sum of two doubles, then 2 to that power."""
+    """x**y for positive float64 x: 2 to the power y log2(x), which is a sum of two doubles."""
     high, low = _log2_pair(k, x)
     w = k.mul(high, y)
     rest = k.fma(low, y, k.fma(high, y, k.neg(w)))
@@ -150,8 +150,8 @@ def _log2_pair(k: Arithmetic, x: Value) -> tuple[Value, Value]:
 
 
 def _power_edges(k: Arithmetic, x: Value, y: Value, size: Value) -> Value:
-    """Signs and the cases that logarithms do not know, from |x|**y."""
-    whole = k.eq(y, k.trunc(y))  # infinities are even
+    """x**y from |x|**y: its sign, and the special cases that logarithms do not cover."""
+    whole = k.eq(y, k.trunc(y))  # infinities count as even
     half = k.mul(y, 0.5)
     odd = k.and_(whole, k.ne(half, k.trunc(half)))
     size = k.select(k.and_(k.eq(k.abs(x), 1.0), k.eq(y, y)), 1.0, size)
@@ -165,7 +165,7 @@ def _power_edges(k: Arithmetic, x: Value, y: Value, size: Value) -> Value:
 
 
 def _integer_power(k: Arithmetic, x: Value, y: Value) -> Value:
-    """Powers of integers by squaring, wrapping; negative exponents give 0 except for ±1."""
+    """Integer powers by squaring, wrapping; negative exponents give 0 except for ±1."""
     width = 8 * y.dtype.itemsize - (kind(y.dtype) == "i")
     result, base = k.constant(1, x.dtype), x
     for i in range(width):
@@ -182,7 +182,7 @@ def _integer_power(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def integer_pow(k: Arithmetic, x: Value, n: int) -> Value:
-    """x to a fixed power by repeated squaring."""
+    """x to a constant power by repeated squaring."""
     if n < 0:
         if kind(x.dtype) in "iu":
             raise Unsupported("negative powers of integers in a kernel")
@@ -201,10 +201,10 @@ def integer_pow(k: Arithmetic, x: Value, n: int) -> Value:
 
 
 def fmod(k: Arithmetic, x: Value, y: Value) -> Value:
-    """Remainder of float32 with the sign of the dividend, exact.
+    """Exact remainder of float32 with the sign of the dividend.
 
-    In float64 a - q b is exact for 29-bit quotients q, so the division goes from the highest
-    multiples b 2**(28 j) of the divisor down, 28 bits of the quotient at a time."""
+    In float64 a - q b is exact for 29-bit quotients q, so the division starts from the highest
+    multiple b 2**(28 j) of the divisor and computes 28 bits of the quotient at a time."""
     if x.dtype != FLOAT32:
         raise Unsupported("remainder of float64 in a kernel")
     a, b = (k.convert(k.abs(v), FLOAT64) for v in (x, y))
@@ -222,7 +222,7 @@ def fmod(k: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def nextafter(k: Arithmetic, x: Value, y: Value) -> Value:
-    """The next representable number: the integer before or after, on bits of one sign."""
+    """The next representable number toward y: the bits as an integer, plus or minus one."""
     integer = np.dtype(f"i{x.dtype.itemsize}")
     bits = k.bitcast(x, integer)
     away = k.eq(k.lt(x, y), k.ge(bits, 0))
@@ -238,7 +238,7 @@ def reduce_precision(k: Arithmetic, x: Value, exponent_bits: int, mantissa_bits:
     """Round half to even to fewer bits; overflow to infinity, underflow to zero."""
     dtype, w = x.dtype, k.wide(x)
     if w.dtype == FLOAT32 and exponent_bits > 8:
-        w = k.convert(w, FLOAT64)  # subnormal numbers count too: they are normal there
+        w = k.convert(w, FLOAT64)  # subnormal numbers are rounded too; as float64 they are normal
     form, integer = FORMS[w.dtype], integers_like(w.dtype)
     bias = 2 ** (exponent_bits - 1) - 1
     tiny = k.lt(k.abs(w), form.least_normal)
@@ -246,7 +246,7 @@ def reduce_precision(k: Arithmetic, x: Value, exponent_bits: int, mantissa_bits:
     drop = form.mantissa - mantissa_bits
     if drop > 0:
         bits = k.bitcast(y, integer)
-        # Halves go to even; without mantissa bits the hidden one decides, and that is odd.
+        # Round half to even; without mantissa bits the hidden bit decides, and it is odd.
         odd: Operand = k.and_(k.shift_right_logical(bits, drop), 1) if mantissa_bits else 1
         bits = k.add(k.add(bits, (1 << (drop - 1)) - 1), odd)
         y = k.bitcast(k.and_(bits, -(1 << drop)), w.dtype)

@@ -1,8 +1,8 @@
 """Sine, cosine and tangent, and their inverses.
 
-Arguments of any size are reduced exactly enough by a table: x = m 2**e with an integer m, and the
-table holds 2**e modulo 2π, so that m times its entry has the same sine and few digits before the
-point. No branch and no second path is needed for large arguments.
+Arguments of any size are reduced with a table: x = m 2**e with an integer m, and the table holds
+2**e modulo 2π, so that m times its entry has the same sine and few digits before the point. This is
+exact enough for all arguments; large ones need neither a branch nor a second path.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def _pi(digits: int) -> Decimal:
 
 
 def _cut(value: float, bits: int) -> float:
-    """The first bits of a double."""
+    """A double truncated to its first bits."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.trunc(math.ldexp(mantissa, bits)), exponent - bits)
 
 
 @functools.cache
 def _powers(first: int, count: int, bits: tuple[int, ...]) -> tuple[float, ...]:
-    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`; doubles of so many bits."""
+    """2**e modulo 2π, in [-π, π], for `count` exponents from `first`; doubles of `bits` each."""
     with localcontext() as context:
         context.prec = 400 + 60
         two_pi = 2 * _pi(400)
@@ -91,10 +91,10 @@ def _quadrants(k: Arithmetic, p: Value) -> tuple[Value, Value]:
 
 
 def _reduced_single(k: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """|x| modulo π/2 as a float32 in [-π/4, π/4], and the quarter turns taken away."""
+    """|x| modulo π/2 as a float32 in [-π/4, π/4], and the quarter turns removed."""
     bits = k.bitcast(x, INT32)
     exponent = k.and_(k.shift_right_logical(bits, 23), 0xFF)
-    # Exponent 0 is that of subnormal numbers, which have no hidden bit, 255 of infinities and NaN.
+    # Exponent 0: subnormal numbers, which have no hidden bit. Exponent 255: infinities and NaN.
     table = (2.0**-149, 0.0, *_powers(-149, 254, (29, 53)), NAN, NAN)
     index = k.shift_left(exponent, 1)
     hidden = k.shift_left(k.minimum(exponent, 1), 23)
@@ -120,11 +120,11 @@ def _product(k: Arithmetic, a: Value, b: Any) -> tuple[Value, Value]:
     return p, k.fma(a, b, k.neg(p))
 
 
-_FIRST = 1022 - 1075  # of the exponents in the table for float64: below 1/2 nothing is reduced
+_FIRST = 1022 - 1075  # first exponent in the float64 table: below 1/2 nothing is reduced
 
 
 def _reduced_double(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
-    """|x| modulo π/2 in two doubles, and the quarter turns; m is taken in halves of 26 bits."""
+    """|x| modulo π/2 in two doubles, and the quarter turns; m is split in halves of 26 bits."""
     bits = k.and_(k.bitcast(x, INT64), 0x7FFFFFFFFFFFFFFF)
     exponent = k.convert(k.shift_right_logical(bits, 52), INT32)
     index = k.sub(k.minimum(k.maximum(exponent, 1022), 2046), 1022)
@@ -179,14 +179,14 @@ def _sine_cosine(k: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _turned(k: Arithmetic, y: Value, bits: Value) -> Value:
-    """y with its sign changed where the highest of some bits is set."""
+    """y with its sign changed if the highest bit of `bits` is set."""
     wide = integers_like(y.dtype)
     sign = k.and_(bits, -1 << (8 * wide.itemsize - 1))
     return k.bitcast(k.xor(k.bitcast(y, wide), sign), y.dtype)
 
 
 def _half_turns(k: Arithmetic, quadrant: Value, dtype: Dtype) -> Value:
-    """The second bit of the quarter turns in the place of a sign."""
+    """The second bit of the quarter turns, moved to the sign bit."""
     wide = integers_like(dtype)
     return k.shift_left(k.convert(quadrant, wide), 8 * wide.itemsize - 2)
 
@@ -218,7 +218,7 @@ def tan(k: Arithmetic, x: Value) -> Value:
 
 
 def sine_cosine_of_turns(k: Arithmetic, t: Value) -> tuple[Value, Value]:
-    """sin πt and cos πt of float64 t in [-1/2, 1/2]; the half nearer to the axis is folded over."""
+    """sin πt and cos πt of float64 t in [-1/2, 1/2]; angles beyond 1/4 are reflected."""
     a = k.abs(t)
     steep = k.gt(a, 0.25)
     r = k.mul(k.select(steep, k.sub(0.5, a), a), 3.141592653589793)
@@ -305,12 +305,12 @@ def atan2(k: Arithmetic, y: Value, x: Value) -> Value:
     steep = k.gt(b, a)
     large, small = k.select(steep, b, a), k.select(steep, a, b)
     t = k.div(small, large)
-    t = k.select(k.eq(small, large), 1.0, t)  # two infinities are a diagonal
+    t = k.select(k.eq(small, large), 1.0, t)  # two infinities: a diagonal
     t = k.select(k.eq(large, 0.0), 0.0, t)
     angle = _atan_unit(k, t)
     angle = k.select(steep, k.add(k.sub(high, angle), low), angle)
     integer = INT32 if x.dtype == FLOAT32 else INT64
-    left = k.lt(k.bitcast(x, integer), 0)  # of -0 too
+    left = k.lt(k.bitcast(x, integer), 0)  # true for -0 too
     angle = k.select(left, k.add(k.sub(2 * high, angle), 2 * low), angle)
     angle = k.copysign(angle, y)
     return k.select(k.or_(k.is_nan(x), k.is_nan(y)), k.add(x, y), angle)

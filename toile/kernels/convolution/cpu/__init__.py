@@ -2,7 +2,7 @@
 
 `lower` writes any convolution in one form (problem), picks a method by the shape of the sums and
 the strides (indirect: rows gathered through addresses; outer: few outputs of long sums;
-channelwise: tiny groups), and copies operands only where no method takes them as they lie.
+channelwise: tiny groups), and copies operands only if no method can read them in place.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toile.targets.llvm.launches import Planner
 def lower(
     op: ConvGeneralDilated, ins: list[Operand], outs: list[Operand], plan: Planner
 ) -> bool:
-    """Add the stages of a convolution; False where there is no method for it."""
+    """Add the stages of a convolution; False if there is no method for it."""
     (x, w), (y,) = ins, outs
     known = all(layouts.supported(a.dtype) for a in (x, w, y))
     if not known or not (x.size and w.size and y.size) or len(x.shape) - 2 > SPATIAL:
@@ -46,7 +46,7 @@ def lower(
 
 
 def _method(p: Problem) -> str | None:
-    """The method for a convolution: one that needs no copies if there is one."""
+    """The method for a convolution; if possible, one that needs no copies."""
     if channelwise.suits(p):
         return "channelwise"
     few = p.taps > p.positions

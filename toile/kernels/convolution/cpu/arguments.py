@@ -1,4 +1,4 @@
-"""What kernels over windows read: their arguments by name, and the taps that lie inside of x."""
+"""The arguments of kernels over windows, by name, and the taps that are inside x."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toile.targets.llvm.text import Function
 class Arguments:
     """The arguments of a kernel: buffers, numbers by name, and numbers of the axes by name.
 
-    Where no axis is `dilated` the text says so, which spares divisions."""
+    If no axis is `dilated`, dilations are the constant 1, which saves divisions by them."""
 
     def __init__(
         self, f: Function, buffers: int, names: Sequence[str], axis: Sequence[str],
@@ -38,7 +38,7 @@ def tap_bounds(f: Function, axis: dict[str, str], start: str) -> tuple[str, str]
 def start_bounds(
     f: Function, axes: Sequence[dict[str, str]], indices: Sequence[str], y: str
 ) -> tuple[list[tuple[str, str, str]], str]:
-    """For windows at `indices` of some axes: start and bounds of taps, and where y is."""
+    """For windows at `indices` of some axes: start and bounds of taps, and the address in y."""
     bounds = []
     for axis, index in zip(axes, indices, strict=True):
         start = f.sub(f.mul(index, axis["stride"]), axis["low"])
@@ -50,7 +50,7 @@ def start_bounds(
 def lane_blocks(
     f: Function, low: str, high: str, widths: Sequence[int]
 ) -> Iterator[tuple[int, str]]:
-    """Loops over [low, high) by blocks of falling widths, the last of which is 1."""
+    """Loops over [low, high) by blocks of decreasing width, down to 1."""
     for width in widths:
         stop = f.add(low, f.mul(f.udiv(f.sub(high, low), width), width)) if width > 1 else high
         with f.loop(low, stop, width, vectorize=False) as lane:
@@ -59,7 +59,7 @@ def lane_blocks(
 
 
 class Coordinates:
-    """Those of consecutive positions, in stack slots: counted up, not divided anew for each."""
+    """Coordinates of consecutive positions, in stack slots: incremented rather than divided."""
 
     def __init__(self, f: Function, first: str, extents: Sequence[str]):
         self.f, self.extents = f, extents
@@ -67,10 +67,10 @@ class Coordinates:
         for extent in reversed(extents):
             first, index = f.divided(first, extent)
             self.slots.insert(0, f.variable("i64", index))
-        self.outer = f.variable("i64", first)  # what is left: images
+        self.outer = f.variable("i64", first)  # the rest: images
 
     def advance(self, carry: str) -> str:
-        """Go on by `carry` (0 or 1); what the outer count is to go on by."""
+        """Advance by `carry` (0 or 1); returns the carry for the outer count."""
         f = self.f
         for slot, extent in zip(reversed(self.slots), reversed(self.extents), strict=True):
             following = f.add(f.load("i64", slot), carry)

@@ -1,8 +1,8 @@
-"""Convolutions of many tiny groups (depthwise), group g in lane g of a vector.
+"""Convolutions of many tiny groups (depthwise); group g is in lane g of a vector.
 
     out[n, o, p, g] = sum over c, t of x[n, c, p*stride + t*dilation - low, g] * w[o, c, t, g]
 
-The gradient in the kernels has the same form: few positions, many taps. Taps outside of x are
+The gradient of the kernels has the same form: few positions, many taps. Taps outside x are
 skipped by bounds that are computed once for each row of outputs.
 """
 
@@ -30,11 +30,11 @@ from toile.targets.llvm.launches import Launch, Planner, Rows
 from toile.targets.llvm.text import Function, typed
 
 _VECTORS = 4
-_AT_ONCE = {16: 4, 32: 2, 64: 4}  # outputs of a row that share the loads of kernels
+_AT_ONCE = {16: 4, 32: 2, 64: 4}  # outputs of a row that share loads of the kernels
 
 
 def suits(p: Problem) -> bool:
-    """Whether groups are many and so small that products of matrices would be mostly padding."""
+    """Whether groups are many and so small that matrix products would be mostly padding."""
     inner = p.images if p.taps > p.positions else p.channels
     return p.groups >= 4 and inner * p.features <= 4
 
@@ -77,7 +77,7 @@ AXIS = [*WINDOW, "x", "w", "y"]
 
 @cache
 def text(t: Tile, dilated: bool) -> str:
-    """Rows of outputs; unit = (image, feature, position but for the last axis, block of groups)."""
+    """Rows of outputs; unit = (image, feature, position except last axis, block of groups)."""
     f = tiles.kernel()
     a = Arguments(f, 3, _NAMES, AXIS, dilated)
     n, (x_base, w_base, y_base) = a.n, a.buffers
@@ -100,7 +100,7 @@ def text(t: Tile, dilated: bool) -> str:
 
 
 class _Outputs:
-    """Writes the outputs along the last axis for `width` groups; `here`: where x, w and y are."""
+    """Writes the outputs along the last axis for `width` groups; `here`: addresses of x, w, y."""
 
     def __init__(
         self, f: Function, t: Tile, a: Arguments, bounds: list[tuple[str, str, str]],
@@ -113,7 +113,7 @@ class _Outputs:
         self.several = _AT_ONCE[t.lanes * t.itemsize] if width > 1 else 1
 
     def row(self) -> None:
-        """All of them; several at once where taps all exist."""
+        """Write all of them; several at once if all their taps exist."""
         f, last, several = self.f, self.a.axes[2], self.several
         reach = f.mul(f.sub(last["taps"], 1), last["dilation"])
         room = f.add(f.sub(f.sub(last["size"], reach), 1), last["low"])  # p*stride <= room
@@ -131,7 +131,7 @@ class _Outputs:
         self._loop(whole, last["outs"])
 
     def _loop(self, low: str | int, high: str, several: int = 1) -> None:
-        """Outputs from `low` to `high`; of `several` at once, all taps exist."""
+        """Outputs from `low` to `high`; for `several` at once, all taps must exist."""
         f, last = self.f, self.a.axes[2]
         with f.loop(low, high, several, vectorize=False) as p:
             start = f.sub(f.mul(p, last["stride"]), last["low"])
@@ -161,7 +161,7 @@ class _Outputs:
                 f.store(kind, f.load(kind, slot), f.at(target, i, self.t.type), self.t.itemsize)
 
     def _add(self, slots: list[list[str]], x: str, w: str, step: str) -> None:
-        """One tap of each output."""
+        """Add one tap of each output."""
         f, t, kind = self.f, self.t, self.kind
         weights = [f.load(kind, f.at(w, i, t.type), t.itemsize) for i in self.offsets]
         for q, row in enumerate(slots):

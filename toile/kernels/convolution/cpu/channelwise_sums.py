@@ -2,8 +2,8 @@
 
     out[n, o, t, g] = sum over c, e of x[n, c, e*dilation + t*stride - low, g] * w[o, c, e, g]
 
-Rows of w go through the cache once: each adds to all outputs, a few vectors of groups at a time
-in registers. Rows are split into private sums that are added in order.
+Rows of w pass through the cache once: each adds to all outputs, a few vectors of groups at a time
+in registers. Rows are split among private sums, which are then added in order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PRIVATE = 1 << 22  # bytes of private sums
 
 
 def supports(p: Problem) -> bool:
-    """Whether sums are longer than outputs are many, of an operand that is not dilated."""
+    """Whether sums are longer than the number of outputs, and the operand is not dilated."""
     return p.taps > p.positions and all(a.base == 1 for a in p.axes)
 
 
 def lower(p: Problem, plan: Planner) -> None:
-    """Add the stages: private sums, their sum. Groups lie side by side; y has no gaps."""
+    """Add the stages: private sums, then their sum. Groups are contiguous; y has no gaps."""
     t = tiles.indirect_tile(p.type, 2)._replace(rows=1, vectors=_VECTORS)
     size = p.itemsize
     total = p.images * p.features * p.positions * p.groups
@@ -83,7 +83,7 @@ def text(t: Tile) -> str:
 def _outputs(
     f: Function, t: Tile, a: Arguments, row: tuple[str, str], at: tuple[str, str, str]
 ) -> None:
-    """What one row of w adds to the outputs of one image and feature."""
+    """Add the products of one row of w with x to the outputs of one image and feature."""
     x, w, y = at
     with f.loop(0, a.axes[0]["outs"]) as t0, f.loop(0, a.axes[1]["outs"]) as t1:
         inside, here, target = "true", x, y

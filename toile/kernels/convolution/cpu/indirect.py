@@ -1,7 +1,7 @@
-"""Convolution as a product of gathered rows with packed kernels, nothing of x copied.
+"""Convolution as a product of gathered rows with packed kernels, without copying x.
 
 For a tile of output positions a table on the stack holds the address of x's channels at every tap
-(or of a row of zeros outside of x), and a register tile of outputs runs through the table.
+(or of a row of zeros outside x), and a register tile of outputs runs through the table.
 Kernels are packed first as panels [group][features / columns][tap][channel][columns]. A
 convolution of a dilated operand is several of these, one for each phase.
 """
@@ -25,10 +25,10 @@ from toile.targets.llvm.launches import Launch, Planner, Rows, Span
 from toile.targets.llvm.text import Function
 
 _TABLE = 1 << 15  # addresses in the table of one tile of positions: 256 KB of stack
-_PANELS = 1 << 19  # bytes of panels that one unit of work goes through
+_PANELS = 1 << 19  # bytes of panels that one unit of work reads
 _SUBTILES = 8
-_LEAST = 4  # of them in a unit of a chain
-_ROWS = 16  # of kernels packed at a time
+_LEAST = 4  # fewest subtiles of a unit in a chain
+_ROWS = 16  # rows of kernels packed at a time
 
 
 def fits(p: Problem) -> bool:
@@ -37,7 +37,7 @@ def fits(p: Problem) -> bool:
 
 
 def supports(p: Problem) -> bool:
-    """Whether channels and features lie side by side as well."""
+    """Whether, in addition, channels and features are contiguous."""
     return p.x_channel == 1 and p.y_feature == 1 and fits(p)
 
 
@@ -65,7 +65,7 @@ def _launches(p: Problem, plan: Planner) -> tuple[list[Launch], Launch]:
 def _product(
     p: Problem, t: Tile, held: tuple[Ref, Ref], threads: int, height: int = 0
 ) -> Launch:
-    """The launch that multiplies, by packed kernels; `height`: positions of a unit, if given."""
+    """The launch of the product with packed kernels; `height`: positions per unit, if given."""
     packed, zeros = held
     size, length = p.itemsize, p.taps * p.channels
     panels = -(-p.features // t.columns)
@@ -97,7 +97,7 @@ def _product(
 
 
 def spans_of(p: Problem) -> dict[Any, Span]:
-    """The bytes that belong to each position: those of y, and of x where no windows overlap."""
+    """The bytes that belong to each position: of y, and of x if windows do not overlap."""
     size = p.itemsize
 
     def at(ref: Ref, image: int, side: str, inner: tuple[int, int]) -> tuple[Any, Span | None]:
@@ -112,7 +112,7 @@ def spans_of(p: Problem) -> dict[Any, Span]:
 
 
 def _blocks(tiles_: int, panels: int, panel_bytes: int, threads: int) -> int:
-    """Into how many parts the panels go: each fits the cache, and there is work for all threads."""
+    """How many parts the panels are split into: each fits the cache, and all threads have work."""
     fitting = -(-panels * panel_bytes // _PANELS)
     needed = -(-4 * threads // tiles_)
     return max(1, min(panels, max(fitting, needed)))
@@ -141,7 +141,7 @@ def _pack_launches(p: Problem, t: Tile, packed: Ref, zeros: Ref, plan: Planner) 
 
 @cache
 def zero_text(type: str) -> str:
-    """Zeros."""
+    """A kernel that writes zeros."""
     f = tiles.kernel()
     out, count = f.buffer(0), f.argument(2)
     with f.loop(0, count) as i:
@@ -150,7 +150,7 @@ def zero_text(type: str) -> str:
 
 
 def _kernels(f: Function) -> tuple[str, str, list[str], list[str], list[str]]:
-    """The arguments of packing: kernels, room, numbers; taps and strides of the axes."""
+    """The arguments of packing: kernels, target, numbers; taps and strides of the axes."""
     return (f.buffer(0), f.buffer(2), [f.argument(i) for i in range(4, 10)],
             [f.argument(10 + 2 * d) for d in range(3)], [f.argument(11 + 2 * d) for d in range(3)])
 
@@ -185,7 +185,7 @@ def pack_text(t: Tile, kind: str) -> str:
 
 @cache
 def rows_text(t: Tile) -> str:
-    """The same panels from kernels with features side by side, read row by row.
+    """The same panels from kernels with contiguous features, read row by row.
 
     Unit = (group, tap, block of channels)."""
     f = tiles.kernel()
@@ -245,14 +245,14 @@ def _pack_any(
     f: Function, t: Tile, source: str, into: str, channels: str, channel: str, feature: str,
     valid: str,
 ) -> None:  # fmt: skip
-    """A panel of `valid` features, the others zero."""
+    """A panel of `valid` features; the others are zero."""
     with f.loop(0, channels) as c:
         out = f.at(into, f.mul(c, t.columns), t.type)
         _pack_row(f, t, f.step(source, c, channel), out, feature, valid)
 
 
 def _copy_row(f: Function, t: Tile, source: str, into: str) -> None:
-    """A whole row of features that lie side by side."""
+    """A whole row of contiguous features."""
     for v in range(t.vectors):
         tiles.store(f, t, tiles.load(f, t, source, v * t.lanes), into, v * t.lanes)
 
@@ -263,7 +263,7 @@ def _pack_row(
     """A row of `valid` features; the others are zero."""
     with f.loop(0, valid) as j:
         f.store(t.type, f.load(t.type, f.step(source, j, feature)), f.at(into, j, t.type))
-    if valid != t.columns:  # unless a row is known to be whole
+    if valid != t.columns:  # unless the row is known to be complete
         with f.loop(valid, t.columns) as j:
             f.store(t.type, "0.0", f.at(into, j, t.type))
 
@@ -279,7 +279,7 @@ _AXIS = [*WINDOW, "x", "y"]
 
 
 class _Room:
-    """What a kernel keeps on its stack for a tile of positions."""
+    """The stack memory of a kernel for a tile of positions."""
 
     def __init__(self, f: Function, height: str, count: str):
         self.table = f.alloca("ptr", f.add(f.mul(height, count), 1))
@@ -323,9 +323,9 @@ def _write_table(
     f: Function, t: Tile, a: Arguments, count: str, places: tuple[str, str, str],
     span: tuple[str, str, str], room: _Room,
 ) -> None:  # fmt: skip
-    """Addresses of x at each tap, `rows` of a tile side by side, and of y, for some positions.
+    """Addresses of x at each tap, those of a tile's `rows` adjacent, and of y, for some positions.
 
-    Rows beyond the last position repeat it: they give the same sums and store them once more."""
+    Rows beyond the last position repeat it: they compute and store the same sums again."""
     (x, y, zeros), (first, height, last) = places, span
     at = Coordinates(f, first, [axis["outs"] for axis in a.axes])
     with f.loop(0, height, vectorize=False) as r:
@@ -401,7 +401,7 @@ def _columns(f: Function, t: Tile, panel: str, first: int) -> list[str]:
 
 
 def _store_tile(f: Function, t: Tile, slots: list[list[str]]) -> None:
-    """Sums to their rows; of the last panel only the features that exist."""
+    """Store sums to their rows; of the last panel only the features that exist."""
     full = f.compare("eq", "%valid", t.columns)
     with f.when(full):
         for r, row in enumerate(slots):

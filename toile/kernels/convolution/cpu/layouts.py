@@ -1,10 +1,10 @@
-"""Operands as a method needs them: in order, by views where strides allow it, else by copies.
+"""Operands in the order that a method needs: as views if strides allow it, else as copies.
 
-Also the merging of few channels with the taps of the last axis: a row of x, padded, holds the
-channels of neighbouring taps side by side, so that one long run replaces many short ones and
-nothing outside of the taps is ever multiplied.
+Also merges few channels with the taps of the last axis: a padded row of x holds the channels of
+adjacent taps next to each other, so that one long run replaces many short ones and nothing outside
+the taps is ever multiplied.
 
-Short floats are converted, element by element, for convolutions sum in float32.
+16-bit floats are converted, element by element, because convolutions sum in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _dtype(type: str) -> Any:
     return np.dtype(np.float32 if type == "float" else np.float64)
 
 
-# The dimensions of each operand by letter, and what axes call their extents.
+# The dimensions of each operand by letter, and the name of its extent in an axis.
 _DIMENSIONS = {"x": ("ngc", "size"), "w": ("ogc", "taps"), "y": ("ngo", "outs")}
 _NAMES = {"n": "image", "g": "group", "c": "channel", "o": "feature"}
 
@@ -48,14 +48,14 @@ def _dims(p: Problem, which: str) -> dict[str, tuple[int, int]]:
 
 
 def view(p: Problem, which: str, order: str) -> Operand:
-    """An operand with its dimensions in an order, outermost first."""
+    """An operand with its dimensions in the given order, outermost first."""
     dims = _dims(p, which)
     shape, strides = zip(*(dims[letter] for letter in order), strict=True)
     return Operand(getattr(p, which), shape, strides, _dtype(p.type))
 
 
 def placed(p: Problem, which: str, order: str, at: Operand) -> Problem:
-    """The problem with an operand elsewhere, its dimensions in this order there."""
+    """The problem with an operand stored at `at`, its dimensions in the given order."""
     axes = list(p.axes)
     changes: dict[str, Any] = {which: at.ref}
     for letter, stride in zip(order, at.strides, strict=True):
@@ -67,7 +67,7 @@ def placed(p: Problem, which: str, order: str, at: Operand) -> Problem:
 
 
 def with_operand_in(p: Problem, which: str, order: str, plan: Planner) -> Problem:
-    """The problem with an operand that lies densely in this order."""
+    """The problem with an operand that is dense in the given order."""
     x = view(p, which, order)
     return p if x.contiguous else placed(p, which, order, plan.contiguous(x))
 
@@ -76,7 +76,7 @@ def with_result_in(
     p: Problem, order: str, plan: Planner, lower: Callable[[Problem, Planner], None],
     fits: bool = False,
 ) -> None:  # fmt: skip
-    """Lower with the result in this order, then copy it to where it belongs; `fits`: not needed."""
+    """Lower with the result in this order, then copy it to its place, unless it already `fits`."""
     result = view(p, "y", order)
     if fits or result.contiguous:
         lower(p, plan)
@@ -87,9 +87,9 @@ def with_result_in(
 
 
 def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
-    """x with `low` zeros before the last spatial axis, `width` places of it; dense in `order`.
+    """x with `low` zeros before the last spatial axis, which is `width` long; dense in `order`.
 
-    Behind it is room for a tile's row."""
+    It is followed by space for a tile's row."""
     axis = p.axes[2]
     source = view(p, "x", order)
     at = order.index("2")
@@ -109,7 +109,7 @@ def _padded(p: Problem, order: str, width: int, plan: Planner) -> Problem:
 
 
 def merged_channels(p: Problem, plan: Planner) -> Problem:
-    """Few channels and the taps of the last axis as more channels."""
+    """Turn few channels and the taps of the last axis into more channels."""
     axis = p.axes[2]
     if p.channels > FEW or p.groups > 1 or axis.taps < 2 or (axis.base, axis.dilation) != (1, 1):
         return p
@@ -122,7 +122,7 @@ def merged_channels(p: Problem, plan: Planner) -> Problem:
 
 
 def merged_images(p: Problem, plan: Planner) -> Problem:
-    """The same where channels are called images and taps positions: the gradient of kernels."""
+    """The same for the gradient of kernels: images are the channels, positions the taps."""
     axis = p.axes[2]
     if p.images > FEW or p.groups > 1 or axis.outs < 2 or (axis.base, axis.stride) != (1, 1):
         return p
@@ -139,12 +139,12 @@ def merged_images(p: Problem, plan: Planner) -> Problem:
 
 
 def supported(dtype: Any) -> bool:
-    """Whether elements are floats that convert."""
+    """Whether elements are floats that can be converted."""
     return elements.supported(dtype) and elements.is_float(dtype)
 
 
 def converted(x: Operand, type: str, plan: Planner) -> Operand:
-    """`x` in a type of arithmetic."""
+    """`x` converted to a type of arithmetic."""
     dtype = _dtype(type)
     if x.dtype == dtype:
         return x
@@ -155,7 +155,7 @@ def converted(x: Operand, type: str, plan: Planner) -> Operand:
 
 
 def convert(out: Operand, x: Operand, plan: Planner) -> None:
-    """out = x, both dense."""
+    """Convert: out = x, both dense."""
     text = convert_text(x.dtype, out.dtype)
     rows = spans.elements(x.ref, x.dtype.itemsize, out.ref, out.dtype.itemsize)
     plan.stage(Launch(text, (x.ref, out.ref), x.size, _CHUNK, "convert", rows=rows))

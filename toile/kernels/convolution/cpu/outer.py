@@ -1,9 +1,9 @@
-"""Convolutions with few outputs of long sums, which is what the gradient of a kernel is.
+"""Convolutions with few outputs of long sums, such as the gradient of a kernel.
 
     out[t, n, o] = sum over c, e of x[c, e*step + t*stride - low, n] * w[c, e, o]
 
-with n and o side by side in memory: a sum of outer products. Rows of both operands are packed in
-blocks that stay in the cache, and register tiles of outputs run through them. Work splits over
+with n and o contiguous in memory: a sum of outer products. Rows of both operands are packed in
+blocks that stay in the cache, and register tiles of outputs run through them. Work is divided over
 taps t, channels n, features o, and over rows (c, e) into private sums that are added in order.
 """
 
@@ -23,7 +23,7 @@ from toile.targets.llvm import text as ir
 from toile.targets.llvm.launches import Launch, Planner
 from toile.targets.llvm.text import Function
 
-_FEATURES = 384  # features packed at a time: with a block of rows they fill half the cache
+_FEATURES = 384  # packed at a time: with a block of rows they fill half the cache
 _BYTES = 512  # of one column of a block of rows
 _PRIVATE = 1 << 23  # bytes of private sums
 
@@ -34,13 +34,13 @@ def fits(p: Problem) -> bool:
 
 
 def supports(p: Problem) -> bool:
-    """Whether images and features lie side by side as well."""
+    """Whether, in addition, images and features are contiguous."""
     inner = (p.x_image == 1 or p.images == 1) and p.w_feature == 1 and p.y_feature == 1
     return inner and fits(p)
 
 
 def lower(p: Problem, plan: Planner) -> None:
-    """Add the stages: sums of outer products, then the sum of the private ones."""
+    """Add the stages: sums of outer products, then the sum of the private sums."""
     t = tiles.outer_tile(p.type, p.images)
     if any(a.base > 1 for a in p.axes):
         places = product(*(range(a.outs) for a in p.axes))
@@ -62,7 +62,7 @@ def lower(p: Problem, plan: Planner) -> None:
 def sum_of_private(
     t: Tile, private: Ref, y: Ref, splits: int, total: int, threads: int
 ) -> Launch:
-    """The launch that adds private sums, of `total` numbers each."""
+    """The launch that adds private sums of `total` numbers each."""
     units = -(-total // 1024)
     return Launch(sum_text(t), (private, y, splits, total), units,
                   grain_of(units, threads, splits * total * 4), "sum of private gradients")
@@ -70,7 +70,7 @@ def sum_of_private(
 
 @dataclass(frozen=True)
 class _Walk:
-    """How rows and taps go along one axis; w is walked too where x is dilated."""
+    """The steps of rows and taps along one axis; in w too, if x is dilated."""
 
     extent: int
     x_size: int
@@ -87,7 +87,7 @@ class _Walk:
 
 
 def _plain(p: Problem) -> tuple[list[_Walk], int]:
-    """Rows are the elements of w."""
+    """Walks whose rows are the elements of w."""
     return [
         _Walk(a.taps, a.size, a.dilation, a.low, a.x, a.taps, 1, 0, a.w, a.outs, a.stride, a.y)
         for a in p.axes
@@ -95,7 +95,7 @@ def _plain(p: Problem) -> tuple[list[_Walk], int]:
 
 
 def _gathered(p: Problem, place: tuple[int, ...]) -> tuple[list[_Walk], int]:
-    """Rows are the elements of a dilated x: q goes with that of w at q*base + low - t*stride."""
+    """Walks whose rows are the elements q of a dilated x; w's is at q*base + low - t*stride."""
     walks = [
         _Walk(a.size, a.size, 1, 0, a.x, a.taps, a.base, t * a.stride - a.low, a.w, 1, 0, 0)
         for t, a in zip(place, p.axes, strict=True)
@@ -142,7 +142,7 @@ _AXIS = "extent x_size x_step x_low x w_size w_step w_low w taps stride y".split
 
 
 class _Stack:
-    """Room for one block: packed rows and where they come from."""
+    """Stack memory for one block: packed rows and their sources."""
 
     def __init__(self, f: Function, t: Tile, block: int):
         self.columns = f.alloca(t.type, block * _FEATURES, 64)
@@ -186,7 +186,7 @@ def product_text(t: Tile) -> str:
 def _write_places(
     f: Function, a: Arguments, stack: _Stack, row: str, count: str, x: str, w: str
 ) -> None:
-    """For each row of a block: the image in x, the place in it at tap 0, the address in w."""
+    """For each row of a block: the image in x, the position in it at tap 0, the address in w."""
     at = Coordinates(f, row, [axis["extent"] for axis in a.axes])
     with f.loop(0, count, vectorize=False) as r:
         n = f.load("i64", at.outer)
@@ -207,7 +207,7 @@ def _write_places(
 def _pack_columns(
     f: Function, t: Tile, stack: _Stack, block: int, count: str, width: str
 ) -> None:
-    """Rows of w as panels [features / columns][row][columns]."""
+    """Pack rows of w as panels [features / columns][row][columns]."""
     with f.loop(0, width, t.columns) as column:
         into = f.at(stack.columns, f.mul(column, block), t.type)
         valid = f.smin(f.sub(width, column), t.columns)
@@ -217,7 +217,7 @@ def _pack_columns(
 def _pack(
     f: Function, t: Tile, stack: _Stack, into: str, first: str, valid: str, count: str, width: int
 ) -> None:
-    """`width` elements of each row from element `first` on, zeros where there are none."""
+    """Pack `width` elements of each row from element `first` on, zeros where there are none."""
     full = f.compare("eq", valid, width)
 
     def row(r: str) -> tuple[str, str]:
@@ -230,7 +230,7 @@ def _pack(
         with f.loop(0, count, vectorize=False) as r:
             source, out = row(r)
             place = 0
-            while place < width:  # in vectors of whole powers of two
+            while place < width:  # in vectors of powers of two
                 lanes = min(t.lanes, 1 << (width - place).bit_length() - 1)
                 kind = f"<{lanes} x {t.type}>"
                 value = f.load(kind, f.at(source, place, t.type), t.itemsize)
@@ -249,7 +249,7 @@ def _units(
     f: Function, t: Tile, a: Arguments, stack: _Stack, span: tuple[str, str],
     shape: tuple[str, str, str], y: str, product_: Function,
 ) -> None:  # fmt: skip
-    """For each tap and `rows` channels: pack them, multiply them with all panels."""
+    """For each tap and `rows` channels: pack them and multiply them with all panels."""
     count, width, first = shape
     blocks = f.udiv(f.add(a.n["channels"], t.rows - 1), t.rows)
     last = f.variable("i64", -1)
@@ -265,7 +265,7 @@ def _units(
         with f.when(f.compare("ne", tap, f.load("i64", last))):
             f.store("i64", tap, last)
             _write_sources(f, a, stack, index, count)
-        # What is read beyond the last channel goes to sums that are not stored.
+        # Elements read beyond the last channel are added to sums that are not stored.
         readable = f.select(f.compare("ne", a.n["slack"], 0), t.rows, valid)
         _pack(f, t, stack, stack.rows, channel, readable, count, t.rows)
         target = f.step(y, channel, a.n["y_channel"])
@@ -280,7 +280,7 @@ def _units(
 def _write_sources(
     f: Function, a: Arguments, stack: _Stack, index: list[str], count: str
 ) -> None:
-    """The addresses of x for the rows of a block at one tap; null outside."""
+    """The addresses of x for the rows of a block at one tap; null outside x."""
     shifts = [f.mul(i, axis["stride"]) for i, axis in zip(index, a.axes, strict=True)]
     with f.loop(0, count, vectorize=False) as r:
         image = f.load("ptr", f.at(stack.images, r, "ptr"))
@@ -293,7 +293,7 @@ def _write_sources(
 
 
 def outer_function(t: Tile) -> Function:
-    """@outer: `rows` x `columns` outputs, summed over packed rows; the first block begins them."""
+    """@outer: `rows` x `columns` outputs, summed over packed rows; the first block sets them."""
     f = ir.inner(
         "outer",
         "i64 %count, ptr noalias %rows, ptr noalias %columns, ptr noalias %out, i64 %step, "
@@ -316,7 +316,7 @@ def outer_function(t: Tile) -> Function:
 
 
 def _store_sums(f: Function, t: Tile, slots: list[list[str]]) -> None:
-    """Sums to the outputs (the first block) or onto them; only rows and features that exist."""
+    """Store sums (the first block) or add them; only rows and features that exist."""
     full = f.all(f.compare("eq", "%valid", t.columns), f.compare("eq", "%valid_rows", t.rows))
     spare = f.alloca(t.type, t.rows * t.columns, 64)
     with f.when(full):

@@ -1,7 +1,7 @@
-"""Convolutions that are products of matrices as they lie in memory: kernels of one tap.
+"""Convolutions that are products of matrices as they are stored: kernels of one tap.
 
 The products with panels packed for a convolution (indirect, outer) are as fast for most sizes;
-those here win where packing weighs: few positions, or gradients of large kernels.
+those here are faster if packing is expensive: few positions, or gradients of large kernels.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from toile.kernels.convolution.cpu.problem import Problem
 from toile.primitives.contractions import DotGeneral
 from toile.targets.llvm.launches import Planner
 
-_FEW = 512  # positions for which the packing of kernels weighs
+_FEW = 512  # positions for which packing the kernels is expensive
 _LARGE = 1 << 16  # elements of kernels
-_LONG = 64  # rows for each column of a product that is better cut along its rows
+_LONG = 64  # rows per column of a product that is better divided along its rows
 
 
 def _plain(p: Problem) -> bool:
-    """One group, one tap or one position, and nothing outside of x."""
+    """One group, one tap or one position, and nothing outside x."""
     return p.groups == 1 and all(
         (a.base, a.low, a.stride, a.dilation) == (1, 0, 1, 1)
         and a.size == max(a.outs, a.taps) and 1 in (a.outs, a.taps)
@@ -50,7 +50,7 @@ def _matrices(p: Problem) -> tuple[DotGeneral, list[Operand], Operand] | None:
 
 
 def suits(p: Problem) -> bool:
-    """Whether a convolution is a product that should not be packed as one."""
+    """Whether a convolution is a product that should not be packed."""
     if not _plain(p):
         return False
     if p.taps == 1:

@@ -1,10 +1,10 @@
-"""A convolution in one form: numbers of things and strides, whatever the layout.
+"""A convolution in one form: extents and strides, whatever the layout.
 
     y[n, g, o, p] = sum over c, t of x[n, g, c, (p*stride + t*dilation - low) / base] w[g, o, c, t]
 
 for images n, groups g, channels c, output features o, and positions p and taps t along three
-spatial axes; the terms whose quotient is not an element of x are zero. The derivative of a
-convolution in its kernels is such a sum too, with images and channels exchanged.
+spatial axes; terms whose quotient is not an index of x are zero. The derivative of a convolution
+with respect to its kernels is such a sum too, with images and channels exchanged.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ class Problem:
             self.taps * self.channels * self.features)
 
     def numbers(self, names: Sequence[str], **given: int) -> list[int]:
-        """What kernels call by these names: numbers that are given, or its own; strides in bytes.
-        """
+        """The values of these names for a kernel: given ones, or own fields; strides in bytes."""
         own = lambda name: getattr(self, name) * (self.itemsize if name[1] == "_" else 1)
         return [given[name] if name in given else own(name) for name in names]
 
@@ -88,7 +87,7 @@ class Problem:
 def problem_of(
     op: ConvGeneralDilated, x: Operand, w: Operand, y: Operand, type: str
 ) -> Problem:
-    """An operation on these operands, as a convolution in this form."""
+    """An operation on these operands, in this form."""
     x_spec, w_spec, y_spec = op.dimension_numbers
     groups = max(op.feature_group_count, op.batch_group_count)
     by_batch = op.batch_group_count > 1
@@ -115,12 +114,12 @@ def problem_of(
 
 
 def phases(axis: Axis) -> list[tuple[int, int, Axis]]:
-    """One axis of a convolution of a dilated operand as axes of plain ones.
+    """Split one axis of a convolution of a dilated operand into axes of plain convolutions.
 
-    Position p needs tap t at p*stride + t*dilation - low, an element of x iff base divides it. That
-    depends on p modulo base / gcd(stride, base) only, and for each residue the taps that matter
-    form an arithmetic progression. Gives first position, first tap and the new axis, whose taps
-    are none where no tap matters.
+    Position p needs tap t at p*stride + t*dilation - low, which is an element of x iff base divides
+    it. That depends only on p modulo base / gcd(stride, base), and for each residue the taps that
+    contribute form an arithmetic progression. Returns first position, first tap and the new axis,
+    which has 0 taps if none contributes.
     """
     if axis.base == 1:
         return [(0, 0, axis)]
@@ -145,7 +144,7 @@ def phases(axis: Axis) -> list[tuple[int, int, Axis]]:
 def plain_parts(axes: Sequence[Axis]) -> Iterator[tuple[tuple[Axis, ...], int, int]]:
     """Axes of plain convolutions that together give all outputs of dilated ones.
 
-    With each: where its first output is in y and its first tap in w, in elements."""
+    With each: the offset of its first output in y and of its first tap in w, in elements."""
     for phase in product(*map(phases, axes)):
         found = tuple(axis for _, _, axis in phase)
         y = sum(first * a.y for (first, _, _), a in zip(phase, axes, strict=True))
@@ -156,29 +155,29 @@ def plain_parts(axes: Sequence[Axis]) -> Iterator[tuple[tuple[Axis, ...], int, i
 
 
 def undilated(p: Problem) -> list[Problem]:
-    """The convolutions, none of a dilated operand, that together give all outputs of `p`."""
+    """The convolutions without dilated operands that together give all outputs of `p`."""
     return [replace(p, axes=axes, y=p.y.at(y * p.itemsize), w=p.w.at(w * p.itemsize))
             for axes, y, w in plain_parts(p.axes)]
 
 
 def grain_of(extent: int, threads: int, work: int) -> int:
-    """Units per chunk: about four chunks for each thread, or one chunk if there is little to do."""
+    """Units per chunk: about four chunks for each thread, or one chunk if there is little work."""
     if work < 200_000:
         return extent
     return max(1, -(-extent // (4 * threads)))
 
 
 def lanes_per_block(least: int, lanes: int, rows: int, threads: int) -> int:
-    """Lanes of a unit: more than `least` where there are units enough for all threads."""
+    """Lanes of a unit: more than `least` if there are enough units for all threads."""
     while rows * -(-lanes // least) > 64 * threads and least < lanes:
         least *= 2
     return least
 
 
-WINDOW = "size taps outs stride low dilation".split()  # what kernels over windows know of an axis
+WINDOW = "size taps outs stride low dilation".split()  # numbers of an axis for kernels over windows
 
 
 def axis_numbers(axes: Sequence[Axis], size: int, sides: str) -> tuple[int, ...]:
-    """The numbers of axes as kernels take them: WINDOW, and strides of some operands in bytes."""
+    """The numbers of axes as kernel arguments: WINDOW, and strides of some operands in bytes."""
     return tuple(n for a in axes for n in (
         *(getattr(a, name) for name in WINDOW), *(getattr(a, side) * size for side in sides)))

@@ -1,4 +1,4 @@
-"""Register tiles of the products inside convolutions, and vectors of floats in text.
+"""Register tiles of the products inside convolutions, and vectors of floats in LLVM text.
 
 A tile is `rows` x (`vectors` of `lanes`) sums held in registers. On ARM a multiply-add takes a lane
 of a vector as its scalar, so rows are read a vector at a time; on x86 each scalar is broadcast
@@ -35,14 +35,14 @@ class Tile(NamedTuple):
         return f"<{self.lanes} x {self.type}>"
 
 
-# Rows and vectors of a tile by bytes of a vector, for many columns and for a single vector of them
-# where rows are read through pointers; for many rows and for few where they are packed.
+# Rows and vectors of a tile by bytes of a vector. Indirect (rows read through pointers): for many
+# columns, and for a single vector of them. Outer (packed rows): for many rows, and for few.
 _INDIRECT = {16: ((8, 2), (12, 1)), 32: ((6, 2), (10, 1)), 64: ((12, 2), (20, 1))}
 _OUTER = {16: ((8, 2), (4, 4)), 32: ((6, 2), (3, 3)), 64: ((12, 2), (4, 6))}
 
 
 def indirect_tile(type: str, columns: int) -> Tile:
-    """The tile for rows that lie anywhere."""
+    """The tile for rows at arbitrary addresses."""
     width = native.vector_bytes()
     lanes = width // (4 if type == "float" else 8)
     many, few = _INDIRECT[width]
@@ -58,7 +58,7 @@ def outer_tile(type: str, rows: int) -> Tile:
 
 
 def kernel() -> Function:
-    """A kernel whose loops run tiles and packing: unrolled they would only cost compilation."""
+    """A kernel whose loops run tiles and packing: unrolling would only cost compile time."""
     return text.kernel("nounwind optsize")
 
 
@@ -73,12 +73,12 @@ def store(f: Function, t: Tile, value: str, pointer: str, index: Operand = 0) ->
 
 
 def splat_lane(f: Function, t: Tile, vector: str, lane: int) -> str:
-    """A vector of one of another's lanes."""
+    """A vector filled with one lane of another."""
     return _shuffle(f, t, vector, "poison", constant(lane, t.lanes))
 
 
 def splat(f: Function, t: Tile, scalar: str) -> str:
-    """A vector of a scalar."""
+    """A vector filled with a scalar."""
     first = f.value(f"insertelement {t.vector} poison, {t.type} {scalar}, i64 0")
     return splat_lane(f, t, first, 0)
 
@@ -89,7 +89,7 @@ def fma(f: Function, t: Tile, a: str, b: str, c: str) -> str:
 
 
 def sums(f: Function, t: Tile) -> list[list[str]]:
-    """Slots for the sums of a tile, zero."""
+    """Slots for the sums of a tile, set to zero."""
     slots = [[f.alloca(t.vector) for _ in range(t.vectors)] for _ in range(t.rows)]
     for row in slots:
         for slot in row:
@@ -98,7 +98,7 @@ def sums(f: Function, t: Tile) -> list[list[str]]:
 
 
 def store_row(f: Function, t: Tile, slots: list[str], pointer: str, index: int = 0) -> None:
-    """One row of sums to memory, from element `index` on."""
+    """Store one row of sums, from element `index` on."""
     for v, slot in enumerate(slots):
         store(f, t, f.load(t.vector, slot), pointer, index + v * t.lanes)
 
@@ -110,7 +110,7 @@ def accumulate(f: Function, t: Tile, slots: list[str], scalar: str, columns: lis
 
 
 def transposed(f: Function, t: Tile, rows: list[str]) -> list[str]:
-    """The transpose of a square of vectors, by exchanging blocks of half the size each time."""
+    """Transpose a square of vectors by exchanging blocks of half the size at each step."""
     half, out = t.lanes // 2, list(rows)
     while half:
         low, high = ("<" + ", ".join(f"i32 {i}" for i in picks) + ">" for picks in (
