@@ -1,11 +1,11 @@
 """Compiled kernels and plans on disk, one file each, shared by the processes of one user.
 
 A file is `magic | checksum | object`; the checksum covers the name, the format, the machine and the
-object, so that no entry can be mistaken for another. Files are written under a temporary name and
-renamed: readers see a whole file or none. A file that anyone but this user or root could have
-written is not used; one that fails the checksum is replaced (`trusted_files` has the checks). If
-the folder exceeds its limit, the least recently read files are removed. TOILE_CACHE=off disables
-the cache, TOILE_CACHE_DIR says where it is and TOILE_CACHE_SIZE how large (bytes, or e.g. 512MB).
+object, so that no entry passes for another. Files are written aside and renamed into place: readers
+see all of one or nothing. What this user or root alone cannot have written is not used, what fails
+the checksum is made again (`trusted_files` has the checks). When the folder outgrows its limit the
+files that were not read for longest go first. TOILE_CACHE=off switches it off, TOILE_CACHE_DIR
+says where it is and TOILE_CACHE_SIZE how large (bytes, or such as 512MB).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from toile.engine.errors import CacheWarning
 MAGIC = b"toile-2\n"
 DEFAULT_LIMIT = 512 << 20
 MOST_BYTES = 256 << 20  # of one entry
-_OLDER = (b"toile-1\n",)  # formats that are removed without a warning
+_OLDER = (b"toile-1\n",)  # of formats that are removed without a warning
 _CHECKSUM_BYTES = 32
 _HEAD = len(MAGIC) + _CHECKSUM_BYTES
-_ABANDONED_S = 3600  # temporary files older than this belong to processes that died
-_FRESH_S = 3600  # precision of a file's time of use
+_ABANDONED_S = 3600  # files being written that are older than this belong to processes that died
+_FRESH_S = 3600  # a file's time of use is kept to this precision
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEMPORARY = ".new-"
 _NAME = re.compile(r"[0-9a-f]{2,128}")
-_warned: set[tuple[str, str]] = set()  # warnings given in this process: subject and folder
+_warned: set[tuple[str, str]] = set()  # the warnings of this process: their subject and folder
 
 
 class ObjectCache:
     """Objects by key (a hexadecimal digest) in one folder.
 
-    `machine` identifies the processor; objects for another one fail the checksum."""
+    `machine` says which processor objects are for; those of another do not pass the checksum."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, machine: str = ""):
         self.folder = folder
@@ -51,11 +51,11 @@ class ObjectCache:
         self.usable = True  # until a check of the folder itself fails
         self.writable = True
         self.unscanned: int | None = None  # bytes written since the folder was last measured
-        self._path: str | None = None  # of the folder, with links resolved
+        self._path: str | None = None  # of the folder, without links
 
     # ---- objects
     def get(self, key: str) -> bytes | None:
-        """The object; None if there is none, or if it fails a check and is removed."""
+        """The object; None where there is none, or where it fails a check, which removes it."""
         content: bytes | None = None
         problem = ""
         with self._opened() as folder:
@@ -80,7 +80,7 @@ class ObjectCache:
         return None
 
     def _problem_of(self, key: str, content: bytes) -> str:
-        """What is wrong with the content of a file; "" if nothing is."""
+        """What is wrong with the content of a file, if anything is."""
         if content[: len(MAGIC)] != MAGIC:
             return "it does not begin as an entry of the cache does"
         if content[len(MAGIC) : _HEAD] != self._checksum(key, memoryview(content)[_HEAD:]):
@@ -91,12 +91,12 @@ class ObjectCache:
         head = [MAGIC, key.encode(), self.machine.encode()]
         found = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
         for part in (*head, data):
-            found.update(len(part).to_bytes(8, "little"))  # so that parts cannot run together
+            found.update(len(part).to_bytes(8, "little"))  # so that no part can pass for two
             found.update(part)
         return found.digest()
 
     def refuse(self, key: str, problem: str) -> None:
-        """Remove an object that is not what its reader needs, and warn once."""
+        """Remove an object that is not what its reader needs, and say so once."""
         self.remove(key)
         self._warn_of_entry(key, problem)
 
@@ -106,7 +106,7 @@ class ObjectCache:
             return folder is not None and folder.has(key)
 
     def is_empty(self) -> bool:
-        """Whether the cache is empty."""
+        """Whether there is nothing at all."""
         with self._opened() as folder:
             try:
                 return folder is None or next(folder.files(), None) is None
@@ -114,9 +114,9 @@ class ObjectCache:
                 return True
 
     def put(self, key: str, data: bytes) -> None:
-        """Store an object; if the folder is not writable, warn once and continue.
+        """Keep an object; where the folder cannot be written, warn once and go on without.
 
-        Files are not synced to disk: one that a power failure truncates fails its checksum."""
+        Files are not forced to the disk: one that a power failure cut short fails its checksum."""
         if not (self.usable and self.writable) or len(data) > MOST_BYTES:
             return
         if not _NAME.fullmatch(key):
@@ -145,7 +145,7 @@ class ObjectCache:
             folder.write(temporary, MAGIC + self._checksum(key, data), data)
             folder.replace(temporary, key)
         except PermissionError:
-            # Windows refuses while another process reads the same object: keep that one.
+            # Windows refuses while another process reads the same object: that one serves.
             folder.remove(temporary)
             if not folder.has(key):
                 raise
@@ -154,7 +154,7 @@ class ObjectCache:
             raise
 
     def remove(self, key: str) -> None:
-        """Remove an object."""
+        """Forget an object."""
         with self._opened() as folder:
             if folder is not None and _NAME.fullmatch(key):
                 folder.remove(key)
@@ -162,7 +162,7 @@ class ObjectCache:
     # ---- the folder
     @contextmanager
     def _opened(self) -> Iterator[Folder | None]:
-        """The folder, checked again; None if it does not exist or cannot be trusted."""
+        """The folder, checked anew; None where there is none, or none that can be trusted."""
         folder = None
         if self.usable:
             try:
@@ -181,7 +181,7 @@ class ObjectCache:
                 folder.close()
 
     def problem(self) -> str:
-        """Why the folder is not used; "" if it is, or does not exist yet."""
+        """Why the folder is not used; nothing where it is, or does not exist yet."""
         try:
             trusted_files.Folder(trusted_files.resolved(self.folder)).close()
         except FileNotFoundError:
@@ -213,7 +213,7 @@ class ObjectCache:
               "in the same way without a warning")
 
     def _grown(self, folder: Folder, nbytes: int) -> None:
-        """Measure the folder at the first write, and then after each 1/32 of the limit written."""
+        """Measure the folder at the first write, then whenever 1/32 of the limit was written."""
         if self.unscanned is not None:
             self.unscanned += nbytes
             if self.unscanned <= self.limit // 32:
@@ -222,7 +222,7 @@ class ObjectCache:
         self._evict(folder)
 
     def evict(self) -> None:
-        """Above the limit, remove the least recently read files until 4/5 of it is left."""
+        """Above the limit, remove what was not read for longest until 4/5 of it is left."""
         with self._opened() as folder:
             if folder is not None:
                 self._evict(folder)
@@ -250,7 +250,7 @@ class ObjectCache:
 
 
 def _warn(of: str, folder: Path, text: str) -> None:
-    """Warn once per process and folder."""
+    """Warn once in a process for each folder."""
     said = (of, str(folder))
     if said not in _warned:
         _warned.add(said)
@@ -258,7 +258,7 @@ def _warn(of: str, folder: Path, text: str) -> None:
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:
-    """The user's cache folder on this system; None if there is no home."""
+    """The user's folder for caches, as the system has it; None where there is no home."""
     given = environment.get("TOILE_CACHE_DIR")
     if given:
         return Path(given).expanduser() / "kernels"
@@ -275,7 +275,7 @@ def _folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def size_of(text: str, variable: str) -> int:
-    """Parse a size in bytes, such as 1000000, 64K, 512MB or 2 GiB, of an environment variable."""
+    """Bytes from 1000000, 64K, 512MB, 2 GiB, as an environment variable has them."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
     if not found:
         raise ValueError(f"{variable}: needed a size such as 512MB or 1G, got {text!r}")
@@ -284,7 +284,7 @@ def size_of(text: str, variable: str) -> int:
 
 def from_environment(environment: Mapping[str, str] = os.environ,
                      machine: str = "") -> ObjectCache | None:
-    """The cache that the environment asks for, for a processor; None if it is off."""
+    """The cache that the environment asks for, for a processor; None when it is off."""
     if environment.get("TOILE_CACHE", "").strip().lower() in ("off", "0", "false", "no"):
         return None
     folder = _folder(environment)

@@ -1,9 +1,9 @@
 """The records that plan data may have: a closed table of classes with the types of their fields.
 
-A `Record` names a class of toile by module and name, both of which are in toile's own source. Its
+A `Record` names a class of toile by module and name, both of which stand in toile's own source. Its
 fields are those that the class declares (dataclass, NamedTuple, slots, annotations), so that a new
-field needs no change here; types are checked where they are known, both when writing and reading. A
-class is imported when its first record is written or read.
+field needs no change here; types are checked where they are known, by writers and readers alike.
+A class is loaded when its first record is written or read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from toile.engine import dtypes
 from toile.engine.extended import KEY_IMPLS, KeyDType, key_dtype
 from toile.engine.locks import loading
 
-Maker = Callable[[list[Any]], list[Any]]  # takes columns, each with one field of all objects
+Maker = Callable[[list[Any]], list[Any]]  # of columns, each with one field of all objects
 
 
 class Check:
-    """Checks whether values are of a type."""
+    """Whether values are of a type."""
 
     def __init__(self, fits: Callable[[Any], bool]):
         self.fits = fits
@@ -36,7 +36,7 @@ class Check:
 
 
 class Classes(Check):
-    """Checks whether values are of classes with these names; classes that fit are cached."""
+    """Whether values are of classes with some names; classes that were found to fit are kept."""
 
     def __init__(self, names: frozenset[str]):
         super().__init__(lambda x: self.all_fit((x,)))
@@ -54,7 +54,7 @@ class Classes(Check):
 
 
 class Unencodable(Exception):
-    """A value that is not plan data: the plan is not stored on disk."""
+    """A value that is not plan data: it is not kept on disk."""
 
 
 class Damaged(Exception):
@@ -78,11 +78,11 @@ _ALIASES = {
 class Record:
     """A class of the table.
 
-    `identity`: equal objects stay distinct, like buffers; `types`: of fields that the class does
+    `identity`: equal objects stay distinct, as buffers do; `types`: of fields that the class does
     not annotate, or that are written as something else; `without`: fields that are not written,
     and the values they get; `convert`: functions from a field to what is written, and back;
-    `maker`: creates objects in another way than from their fields; `also`: a class whose objects
-    are written as if they were of this one."""
+    `maker`: makes objects in another way than by their fields; `also`: a class whose objects are
+    written as if they were of this one."""
 
     def __init__(self, module: str, name: str, *, identity: bool = False,
                  types: Mapping[str, str] | None = None, without: Mapping[str, Any] | None = None,
@@ -96,7 +96,7 @@ class Record:
         self._all_of: Callable[[Any], Sequence[Any]] = lambda x: ()
 
     def cls(self) -> Any:
-        """The class, imported if necessary."""
+        """The class, which is loaded now if it was not."""
         found = sys.modules.get(self.module)
         if found is None:
             with loading:
@@ -104,7 +104,7 @@ class Record:
         return getattr(found, self.name)
 
     def fields(self, schema: Schema) -> list[tuple[str, Check]]:
-        """The names of the fields that are written, with their checks."""
+        """The names of fields that are written, with what checks them."""
         if self._fields is None:
             known = {**declared(self.cls()), **self.types}
             names = [name for name in known if name not in self.without]
@@ -113,7 +113,7 @@ class Record:
         return self._fields
 
     def _misfit(self, columns: Sequence[Sequence[Any]], schema: Schema) -> str:
-        """The name of a field that has a value of another type; "" if there is none."""
+        """Which of the fields has a value of another type, if one has."""
         fields = self.fields(schema)
         if len(columns) != len(fields):
             return f"{self.name} with {len(columns)} fields"
@@ -137,14 +137,14 @@ class Record:
                 for (name, _), value in zip(fields, self._all_of(x), strict=True)]
 
     def check(self, rows: Sequence[Sequence[Any]], schema: Schema) -> None:
-        """Reject objects to be written whose fields have other types."""
+        """Refuse fields of objects to be written that are of other types."""
         if not issubclass(self.cls(), enum.Enum):
             misfit = self._misfit(list(zip(*rows, strict=True)), schema)
             if misfit:
                 raise Unencodable(misfit)
 
     def made_by(self, schema: Schema) -> Maker:
-        """A function that creates objects from their fields."""
+        """What makes objects of their fields."""
         cls = self.cls()
         if self.maker is not None:
             make = self.maker
@@ -165,7 +165,7 @@ class Record:
         return checked
 
     def _by_call(self, cls: Any, schema: Schema) -> bool:
-        """Whether calling the class with the fields in order creates an object."""
+        """Whether a call of the class with the fields in their order makes an object of them."""
         names = [name for name, _ in self.fields(schema)]
         if not names or _has_all_fields(cls):
             return names == list(declared(cls))[: len(names)]
@@ -192,7 +192,7 @@ class Record:
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """A function that returns the attributes with these names."""
+    """What gives the attributes of these names."""
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda x: [getattr(x, name) for name in names]
@@ -204,7 +204,7 @@ def _only(columns: list[Any]) -> Any:
 
 
 def _has_all_fields(cls: Any) -> bool:
-    """Whether a class declares all that its objects consist of."""
+    """Whether a class declares all that its objects are made of."""
     return issubclass(cls, tuple) or hasattr(cls, "__dataclass_fields__")
 
 
@@ -231,17 +231,17 @@ def _slots(cls: Any) -> tuple[str, ...]:
 
 
 def _text(annotation: Any) -> str:
-    """An annotation as it is written in the source."""
+    """An annotation as it stands in the source."""
     if isinstance(annotation, str):
         return annotation
     return getattr(annotation, "__forward_arg__", "") or getattr(annotation, "__name__", "Any")
 
 
 class Schema:
-    """A table of records, and the checks of their fields.
+    """A table of records, and what checks their fields.
 
-    `hashable`: names of the records whose objects may be in sets, each hashed by identity or by a
-    few fields. `families`: names that mean several types in annotations."""
+    `hashable`: names of the records whose objects may be in sets, each hashed by identity or by few
+    fields. `families`: names that stand for several types in annotations."""
 
     key_dtype = KeyDType
 
@@ -261,7 +261,7 @@ class Schema:
         self._checks: dict[str, Check] = {}
 
     def _first(self, record: Record) -> Maker:
-        """A maker that is replaced by the actual one when the first record is read."""
+        """A maker that finds out how to make a record when the first one is read."""
 
         def make(columns: list[Any]) -> list[Any]:
             made = self.makers[record.number] = record.made_by(self)
@@ -277,7 +277,7 @@ class Schema:
         return self._found
 
     def record_of(self, kind: type) -> Record:
-        """The record of a class; raises Unencodable if there is none."""
+        """The record of a class; raises Unencodable where there is none."""
         found = self._by_name.get((kind.__module__, kind.__qualname__))
         if found is None or (found.also is None and found.cls() is not kind):
             raise Unencodable(f"{kind.__module__}.{kind.__qualname__} is not in the table")
@@ -291,12 +291,12 @@ class Schema:
         return name
 
     def dtypes(self, columns: list[Any]) -> list[Any]:
-        """The dtypes with these names."""
+        """Dtypes of names."""
         return [_DTYPES[name] if name in _DTYPES else _KEYS[name] for name in _only(columns)]
 
     # ---- types of fields
     def check(self, annotation: str) -> Check:
-        """The check for a type that is written as in an annotation."""
+        """What checks that values are of a type, written as in an annotation."""
         found = self._checks.get(annotation)
         if found is None:
             found = self._checks[annotation] = self._checked(annotation.strip())
@@ -322,7 +322,7 @@ class Schema:
         return Check(_is_plain)
 
     def _names(self, annotation: str) -> frozenset[str] | None:
-        """The names of the classes that a type means; None if it is more complicated."""
+        """The names of classes that a type stands for; None where there is more to look at."""
         found: set[str] = set()
         for text in _split(annotation, "|"):
             if text in _ALIASES or text.endswith("]") or text in ("data", "Any", "dtype"):
@@ -354,7 +354,7 @@ def _is_plain(x: Any, depth: int = 4) -> bool:
 
 
 def _split(text: str, at: str) -> list[str]:
-    """Split an annotation at marks that are outside brackets."""
+    """The parts of an annotation between marks that are in no brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c == "[") - (c == "]")

@@ -1,10 +1,10 @@
 """Folders and files that only this user or root can have written.
 
 A folder is opened once for each use and checked through its descriptor, and the files in it are
-opened through that descriptor: what was checked is what is read, even if the path changes
-meanwhile. Files are opened without following links and without blocking, and must be regular.
-Windows has no such owners and modes: there the folder is protected by the access rights of the
-user's profile, and only the kind and the size of files are checked.
+opened through that descriptor: what was checked is what is read, whatever happens to the path
+meanwhile. Files are opened without following links and without waiting, and must be regular.
+Windows has no owners and modes of this kind: there the folder is protected by the access rights of
+the user's profile, and only the kind and the size of files are checked.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ _READ = os.O_RDONLY | _COMMON | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NO
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _MOST_LINKS = 40  # in one path, as in Linux
-# Errors that say nothing about a file: the process or the machine lacks a resource.
+# Errors that say nothing about a file: the process or the machine is short of something.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EIO})
 
 
 class Untrusted(Exception):
-    """A folder or a file that must not be used; the text says why."""
+    """A folder or a file that is not used; the text says why."""
 
 
 def _check_owner(found: os.stat_result) -> None:
-    """Reject what belongs to another user, who could change it."""
+    """Refuse what belongs to another user, who could change it."""
     if _HAS_OWNERS and found.st_uid not in (0, os.geteuid()):
         raise Untrusted(f"it belongs to user {found.st_uid}, not to user {os.geteuid()} or root")
 
 
 def _check_mode(found: os.stat_result, others: int = 0o022) -> None:
-    """Reject what users other than the owner can write to; `others`: the bits of such users."""
+    """Refuse what users other than the owner can write to; `others`: the bits of such users."""
     if _HAS_OWNERS and found.st_mode & others:
         mode = stat.S_IMODE(found.st_mode)
         raise Untrusted(f"other users can write to it (its mode is {mode:o})")
 
 
 def _names(path: str) -> list[str]:
-    """The names in a path, last first."""
+    """The names in a path, the last first."""
     return [p for p in reversed(path.split(os.sep)) if p and p != "."]
 
 
 def resolved(folder: Path) -> str:
-    """The path of a folder with links resolved, if every folder on the way can be trusted.
+    """The path of a folder without links, where everything on the way to it can be trusted.
 
     Each link and each folder on the way must belong to this user or root. Folders on the way must
     not be writable by everyone, unless they are sticky as /tmp is. They may be writable by a group:
-    its members could replace the folder, but theirs would belong to them, and be rejected. The walk
-    ends at the first name that does not exist yet."""
+    its members can put another folder in the place, but it would be theirs, and is refused. What
+    does not exist yet ends the walk."""
     path = os.path.abspath(folder)
     if not _HAS_OWNERS:
         return path
@@ -89,7 +89,7 @@ def resolved(folder: Path) -> str:
 
 
 class Folder:
-    """A folder that was opened and checked; its files are accessed through its descriptor."""
+    """A folder that was opened and checked; names in it are found through its descriptor."""
 
     def __init__(self, path: str):
         self.path = path
@@ -115,10 +115,10 @@ class Folder:
         return os.path.join(self.path, name) if self.descriptor is None else name
 
     def read(self, name: str, most: int) -> tuple[bytes, float] | None:
-        """The content of a file and when it was last used; None if there is none.
+        """The content of a file and when it was last used; None where there is none.
 
-        Raises Untrusted unless it is a regular file of at most `most` bytes that only this user or
-        root can write to."""
+        Raises Untrusted for what is not a regular file of at most `most` bytes that this user or
+        root alone can write to."""
         try:
             descriptor = os.open(self._at(name), _READ, dir_fd=self.descriptor)
         except FileNotFoundError:
@@ -139,12 +139,12 @@ class Folder:
                 raise Untrusted(f"it has {found.st_size} bytes, more than the {most} allowed")
             return _read_all(descriptor, found.st_size), found.st_mtime
         except OSError:
-            return None  # the disk failed; a later attempt may succeed
+            return None  # the disk failed; a later attempt may not
         finally:
             os.close(descriptor)
 
     def write(self, name: str, *parts: bytes) -> None:
-        """Create a new file that only this user can access."""
+        """Make a file that did not exist, for this user alone."""
         descriptor = os.open(self._at(name), _MAKE, 0o600, dir_fd=self.descriptor)
         with open(descriptor, "wb", buffering=0) as file:
             for part in parts:
@@ -153,12 +153,12 @@ class Folder:
                     view = view[file.write(view):]
 
     def replace(self, name: str, other: str) -> None:
-        """Rename a file atomically, replacing one that has the other name."""
+        """Rename a file in one step, over one that has the other name."""
         os.replace(self._at(name), self._at(other), src_dir_fd=self.descriptor,
                    dst_dir_fd=self.descriptor)
 
     def has(self, name: str) -> bool:
-        """Whether there is a regular file with this name."""
+        """Whether there is a regular file of this name."""
         try:
             found = os.stat(self._at(name), dir_fd=self.descriptor, follow_symlinks=False)
         except OSError:
@@ -166,7 +166,7 @@ class Folder:
         return stat.S_ISREG(found.st_mode)
 
     def remove(self, name: str) -> None:
-        """Remove a file, a link (not its target) or an empty folder, if possible."""
+        """Remove a file, a link (not what it points to) or an empty folder, if that is possible."""
         try:
             os.unlink(self._at(name), dir_fd=self.descriptor)
         except FileNotFoundError:
@@ -178,17 +178,17 @@ class Folder:
                 return
 
     def touch(self, name: str) -> None:
-        """Record that a file is used now."""
+        """Note that a file is used now."""
         try:
             if self.descriptor is None:
                 os.utime(self._at(name))
             else:
                 os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
         except (OSError, NotImplementedError):
-            return  # read-only: its age then counts from its creation
+            return  # read-only: its age then counts from its making
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Names with their `lstat`; files that are removed meanwhile are left out."""
+        """Names with what `lstat` says of them; files that go meanwhile are left out."""
         where = self.path if self.descriptor is None else self.descriptor
         with os.scandir(where) as entries:
             for entry in entries:
@@ -199,7 +199,7 @@ class Folder:
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """The whole file, which may have become shorter or longer since its size was read."""
+    """All of a file, which may have become shorter or longer since its size was asked for."""
     content = os.read(descriptor, size + 1)
     while len(content) <= size:
         more = os.read(descriptor, size + 1 - len(content))
@@ -211,7 +211,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 @contextmanager
 def opened(path: str) -> Iterator[Folder]:
-    """A checked folder, for the duration of a block."""
+    """A folder, checked, for the length of a block."""
     folder = Folder(path)
     try:
         yield folder
@@ -220,7 +220,7 @@ def opened(path: str) -> Iterator[Folder]:
 
 
 def make(path: str) -> None:
-    """Create a folder, and its missing parents, for this user only."""
+    """Make a folder, and those above it that are missing, for this user alone."""
     missing = []
     while path and not os.path.lexists(path):
         missing.append(path)
@@ -229,4 +229,4 @@ def make(path: str) -> None:
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
-            continue  # another process created it
+            continue  # another process made it

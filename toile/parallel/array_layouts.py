@@ -36,12 +36,12 @@ class Own:
 UNKNOWN = object()  # in place of an Own; None instead means that an array is not divided
 
 
-def lie_of(x: Any) -> Any:
+def sharding_of(x: Any) -> Any:
     """The layout of an argument over devices, as far as it is known now."""
     if isinstance(x, JVPTracer):
-        return lie_of(x.primal)
+        return sharding_of(x.primal)
     if isinstance(x, BatchTracer):
-        own, d = lie_of(x.value), x.dim
+        own, d = sharding_of(x.value), x.dim
         if not isinstance(own, Own):
             return own
         rest = own.layout[:d] + own.layout[d + 1 :]
@@ -98,7 +98,7 @@ class _Known:
         trace: Any = x._trace
         for v, value in trace.consts:
             if v not in self.env:
-                self.env[v] = lie_of(value)
+                self.env[v] = sharding_of(value)
         for e in trace.equations[self.done :]:
             _propagate(e, self.env)
         self.done = len(trace.equations)
@@ -126,7 +126,7 @@ def _results(e: Equation, ins: Sequence[Any]) -> Sequence[Any]:
     if own is not None:
         return [laid(s, n) for s, n in zip(own(), ranks, strict=True)]
     if isinstance(op, Captured):
-        return [lie_of(op.value)]
+        return [sharding_of(op.value)]
     called = op.called_program()
     if called is not None:
         return _program_results(called, ins)

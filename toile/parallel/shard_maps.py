@@ -4,7 +4,7 @@ Arguments are divided along mesh axes by `in_specs`, and results are joined by `
 collectives see the mesh's axis names. Over a mesh of devices one Program runs on each of them
 (`parallel.spmd`); over an abstract mesh each axis becomes a vmapped one, so the meaning does not
 depend on the number of devices. Without `in_specs` arguments are divided as they are laid out,
-which must be known (`lie_of`). May import staging and below.
+which must be known (`sharding_of`). May import staging and below.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from toile.engine.sharded import Sharded
 from toile.engine.source import here, message
 from toile.engine.trace import Tracer, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
-from toile.parallel.array_layouts import UNKNOWN, alike, along, lie_of, remember
+from toile.parallel.array_layouts import UNKNOWN, alike, along, sharding_of, remember
 from toile.parallel.meshes import AbstractMesh, Mesh, get_abstract_mesh, mesh_in_force
 from toile.parallel.specs import DuplicateSpecError, NamedSharding, P, axes_of
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
@@ -173,7 +173,7 @@ class _Sharded:
 
     def _inferred(self, x: Any, number: int) -> P:
         """The spec of an argument from its layout, without axes that `f` is not mapped over."""
-        own: Any = UNKNOWN if self._is_inside() else lie_of(x)
+        own: Any = UNKNOWN if self._is_inside() else sharding_of(x)
         if own is None:
             return P()
         if own is UNKNOWN:
@@ -222,7 +222,7 @@ class _Sharded:
     def _other_layouts(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments' layouts along the other mesh axes, for nested maps over those."""
         others = set(self.mesh.axis_names) - set(self.sizes)
-        return tuple([along(lie_of(x), self.mesh, others) if others else None for x in arrays])
+        return tuple([along(sharding_of(x), self.mesh, others) if others else None for x in arrays])
 
     def _traced(self, given: _Given, rests: Sequence[Any]) -> Form:
         grid = Grid(tuple(self.axes), self.mesh)

@@ -1,9 +1,9 @@
-"""Kernels: turns CUDA text into functions of the driver.
+"""Kernels: CUDA text in, functions of the driver out.
 
 A text defines the work of one block (see `launches`). It becomes a kernel whose only argument is a
-struct of words, passed by value: the number of launches and the first block of each, then the
-arguments of each. In this way many small launches of one text are combined. Kernels that are not
-cached are compiled by NVRTC, several at a time, and their machine code is stored on disk.
+struct of words, passed by value: how many launches it serves and the first block of each, then the
+arguments of each. So many small launches of one text are one. Kernels that are in no cache are
+compiled by NVRTC, several at a time, and their machine code is kept on disk, a file each.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from toile.disk import object_cache
 from toile.targets.cuda.driver import driver
 
-FORMAT = "2"  # of keys on disk; change it when texts are compiled differently
-MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver accepts
-ALONE = 64  # words of a kernel that serves only one launch
+FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
+MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver takes
+ALONE = 64  # words of a kernel that serves one launch only
 
 PRELUDE = """\
 typedef long long Word;
@@ -37,14 +37,14 @@ typedef unsigned int u32;
 template <int N> struct Words { Word v[N]; };
 """
 
-# A text may define BOUNDS: its threads, and how many blocks must fit on a multiprocessor.
+# A text may define BOUNDS: its threads, and how many blocks have to fit a multiprocessor.
 _BOUNDS = """
 #ifndef BOUNDS
 #define BOUNDS THREADS
 #endif
 """
 
-# For one launch: the arguments are the words themselves.
+# One launch: the arguments are the words themselves.
 _ALONE = """
 extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
 }
 """
 
-# For many: v[0] launches of v[1] words each; then their first blocks, and their arguments.
+# Many: v[0] launches of v[1] words each; then their first blocks, and their arguments.
 _MANY = """
 extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
     const __grid_constant__ Words<%d> w) {
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
 
 _THREADS = re.compile(r"^#define THREADS (\d+)$", re.MULTILINE)
 _lock = threading.RLock()
-_seconds: dict[str, float] = {}  # compile times, by the kernel's key
+_seconds: dict[str, float] = {}  # that compiling took, by the kernel's key
 compiled_count = 0  # kernels that NVRTC compiled in this process
 
 
@@ -83,7 +83,7 @@ class Kernel(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The source for NVRTC."""
+        """What NVRTC is given."""
         wrapper = _MANY if self.many else _ALONE
         return PRELUDE + self.text + _BOUNDS + wrapper % self.room
 
@@ -96,7 +96,7 @@ def threads_of(text: str) -> int:
 
 
 def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[int], int]:
-    """For launches (blocks, words) of one text: the form, the argument and the total blocks."""
+    """For launches (blocks, words) of one text: the form, the argument and the blocks of all."""
     if len(launches) == 1 and len(launches[0][1]) <= ALONE:
         return False, list(launches[0][1]), launches[0][0]
     width = max(len(words) for _, words in launches)
@@ -109,7 +109,7 @@ def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[in
 
 
 def capacity(width: int) -> int:
-    """How many launches of `width` words one kernel can serve."""
+    """How many launches of so many words one kernel can serve."""
     return max(1, (MOST_WORDS - 2) // (width + 1))
 
 
@@ -139,13 +139,13 @@ def _nvrtc() -> Any:
 
 
 def key_of(kernel: Kernel, architecture: str) -> str:
-    """The name of a kernel's machine code on disk."""
+    """What a kernel's machine code is called on disk."""
     parts = ("cuda", FORMAT, _compiler_version(), architecture, kernel.source)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def compile_source(source: str, architecture: str) -> bytes:
-    """Machine code for an architecture such as sm_90; thread-safe."""
+    """Machine code for an architecture such as sm_90; any thread may call this."""
     nvrtc = _nvrtc()
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
@@ -175,15 +175,15 @@ def _made(kernel: Kernel, architecture: str, key: str) -> bytes:
 
 def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, str]
               ) -> dict[Kernel, bytes]:
-    """Compile kernels in parallel, or one after the other while the interpreter exits."""
+    """Kernels compiled at the same time, or one after the other while the interpreter ends."""
     begun = []
     try:
-        from concurrent.futures import ThreadPoolExecutor  # rarely needed; loads logging
+        from concurrent.futures import ThreadPoolExecutor  # which few processes need, with logging
 
         with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
             for k in missing:
                 begun.append(pool.submit(_made, k, architecture, keys[k]))
-    except RuntimeError:  # no more threads can be started
+    except RuntimeError:  # no threads can be started any more
         pass
     made = [x.result() for x in begun]
     made += [_made(k, architecture, keys[k]) for k in missing[len(made):]]
@@ -191,7 +191,7 @@ def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, s
 
 
 class Loaded:
-    """A kernel loaded on a device; released when no `Function` of it is left."""
+    """A kernel in the memory of a device; released when nothing holds a `Function` of it."""
 
     code_bytes = 0  # of all of them
 
@@ -199,19 +199,19 @@ class Loaded:
         owner, nbytes = driver(), len(code)
         self.function = owner.load(code, "kernel")
         Loaded.code_bytes += nbytes
-        # Not `__del__`: while that runs, other threads can still get this object from `_known`.
+        # Not `__del__`: other threads can still get this object from `_known` while that runs.
         weakref.finalize(self, _released, nbytes, device, owner, self.function).atexit = False
 
 
 def _released(nbytes: int, device: Any, owner: Any, function: int) -> None:
-    """Record that a kernel is no longer used; `unload` then removes it from the device."""
-    if _freed is not None:  # None while the interpreter exits
+    """Note that nothing uses a kernel any more: `unload` takes it out of the device's memory."""
+    if _freed is not None:  # None while the interpreter shuts down
         Loaded.code_bytes -= nbytes
         _freed.append((device, owner, function))
 
 
 class Function(int):
-    """A kernel's function, which stays loaded as long as this object lives."""
+    """A kernel's function, which stays loaded as long as this lives."""
 
     loaded: Loaded
 
@@ -222,11 +222,11 @@ class Function(int):
         return made
 
 
-_freed: list[tuple[Any, Any, int]] = []  # (device, driver, function) to be unloaded
+_freed: list[tuple[Any, Any, int]] = []  # device, driver and function: to be unloaded
 
 
 def unload() -> None:
-    """Unload kernels that are no longer used, once the devices have finished their work."""
+    """Unload what is not in use any more, once the devices have finished their work."""
     with _lock:
         freed = [_freed.pop() for _ in range(len(_freed))]
         for device in {d for d, _, _ in freed}:
@@ -238,14 +238,14 @@ def unload() -> None:
 
 
 def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, Function]:
-    """The functions of kernels on a device, which must be current; missing ones are compiled."""
+    """The functions of kernels on a device, which is current; what is missing is compiled."""
     wanted = list(dict.fromkeys(kernels))
     architecture = device.architecture
     with _lock:
         held = {k: x for k in wanted if (x := _known.get((device, k))) is not None}
         keys = {k: key_of(k, architecture) for k in wanted if k not in held}
         if keys:
-            unload()  # never during a capture, whose kernels are loaded already
+            unload()  # never in the middle of a capture, whose kernels are loaded
         found: dict[Kernel, bytes] = {}
         cache = _cache()
         if cache is not None:
@@ -267,7 +267,7 @@ def loaded(device: Any) -> set[Kernel]:
 
 
 def compile_seconds(kernel: Kernel, architecture: str) -> float | None:
-    """How long compiling a kernel took in this process; None if it was on disk."""
+    """What compiling a kernel took in this process; None: it was on disk."""
     return _seconds.get(key_of(kernel, architecture))
 
 

@@ -1,1 +1,1 @@
-"""LLVM: text of kernels, loaded machine code, vectors and number types."""
+"""LLVM: text of kernels, machine code that is loaded, vectors and types of numbers."""

@@ -1,4 +1,4 @@
-"""Sizes of chunks, by a rough cost of a loop nest. They depend on extents only."""
+"""How work is cut: sizes of chunks by a rough cost of a loop nest. They depend on extents only."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from toile.compiler.ir.loop_nests import Apply, LoopNest
 
 TARGET = 40_000  # nanoseconds of one chunk: much more than claiming it costs
 MOST_PARTS = 64
-ROWS_TOGETHER = 128  # of sums over rows: more would accumulate rounding errors
+ROWS_TOGETHER = 128  # of sums over rows: more would add up their rounding errors
 
 
 def cost(nest: LoopNest) -> float:
-    """Approximate nanoseconds for one element."""
+    """Nanoseconds for one element, roughly."""
     total = 0.3 * (len(nest.loads) + len(nest.stores))
     for node in nest.nodes:
         if isinstance(node, Apply):
@@ -32,13 +32,13 @@ def grain_of_rows(nest: LoopNest, row: int) -> int:
 
 
 def rows_with_totals(nest: LoopNest, rows: int, row: int, threads: int) -> int:
-    """Rows of one chunk if each chunk has its own totals: few chunks, as totals must be added."""
+    """Rows of one chunk where each chunk has totals of its own: few, as they are added up."""
     chunks = max(16, 4 * threads)
     return min(ROWS_TOGETHER, max(-(-rows // chunks), grain_of_rows(nest, row)))
 
 
 def split_row(extents: Sequence[int]) -> tuple[int, int]:
-    """The number of parts of a sum, and the extent of each along its first axis."""
+    """Parts of a sum, and how much of its first axis each takes."""
     wanted = max(1, min(MOST_PARTS, prod(extents) // 32768))
     step = -(-extents[0] // wanted)
     return -(-extents[0] // step), step
@@ -47,7 +47,7 @@ def split_row(extents: Sequence[int]) -> tuple[int, int]:
 def split_columns(
     rows: int, summed: Sequence[int], inner: Sequence[int]
 ) -> tuple[int, int, int, int]:
-    """Parts and step of the reduced axis, blocks and width of the innermost axis."""
+    """Parts and step of the axis summed over, blocks and width of the innermost axis."""
     reduced = prod(summed)
     work = rows * reduced * prod(inner)
     width = inner[-1]

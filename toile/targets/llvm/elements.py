@@ -1,8 +1,8 @@
 """Numbers of NumPy's dtypes, and vectors of them, as LLVM values: loads, stores, combinations.
 
-16-bit floats (bfloat16, float16) are 16 bits in memory and float32 in registers; booleans are bytes
-of 0 and 1. Operations on dtypes that are not `supported` run their eager rules. `Lanes` are for
-kernels that write vector code themselves.
+Short floats (bfloat16, float16) lie in memory as 16 bits and are float32 in registers; booleans
+are bytes of 0 and 1. What is not `supported` runs by its eager rule. `Lanes` are for kernels that
+write their vectors themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def work_type(dtype: Any) -> str:
 
 
 def load(f: ir.Function, dtype: Any, pointer: str, lanes: int = 1) -> str:
-    """The number at an address, or a vector of numbers."""
+    """The number at an address, or a vector of those there."""
     if not is_short(dtype):
         return f.load(ir.typed(work_type(dtype), lanes), pointer, dtype.itemsize)
     stored = ir.typed("half" if dtype.name == "float16" else "i16", lanes)
@@ -34,7 +34,7 @@ def load(f: ir.Function, dtype: Any, pointer: str, lanes: int = 1) -> str:
 
 
 def store(f: ir.Function, dtype: Any, value: str, pointer: str, lanes: int = 1) -> None:
-    """Store a number, or a vector of them, rounded to nearest, ties to even."""
+    """Put a number, or a vector of them, at an address, rounded to nearest, ties to even."""
     stored = ir.typed(work_type(dtype), lanes)
     if dtype.name == "float16":
         wide, stored = stored, ir.typed("half", lanes)
@@ -45,7 +45,7 @@ def store(f: ir.Function, dtype: Any, value: str, pointer: str, lanes: int = 1) 
 
 
 def from_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
-    """The float32 whose upper half is given, or a vector of them."""
+    """The float32 whose upper half is given, one or a vector of them."""
     short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
     bits = f.value(f"zext {short} {value} to {word}")
     bits = f.value(f"shl {word} {bits}, {ir.constant(16, lanes)}")
@@ -53,7 +53,7 @@ def from_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
 
 
 def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
-    """The upper half of float32, rounded to nearest, ties to even; NaN stays NaN (quiet)."""
+    """The upper half of float32, rounded to nearest, ties to even; a NaN stays one (quiet)."""
     short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
     bits = f.value(f"bitcast {wide} {value} to {word}")
     high = f.value(f"lshr {word} {bits}, {ir.constant(16, lanes)}")
@@ -70,10 +70,10 @@ def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
 def combine(
     f: ir.Function, kind: str, dtype: Any, a: str, b: str, work: str = "", lanes: int = 1
 ) -> str:
-    """a `kind` b in registers; kind: add, sub, mul, min, max; extrema propagate NaN."""
+    """a `kind` b in registers; kind: add, sub, mul, min, max, the last two passing NaN on."""
     scalar = work or work_type(dtype)
     type = ir.typed(scalar, lanes)
-    if dtype.kind == "b":  # sum and maximum are `or`, product and minimum are `and`
+    if dtype.kind == "b":  # sum and maximum are `or`, product and minimum `and`
         return f.value(f"{'or' if kind in ('add', 'max') else 'and'} {type} {a}, {b}")
     if kind not in ("min", "max"):
         return f.value(f"{'f' if is_float(dtype) else ''}{kind} {type} {a}, {b}")
@@ -85,14 +85,14 @@ def combine(
 
 @dataclass(frozen=True)
 class Lanes:
-    """Vectors (or one number, if width is 1) of a dtype in LLVM text."""
+    """Vectors (or one number, where width is 1) of a dtype in text."""
 
     dtype: Any
     width: int
 
     @property
     def type(self) -> str:
-        """The type in registers; 16-bit floats are float32 there."""
+        """What registers hold; short floats are float32 there."""
         return ir.typed(work_type(self.dtype), self.width)
 
     @property
@@ -122,7 +122,7 @@ class Lanes:
         return combine(f, kind, self.dtype, a, b, lanes=self.width)
 
     def keeps(self, f: ir.Function, select: str, a: str, b: str) -> str:
-        """Whether a >= b ("ge") or a <= b ("le"); false for NaN."""
+        """Whether a >= b ("ge") or a <= b ("le"); never for NaN."""
         if is_float(self.dtype):
             return f.value(f"fcmp o{select} {self.type} {a}, {b}")
         sign = "s" if self.dtype.kind == "i" else "u"
@@ -137,7 +137,7 @@ def transposed(f: ir.Function, rows: list[str], type: str) -> list[str]:
     """The columns of a square block whose rows are vectors of `type`; a power of two of them.
 
     Interleaving row i with row i + n/2, for all i, rotates the bits of (row, column) by one:
-    after log2(n) rounds rows and columns are exchanged."""
+    log2(n) rounds exchange rows and columns."""
     n = len(rows)
     half = n // 2
     masks = [", ".join(f"i32 {k}, i32 {n + k}" for k in range(low, low + half))

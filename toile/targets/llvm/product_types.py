@@ -1,6 +1,6 @@
-"""Element types of matrix products: storage types, accumulator types, conversions.
+"""Element types of matrix products: what arrays store, what sums are formed in, conversions.
 
-16-bit floats are stored as such and computed in float32; conversions work on single values and on
+Short floats are stored as such and computed in float32; conversions work on single values and on
 vectors alike, and need no library calls.
 """
 
@@ -16,7 +16,7 @@ from toile.targets.llvm.text import Function, typed
 
 
 class Element(NamedTuple):
-    """An element type: its kind is one of b (boolean), i, u, f, h (bfloat16)."""
+    """An element type: its kind is one of b (truth value), i, u, f, h (bfloat16)."""
 
     llvm: str
     size: int
@@ -49,7 +49,7 @@ def element(dtype: Any) -> Element | None:
 
 
 def work_element(dtype: Any) -> Element | None:
-    """The accumulator type of products that give `dtype`."""
+    """The type in which sums of products that give `dtype` are formed."""
     kind = element(dtype)
     if kind is None or kind in (FLOAT32, FLOAT64):
         return kind
@@ -69,12 +69,12 @@ def convert(f: Function, value: str, source: Element, target: Element, lanes: in
     if target.kind == "h":
         return to_bfloat(f, convert(f, value, source, FLOAT32, lanes), lanes)
     a, b = typed(source.llvm, lanes), typed(target.llvm, lanes)
-    if target == TRUTH:  # booleans are stored as 0 and 1
+    if target == TRUTH:  # truth values are stored as 0 and 1
         zero = "zeroinitializer" if lanes > 1 else source.zero
         test = "fcmp une" if source.kind == "f" else "icmp ne"
         nonzero = f.value(f"{test} {a} {value}, {zero}")
         return f.value(f"zext {typed('i1', lanes)} {nonzero} to {b}")
-    if source.kind == "f" and target.kind != "f":  # integral and in range, by the accumulator type
+    if source.kind == "f" and target.kind != "f":  # whole numbers in range, by the type of sums
         word = INT64 if source.size == 8 else INT32
         whole = f.value(f"fptosi {a} {value} to {typed(word.llvm, lanes)}")
         return convert(f, whole, word, target, lanes)
@@ -84,7 +84,7 @@ def convert(f: Function, value: str, source: Element, target: Element, lanes: in
 
 
 def _cast(source: Element, target: Element) -> str:
-    """LLVM's instruction that converts one type to the other."""
+    """LLVM's instruction that makes one type the other."""
     signed = source.kind == "i"
     if target.kind == "f":
         if source.kind == "f":
@@ -96,17 +96,17 @@ def _cast(source: Element, target: Element) -> str:
 
 
 def plus(f: Function, kind: Element, a: str, b: str, lanes: int = 1) -> str:
-    """a + b; `or` of booleans."""
+    """a + b; `or` of truth values."""
     operation = {"f": "fadd", "b": "or"}.get(kind.kind, "add")
     return f.value(f"{operation} {typed(kind.llvm, lanes)} {a}, {b}")
 
 
 def plus_product(f: Function, kind: Element, c: str, a: str, b: str, lanes: int = 1,
                  flags: str = "") -> str:
-    """c + a b; for booleans, c or (a and b)."""
+    """c + a b; for truth values, c or (a and b)."""
     t = typed(kind.llvm, lanes)
     if kind.kind == "f":
-        if flags:  # a sum that the vectorizer may reorder
+        if flags:  # a sum that the vectoriser may reorder
             return f.value(f"fadd {flags} {t} {c}, {f.value(f'fmul contract {t} {a}, {b}')}")
         return f.multiply_add(a, b, c, kind.llvm, lanes)
     if kind.kind == "b":

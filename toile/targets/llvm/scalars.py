@@ -1,8 +1,8 @@
-"""The scalar builder for LLVM: writes one instruction at a time into an `ir.Function`.
+"""The scalar builder as LLVM text: one instruction at a time into an `ir.Function`.
 
-The code has no branches, so that LLVM's loop vectorizer accepts it, and calls nothing outside the
-module: only instructions, and intrinsics that become instructions (the processor must have fused
-multiply-add and, on x86-64, F16C).
+Code has no branches, so that LLVM's loop vectoriser takes it as it is, and calls nothing outside
+the module: instructions and intrinsics that become instructions only (fused multiply-add and,
+on x86-64, F16C are required of the processor).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _float_text(value: Any, dtype: Dtype) -> str:
 class Scalars(TextBuilder):
     """The builder that writes into one LLVM function.
 
-    `contract` lets LLVM fuse products and sums, which changes last bits; without it a fused kernel
-    computes exactly what its operations compute one by one."""
+    `contract` lets LLVM fuse products into sums, which changes last bits; without it a fused
+    kernel computes what its operations compute one by one."""
 
     def __init__(self, f: ir.Function, contract: bool = False):
         self.f = f
@@ -94,7 +94,7 @@ class Scalars(TextBuilder):
         return self._from_memory(raw, dtype)
 
     def _from_memory(self, raw: str, dtype: Dtype) -> Value:
-        """A register from the form in memory."""
+        """A register from what memory holds."""
         f = self.f
         if dtype == BOOL:
             return self._value(f"trunc i8 {raw} to i1", dtype)
@@ -134,7 +134,7 @@ class Scalars(TextBuilder):
         return self._from_memory(bits, dtype)
 
     def opaque(self, x: Value) -> Value:
-        """An integer whose origin LLVM does not analyze."""
+        """An integer of which LLVM does not ask how it came about."""
         return Value(self.f.value(f"freeze {register(x.dtype)} {x.name}"), x.dtype)
 
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
@@ -156,13 +156,13 @@ class Scalars(TextBuilder):
         return Value(name, x.dtype, self.f.variable(type, x.imag) if x.imag else "")
 
     def read(self, slot: Value) -> Value:
-        """The value in a slot."""
+        """What a slot holds."""
         type = register(slot.dtype)
         name = self.f.load(type, slot.name)
         return Value(name, slot.dtype, self.f.load(type, slot.imag) if slot.imag else "")
 
     def write(self, slot: Value, x: Value) -> None:
-        """Store a value in a slot."""
+        """Put a value into a slot."""
         self.f.store(register(slot.dtype), x.name, slot.name)
         if slot.imag:
             self.f.store(register(slot.dtype), x.imag, slot.imag)
@@ -189,7 +189,7 @@ class Scalars(TextBuilder):
         raise Unsupported(f"{name} of {x.dtype}")
 
     def call(self, name: str, *xs: Value) -> Value:
-        """Call an intrinsic."""
+        """An intrinsic."""
         type = register(xs[0].dtype)
         suffix = "f64" if type == "double" else "f32"
         operands = ", ".join(f"{type} {x.name}" for x in xs)
@@ -225,9 +225,9 @@ class Scalars(TextBuilder):
         return self._value(text, x.dtype)
 
     def within(self, x: Value, low: float | None, high: float) -> Value:
-        if not _X86:  # one instruction each, which propagates NaN
+        if not _X86:  # one instruction each, which keeps NaN
             return super().within(x, low, high)
-        # minps and maxps return the second operand if one is NaN, as these selects do
+        # minps and maxps give the second operand when one is NaN: these selects are those
         if low is not None:
             x = self.select(self.lt(x, low), low, x)
         return self.select(self.gt(x, high), high, x)
@@ -267,10 +267,10 @@ class Scalars(TextBuilder):
         return self._value(f"fpext half {half} to float", dtype)
 
     def _bfloat16_bits(self, x: Value) -> Value:
-        """The bits of a float32 register, with the lower half rounded to nearest even."""
+        """The bits of a float32 register with the lower half rounded away, to nearest even."""
         bits = self.bitcast(Value(x.name, FLOAT32), UINT32)
         odd = self.and_(self.binary("shift_right_logical", bits, self.constant(16, UINT32)), 1)
         rounded = self.add(self.add(bits, 0x7FFF), odd)
-        quiet = self.or_(bits, 0x400000)  # keeps a NaN whose payload is in the lower half
+        quiet = self.or_(bits, 0x400000)  # a NaN whose payload is in the lower half stays one
         chosen = self.select(self.is_nan(x), quiet, rounded)
         return self.and_(chosen, 0xFFFF0000)

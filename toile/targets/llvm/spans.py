@@ -1,7 +1,7 @@
 """Which bytes each row of a launch touches, from the strides of its operands.
 
-Launches that read or write buffers row by row can be links of a chain (see platforms.cpu.chains): a
-block then touches only the bytes of its rows.
+What a launch reads or writes row by row can share a chain with others (see chaining.py): the rows
+of a block are then all that the block touches.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Axes = Sequence[tuple[int, int]]  # extents and strides, outermost first
 
 
 def span(offset: int, size: int, outer: Axes, inner: Axes) -> Span | None:
-    """The span of an operand with elements of `size` bytes; strides and the offset count bytes.
+    """The span of an operand of elements of `size` bytes; strides and the offset count bytes.
 
-    Items are the indices along the outer axes, in row-major order. None if they are not a constant
-    step apart, or if there is only one."""
+    Items are the places along the outer axes, in row-major order. None where they are not apart
+    from each other by one step, or where there is a single one."""
     end = size
     for extent, stride in inner:
         if extent > 1:
@@ -38,7 +38,7 @@ def span(offset: int, size: int, outer: Axes, inner: Axes) -> Span | None:
 
 
 def together(touched: Iterable[tuple[Any, Span | None]]) -> dict[Any, Span]:
-    """The spans of buffers; if one is touched in several places, the span that covers them."""
+    """The spans of buffers; of one that is touched in several places, what holds them all."""
     found: dict[Any, Span | None] = {}
     for buffer, s in touched:
         if buffer in found:
@@ -55,12 +55,12 @@ def _union(a: Span | None, b: Span | None) -> Span | None:
 
 
 def several(s: Span | None, count: int) -> Span | None:
-    """The span of an item that consists of `count` items."""
+    """The span of items that are `count` of the former."""
     return s and Span(s.low, s.high + (count - 1) * s.step, count * s.step)
 
 
 def moved(s: Span | None, offset: int) -> Span | None:
-    """The span shifted by some bytes."""
+    """The span some bytes further."""
     return s and Span(s.low + offset, s.high + offset, s.step)
 
 

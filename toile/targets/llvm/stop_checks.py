@@ -1,10 +1,10 @@
 """Stopping a run: signals that arrive while native code is running.
 
-Python runs signal handlers on its main thread, between its own instructions. A run of compiled code
-calls them itself: every LOOK_NS the main thread takes the GIL and calls PyErr_CheckSignals; if a
-handler raises (Ctrl-C: KeyboardInterrupt), the run ends and the call raises the exception. Runs on
-other threads end when they are told to (`stoppable`). Kernels with long loops call `toile_check()`
-now and then, and so do the runner and its pool.
+Python runs the handlers of signals on its main thread, between its own instructions. A run of
+compiled code asks for them itself: every LOOK_NS the main thread takes the interpreter's lock and
+calls PyErr_CheckSignals; where a handler raises (Ctrl-C: KeyboardInterrupt), the run ends and the
+exception is raised by the call. Runs on other threads end when they are told to (`stoppable`).
+Kernels with long loops call `toile_check()` now and then; the runner and its pool do, too.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-LOOK_NS = 100_000_000  # between checks for signals: each takes the GIL
-APART_NS = 1_000_000  # between readings of the clock, if commands are short
-STOPPED = 0x73746F70  # the result of a run that was stopped
+LOOK_NS = 100_000_000  # between looks at signals: each takes the interpreter's lock
+APART_NS = 1_000_000  # between looks at the clock, where commands are short
+STOPPED = 0x73746F70  # what a run that was stopped gives
 
 CHECK = "toile_check"
 DECLARATION = f"declare i64 @{CHECK}() cold nounwind\n"
-TURNS = 4096  # iterations between two checks in a kernel's loop; with loops inside: OUTER_TURNS
+TURNS = 4096  # of a kernel's loop between two checks; of one that has loops inside: OUTER_TURNS
 OUTER_TURNS = 16
-FEW_TURNS = 64  # an inner loop with no more iterations has no checks
+FEW_TURNS = 64  # a loop inside of another with no more is not stopped by itself
 
-# What the runner does when the table is null; passed as its argument `threads`.
+# What the runner does when it is given no table (see `runner.control`).
 RESET, FUNCTIONS, MAIN_THREAD, ROWS, FLAGGED, RAISED, RUNS = range(7)
 _MOST_ROWS = 1024
 
@@ -35,14 +35,14 @@ _CONSTANTS = {"look_ns": LOOK_NS, "apart_ns": APART_NS, "stopped": STOPPED}
 
 
 def text() -> str:
-    """The functions `@toile_check()`, `@tick(state)` and their helpers."""
+    """The functions `@toile_check()`, `@tick(state)` and what goes with them."""
     body = _STUBS if sys.platform == "win32" else _STATE + _CHECK + _TICK
     for name, value in _CONSTANTS.items():
         body = body.replace(f"${name}$", str(value))
     return body
 
 
-# Windows has other functions for threads and clocks: runs cannot be stopped there.
+# Windows has other names for threads and clocks: runs there end by themselves only.
 _STUBS = """
 @stop.wanted = internal global i64 0
 define i64 @toile_check() nounwind cold noinline {
@@ -63,7 +63,7 @@ define internal i64 @stop_control(i64 %what, ptr %value) nounwind {
 }
 """
 
-# `wanted`: bit 0, the run of the main thread should stop; bit 1, a row of `rows` is flagged. Rows
+# `wanted`: bit 0, the run of the main thread is to stop; bit 1, a row of `rows` is flagged. Rows
 # are those of threads that may be told to stop: (thread, flag).
 _STATE = """
 %line = type { i64, [120 x i8] }
@@ -130,8 +130,8 @@ define internal i1 @is_main() nounwind alwaysinline {
 }
 """
 
-# The main thread checks for signals; a worker of the pool stops with the main thread's region; any
-# other thread stops if its row is flagged.
+# The main thread looks at signals; a worker of the pool stops with the main thread's region; any
+# other thread stops if its row says so.
 _CHECK = """
 define internal i64 @look_for_signals() nounwind noinline {
 entry:
@@ -289,9 +289,9 @@ other:
 }
 """
 
-# The state of a run: how many commands are left until the clock is read next, how many there are
-# between two readings, and the time of the last one. Commands take from 20 ns to a second, so their
-# number between two readings is adapted to their duration.
+# A run's state: how many commands are left until the next look at the clock, how many there are
+# between two looks, and when the last one was. Commands take from 20 ns to a second, so their
+# number between two looks is adapted to their time.
 _TICK = """
 define internal i64 @tick(ptr %state) nounwind alwaysinline {
 entry:
@@ -335,13 +335,13 @@ entry:
 """
 
 
-# ---- the Python side
+# ---- the side of Python
 
 Control = Callable[[int, int], int]  # what, value
 
 
 class _Rows:
-    """Threads that may be told to stop, in memory that the runner reads; callers hold the lock."""
+    """Threads that may be told to stop, where the runner finds them; callers hold the lock."""
 
     def __init__(self) -> None:
         # Two words (the number of rows, 0), then rows of thread and flag.
@@ -350,7 +350,7 @@ class _Rows:
         self.lock = threading.Lock()
 
     def take(self) -> int | None:
-        """A row for the current thread; None if all are taken."""
+        """A row for the current thread; None where all are taken."""
         free = np.flatnonzero(self.words[2::2] == 0)
         if not len(free):
             return None
@@ -385,7 +385,7 @@ class Stopper:
 
     @contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Let runs of this thread inside the block end soon after `stop`."""
+        """Runs of this thread inside the block end soon after `stop`."""
         with _rows.lock:
             at = _rows.take()
             if at is not None:
@@ -401,7 +401,7 @@ class Stopper:
                     _rows.give_back(at)
 
     def stop(self) -> None:
-        """End what is running now, and what starts later."""
+        """End what runs now, and what begins later."""
         with _rows.lock:
             self.wanted = True
             for at in self.rows:
@@ -409,7 +409,7 @@ class Stopper:
 
 
 def connect(control: Control) -> None:
-    """Give a newly loaded runner the Python functions that it calls."""
+    """Give a runner that was just loaded the functions of Python that it calls."""
     global _control
     api = ctypes.pythonapi
     names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
@@ -427,7 +427,7 @@ def _set_main_thread() -> None:
 
 
 def forked() -> None:
-    """Reset the state in the child of a fork, which has one thread."""
+    """In the child of a fork, which has one thread."""
     _rows.lock = threading.Lock()
     _rows.words[2:] = 0
     _set_main_thread()
@@ -439,7 +439,7 @@ _restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_vo
 
 
 def interruption() -> BaseException:
-    """The exception of the signal handler that stopped the run of this thread."""
+    """What a handler of a signal raised, which stopped the run of this thread."""
     words = np.zeros(3, np.uint64)
     if _control is not None and threading.get_ident() == threading.main_thread().ident:
         _control(RAISED, words.ctypes.data)

@@ -2,7 +2,7 @@
 
 Instructions are appended to the current block in order, so Python code that writes a loop nest
 reads like the loop nest. Variables that change are stack slots (`alloca`), which LLVM turns into
-registers. Values are the names of operands as text; an int means an i64 constant.
+registers. Values are the operands' names as text; an int stands for an i64 constant.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from toile.targets.llvm.stop_checks import CHECK, DECLARATION
 
 Operand = str | int
 
-# How many iterations of a loop the vectorizer should interleave; by itself it does not interleave
-# long bodies. Polynomials hold so many values that more than two iterations spill; random bits,
-# with long dependency chains of additions and rotations, gain from four, but very long bodies (bits
-# that become normal numbers) then take twice as long to compile.
+# What the vectoriser is told about a loop, which would not interleave long bodies by itself: how
+# many iterations go side by side. Polynomials keep so many values that more than two spill; random
+# bits, chains of additions and rotations that wait for each other, gain by four, but very long
+# bodies (bits that become normal numbers) then take twice as long to compile.
 INTERLEAVE, OF_LONG = 4, 2
 LONG, VERY_LONG = 64, 300  # lines
 _NOTE = re.compile(r"!@(\d+)")
 
 
 def _interleaved(body: Sequence[str]) -> int:
-    """How many iterations of a loop are interleaved."""
+    """How many iterations of a loop go side by side."""
     bits = sum(" = xor i" in line for line in body)
     long = LONG if 8 * bits < len(body) else VERY_LONG
     return OF_LONG if len(body) > long else INTERLEAVE
@@ -57,8 +57,8 @@ class Function:
         self.block = "entry"
         self.count = 0
         self.metadata: list[str] = []
-        self.result = result if result == "void" else f"{result} 0"  # what the final `ret` returns
-        self.checks = False  # whether it checks if the run should stop
+        self.result = result if result == "void" else f"{result} 0"  # what the text ends with
+        self.checks = False  # whether it asks if the run is to stop
 
     # ---- text
     def fresh(self, hint: str = "v") -> str:
@@ -66,7 +66,7 @@ class Function:
         return f"%{hint}{self.count}"
 
     def value(self, text: str) -> str:
-        """Append an instruction and return the name of its result."""
+        """Append an instruction that has a result; its name."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
@@ -81,12 +81,12 @@ class Function:
         self.do(f"call void @{function.name}({', '.join(given)})")
 
     def label(self, name: str) -> None:
-        """Begin a basic block; the previous one must have ended with a branch."""
+        """Begin a block; the one before must have ended with a branch."""
         self.lines.append(f"{name}:")
         self.block = name
 
     def text(self, first: int = 0) -> str:
-        """The finished function: a return ends the last block; `first` numbers its metadata."""
+        """The finished function: a return closes the last block; `first` numbers its metadata."""
         body = "\n".join([*self.slots, *self.lines])
         text = f"{self.head}\nentry:\n{body}\n  ret {self.result}\n}}\n" + "".join(self.metadata)
         return _NOTE.sub(lambda found: f"!{first + int(found[1])}", text)
@@ -110,7 +110,7 @@ class Function:
         return self.value(f"urem i64 {a}, {b}")
 
     def divided(self, a: Operand, b: Operand) -> tuple[str, str]:
-        """Quotient and remainder of non-negative numbers, by one division."""
+        """Quotient and remainder of numbers that are not negative, by one division."""
         quotient = self.udiv(a, b)
         return quotient, self.sub(a, self.mul(quotient, b))
 
@@ -121,12 +121,12 @@ class Function:
         return self.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
 
     def part(self, number: Operand, size: Operand, total: Operand) -> tuple[str, str]:
-        """The bounds of a part of a range; parts have equal sizes, except maybe the last."""
+        """The bounds of a part of a range; parts have one size, the last may have less."""
         start = self.mul(number, size)
         return start, self.smin(self.add(start, size), total)
 
     def multiply_add(self, a: str, b: str, c: str, type: str, lanes: int = 1) -> str:
-        """a b + c of floats, or of vectors of floats."""
+        """a b + c of floats, or of vectors of them."""
         t, suffix = typed(type, lanes), {"half": "f16", "float": "f32", "double": "f64"}[type]
         name = suffix if lanes == 1 else f"v{lanes}{suffix}"
         return self.value(f"call {t} @llvm.fmuladd.{name}({t} {a}, {t} {b}, {t} {c})")
@@ -139,11 +139,11 @@ class Function:
         return self.value(f"select i1 {condition}, {type} {a}, {type} {b}")
 
     def all(self, a: str, b: str) -> str:
-        """Whether both conditions hold; "" is always true."""
+        """Whether both conditions hold; "" is one that always does."""
         return self.value(f"and i1 {a}, {b}") if a else b
 
     def splat(self, type: str, value: Operand, lanes: int) -> str:
-        """A vector with a number in every lane; for one lane, the number itself."""
+        """A vector with a number in every lane; of one lane, the number."""
         if lanes == 1:
             return str(value)
         vector = typed(type, lanes)
@@ -159,13 +159,13 @@ class Function:
         return self.value(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}")
 
     def offset(self, pointer: str, bytes: Operand) -> str:
-        """The address some bytes further on; it may be out of bounds, as for views."""
+        """An address some bytes further; it may point outside, as those of views do."""
         if bytes in (0, "0"):
             return pointer
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
 
     def step(self, pointer: str, index: Operand, bytes: Operand) -> str:
-        """The address `index` steps of some bytes further on."""
+        """The address `index` steps of some bytes further."""
         return self.offset(pointer, self.mul(index, bytes))
 
     def load(self, type: str, pointer: str, align: int | None = None) -> str:
@@ -175,11 +175,11 @@ class Function:
         self.do(f"store {type} {value}, ptr {pointer}" + (f", align {align}" if align else ""))
 
     def copy(self, to: str, source: str, bytes: Operand) -> None:
-        """Copy bytes between addresses that do not overlap."""
+        """Copy bytes between places that do not overlap."""
         self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {bytes}, i1 false)")
 
     def alloca(self, type: str, count: Operand = 1, align: int = 0) -> str:
-        """A stack slot of the function; with a constant count, it is in the entry block."""
+        """A stack slot of the function; constant counts are set apart at its start."""
         name = self.fresh("s")
         text = f"  {name} = alloca {type}, i64 {count}" + (f", align {align}" if align else "")
         (self.slots if isinstance(count, int) else self.lines).append(text)
@@ -196,7 +196,7 @@ class Function:
     def loop(
         self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None
     ) -> Iterator[str]:
-        """for (i = lo; i < hi; i += step); `vectorize` asks for vector code, or forbids it."""
+        """for (i = lo; i < hi; i += step); `vectorize` asks for vectors, or forbids them."""
         n = self.count = self.count + 1
         body, done = f"body{n}", f"done{n}"
         before = self.block
@@ -231,7 +231,7 @@ class Function:
         return n
 
     def stops(self) -> str:
-        """Whether the run should stop: checked now and then by long kernels (see `stop_checks`)."""
+        """Whether the run is to stop: asked now and then by what takes long (see `stop_checks`)."""
         self.checks = True
         return self.compare("ne", self.value(f"call i64 @{CHECK}()"), 0)
 
@@ -239,7 +239,7 @@ class Function:
     def long_loop(
         self, lo: Operand, hi: Operand, turns: int, vectorize: bool | None = None
     ) -> Iterator[str]:
-        """`loop`, which ends early if the run should stop; checks every `turns` iterations."""
+        """`loop`, which ends early where the run is to stop; that is asked every `turns` turns."""
         n = self.count = self.count + 1
         with self.loop(lo, hi, turns) as first:
             last = self.smin(self.add(first, turns), hi)
@@ -278,7 +278,7 @@ class Function:
         return {name: self.argument(first + i) for i, name in enumerate(names)}
 
     def buffer(self, index: int) -> str:
-        """The address given by entry `index` (a slot of `buffers`) and the next one (an offset)."""
+        """The address that entry `index` (a slot of `buffers`) and the next one (bytes) give."""
         slot = self.argument(index)
         base = self.load("ptr", self.at("%buffers", slot, "ptr"), 8)
         return self.offset(base, self.argument(index + 1))
@@ -289,7 +289,7 @@ KERNEL = ("i64 %lo", "i64 %hi", "ptr noalias %args", "ptr noalias %buffers")
 
 
 def kernel(attributes: str = "nounwind") -> Function:
-    """A function with the signature of kernels."""
+    """A function with the signature that chunks are called with."""
     return Function("kernel", KERNEL, attributes=attributes)
 
 
@@ -299,7 +299,7 @@ def inner(name: str, params: str, attributes: str = "nounwind", result: str = "v
 
 
 def module(*functions: Function) -> str:
-    """The text of several functions; the metadata of each has its own numbers."""
+    """The text of several functions; the metadata of each gets numbers of its own."""
     texts, first = [], 0
     for f in functions:
         texts.append(f.text(first=first))
