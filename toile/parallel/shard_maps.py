@@ -29,7 +29,7 @@ from toile.engine.sharded import Sharded
 from toile.engine.source import here, message
 from toile.engine.trace import Tracer, state
 from toile.engine.trees import broadcast_prefix, flatten, structure, unflatten
-from toile.parallel.array_layouts import UNKNOWN, alike, along, sharding_of, remember
+from toile.parallel.array_layouts import UNKNOWN, alike, along, remember, sharding_of
 from toile.parallel.meshes import AbstractMesh, Mesh, get_abstract_mesh, mesh_in_force
 from toile.parallel.specs import DuplicateSpecError, NamedSharding, P, axes_of
 from toile.parallel.spmd import Form, Forms, Grid, Layout, Spmd, tracing, tracing_on
