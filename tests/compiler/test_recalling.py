@@ -1,5 +1,6 @@
 """Plans on disk: what was planned before is recalled, the same to the bit, and only that."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -30,6 +31,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(recall, "FEWEST", 1)
     cache = ObjectCache(tmp_path / "kernels")
     monkeypatch.setattr(native.engine(), "cache", cache)
+    gc.collect()  # code of other tests, found in memory now, might be gone when it is asked for
     return cache
 
 
