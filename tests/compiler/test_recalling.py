@@ -1,10 +1,10 @@
 """Plans on disk: what was planned before is recalled, the same to the bit, and only that."""
 
-import gc
 import os
 import subprocess
 import sys
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -31,7 +31,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(recall, "FEWEST", 1)
     cache = ObjectCache(tmp_path / "kernels")
     monkeypatch.setattr(native.engine(), "cache", cache)
-    gc.collect()  # code of other tests, found in memory now, might be gone when it is asked for
+    # Code of other tests, found in memory now, might be gone when it is asked for.
+    monkeypatch.setattr(native, "_code", weakref.WeakValueDictionary())
     return cache
 
 
@@ -212,8 +213,9 @@ def solver(x):
 @pytest.mark.parametrize("name", [*CASES, "a solver"])
 def test_which_plans_are_kept(name):
     f, args = CASES[name] if name in CASES else (solver, arrays((4, 6)))
-    cpu.compiled(traced(f, args).program)
+    made = cpu.compiled(traced(f, args).program)
     again = cpu.compiled(traced(f, args).program)
+    assert type(made) is not execution.Executable
     assert (type(again) is execution.Executable) == (name not in NOT_KEPT)
 
 
