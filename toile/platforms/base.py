@@ -230,6 +230,7 @@ class ArrayElsewhere(DeviceArray):
     dtype = property(operator.attrgetter("_signature.dtype"))
     ndim = property(lambda self: len(self._signature.shape))
     size = property(lambda self: math.prod(self._signature.shape))
+    nbytes = property(lambda self: self.size * self.dtype.itemsize)
 
     @property
     def device(self) -> Any:
