@@ -117,7 +117,7 @@ class checkpoint_policies:
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
-        """Like saving: values stay where they are, since a device has one memory."""
+        """The same as saving them: a device has one memory, so nothing is offloaded."""
         return checkpoint_policies.dots_with_no_batch_dims_saveable
 
     @staticmethod
@@ -125,7 +125,7 @@ class checkpoint_policies:
         *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
         offload_src: str, offload_dst: str,
     ) -> Callable[..., bool]:
-        """Like saving: values stay where they are, since a device has one memory."""
+        """The same as saving them: a device has one memory, so nothing is offloaded."""
         return checkpoint_policies.save_only_these_names(
             *names_which_can_be_saved, *names_which_can_be_offloaded
         )

@@ -14,7 +14,7 @@ from toile.engine.treedefs import DICT, LEAF, LIST, NONE, TUPLE, PyTreeDef, node
 
 LEAF_TYPE = 1
 TYPES = {"list": 2, "none": 3, "tuple": 4, "dict": 5}
-MAX_TREE_DEPTH = 256  # functions of trees recurse at each level
+MAX_TREE_DEPTH = 256  # functions that walk trees recurse once per level
 ENTRIES = {2: LIST, 3: NONE, 4: TUPLE, 5: DICT}
 
 

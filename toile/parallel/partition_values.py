@@ -49,7 +49,7 @@ class Placed:
 
 
 class Spread:
-    """A value that is made once its layout is known."""
+    """A value whose computation is put off until its layout is known."""
 
     __slots__ = ("aval", "layout", "make", "zero", "uniform", "forms")
     partial: Names = ()
@@ -111,7 +111,7 @@ class Frame:
         return list(map(Placed, avals, layouts, results))
 
     def spread(self, *args: Any) -> Spread:
-        """A value that is made once its layout is known."""
+        """A value whose computation is put off until its layout is known."""
         return Spread(*args)
 
     def is_zero(self, v: Value) -> bool:
@@ -241,7 +241,7 @@ class Frame:
     # ---- notes for `explain`
     @contextlib.contextmanager
     def without_notes(self) -> Iterator[None]:
-        """Record no notes for gathers of the current equation."""
+        """Drop the notes about gathers that are made inside this block."""
         before, count = self.equation, len(self.notes)
         self.equation = None
         yield

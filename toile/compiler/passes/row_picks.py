@@ -27,7 +27,7 @@ from toile.primitives.families import broadcast_in_dim, reduce_sum, reshape, sca
 from toile.primitives.gathers import Gather, Scatter
 from toile.primitives.shapes import iota
 
-LONGEST = 1 << 16  # elements of a row: each of them is compared
+LONGEST = 1 << 16  # elements of a row; longer rows would take too many comparisons
 
 
 def pick_by_counting(program: Program) -> Program:
@@ -57,7 +57,9 @@ def _is_within_rows(e: Equation) -> bool:
 
 
 def _unfused_readers(program: Program) -> dict[Atom, int]:
-    """For operands of gathers and results of scatters: how many readers are no loop nests."""
+    """For each gather's operand and scatter's result: how many readers cannot fuse with it.
+
+    A Program's result counts as such a reader."""
     found: dict[Atom, int] = {}
     for e in program.equations:
         if _is_within_rows(e):

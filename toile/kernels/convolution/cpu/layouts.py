@@ -144,7 +144,7 @@ def supported(dtype: Any) -> bool:
 
 
 def converted(x: Operand, type: str, plan: Planner) -> Operand:
-    """`x` converted to a type of arithmetic."""
+    """`x` in the dtype that the kernel computes in, converted if it has another."""
     dtype = _dtype(type)
     if x.dtype == dtype:
         return x
