@@ -1,11 +1,12 @@
 """Two checkouts of toile, in turns on the same machine: what has become slower?
 
 `python -m benchmarks.compare --old ../before --rows cpu` measures each row of `benchmarks.cpu`
-(`--rows gpu-training`: the training rows of `benchmarks.gpu`) with the toile of `--old` and with
-this one, by the same benchmark code, in rounds old, new, new, old and so on. The ratio new/old of a
-row is the median over rounds. Rows above 1.03 are measured again, in three pairs of new processes,
-and the second ratio counts. A file under benchmarks/results keeps all rounds with the machine's
-name; `--keep` goes on with the rows that it has not, so that `--minutes` cuts a table into pieces.
+(`--rows gpu`: of `benchmarks.gpu`; `--rows gpu-training`: its training rows) with the toile of
+`--old` and with this one, by the same benchmark code, in rounds old, new, new, old and so on. The
+ratio new/old of a row is the median over rounds. Rows above 1.03 are measured again, in three pairs
+of new processes, and the second ratio counts. A file under benchmarks/results keeps all rounds with
+the machine's name; `--keep` goes on with the rows that it has not, so that `--minutes` cuts a table
+into pieces.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ PAIRS = 3  # of processes that measure a row again: memory lies elsewhere in eac
 def rows_of(table: str) -> list[Row]:
     """The rows of a table, toile's windows only."""
     every = cpu_rows() if table == "cpu" else (
-        r for r in gpu.rows() if r.title.startswith("train "))
+        r for r in gpu.rows() if table == "gpu" or r.title.startswith("train "))
     return [dataclasses.replace(r, frameworks=SIDES, goals=()) for r in every
             if "toile" in r.frameworks]
 
@@ -148,7 +149,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """What is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--old", type=Path, required=True, help="a checkout of toile")
-    parser.add_argument("--rows", choices=("cpu", "gpu-training"), default="cpu")
+    parser.add_argument("--rows", choices=("cpu", "gpu", "gpu-training"), default="cpu")
     parser.add_argument("--only", default="", help="rows whose titles contain one of these: a,b,c")
     parser.add_argument("--rounds", type=int, default=8, help="quiet ones, of each row")
     parser.add_argument("--threads", type=int, default=2)

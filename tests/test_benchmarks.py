@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from benchmarks import compare, cpu_report, cpu_rows
+from benchmarks import compare, cpu_report, cpu_rows, gpu
 from benchmarks.children import KNOWN, ROOT, Child, Load
 from tools import benchmark_tables
 
@@ -98,6 +98,7 @@ def test_rows_that_look_slower_are_measured_again(first, second, slower, monkeyp
 def test_compared_rows():
     assert len(compare.rows_of("cpu")) == len(list(cpu_rows.rows()))
     assert all(r.title.startswith("train ") for r in compare.rows_of("gpu-training"))
+    assert len(compare.rows_of("gpu")) == len(list(gpu.rows()))
     with pytest.raises(SystemExit):
         compare.arguments(["--old", str(ROOT / "tests")])
 

@@ -3,6 +3,7 @@
 Each row is a function of the library's namespace, run in both.
 """
 
+import itertools
 from functools import partial
 from types import SimpleNamespace
 
@@ -514,6 +515,40 @@ def _rule_row(make, where, primal, ns):
 
 
 _rows_of_rules()
+
+
+def _jvp_around_vjp(ns):
+    """A function with a rule for tangents, which calls one that has a rule for cotangents only."""
+    inner = ns.jax.custom_vjp(ns.jnp.sin)
+    inner.defvjp(lambda x: (inner(x), x), lambda x, ct: (ct * 3 * x,))
+    outer = ns.jax.custom_jvp(lambda x: inner(x) * x)
+    outer.defjvp(lambda xs, dxs: ns.jax.jvp(lambda x: inner(x) * x, xs, dxs))
+    return outer
+
+
+AROUND = {
+    "vmap": lambda ns, f: lambda x: ns.jax.vmap(f)(ns.jnp.stack([x, x * 2])).sum(),
+    "scan": lambda ns, f: lambda x: ns.lax.scan(
+        lambda c, _: (f(c), None), x, None, length=2)[0],
+    "jit": lambda ns, f: ns.jax.jit(f),
+    "checkpoint": lambda ns, f: ns.jax.checkpoint(f),
+    "cond": lambda ns, f: lambda x: ns.lax.cond(x > 0, f, lambda x: x, x),
+    "grad": lambda ns, f: ns.jax.grad(f),
+}
+
+
+def _rows_of_nests():
+    """JAX refuses tangents of a custom_vjp where vmap lies between it and grad, and only there."""
+    for first, second in itertools.product(AROUND, repeat=2):
+        ROWS[f"vjp_in_jvp_in_{first}_in_{second}"] = partial(_nest_row, first, second)
+
+
+def _nest_row(first, second, ns):
+    f = AROUND[second](ns, AROUND[first](ns, _jvp_around_vjp(ns)))
+    return ns.jax.grad(f)(np.float32(0.7))
+
+
+_rows_of_nests()
 
 
 @row

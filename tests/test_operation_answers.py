@@ -143,6 +143,7 @@ def test_a_kernel_that_is_not_there():
         lowering("sort.backwards", "cpu")
 
 
+@pytest.mark.cpu
 def test_kernels_are_loaded_when_they_are_used():
     code = """
 import sys, toile, numpy as np

@@ -29,6 +29,7 @@ from tests.generated.running import (
     function,
     jax_names,
     names_of,
+    nudged_names,
     perturbed,
     plain_names,
     strided,
@@ -197,7 +198,8 @@ class Checked:
                 found.append(self.run(function(self.p, self.names, wide=True),
                                       arguments(self.p, wide=True)))
             if self.eps <= np.finfo(np.float64).eps and found[:-1]:  # no wider floats to compare
-                found.append(self.run(function(self.p, accurate_names())))
+                others = (accurate_names(), nudged_names(self.eps), nudged_names(-self.eps))
+                found += [self.run(function(self.p, names)) for names in others]
             # Integers beyond these are rounded in exact programs too.
             most = max([_largest(w) for r in (self.eager, found[-1]) for w in leaves(r)], default=0)
             least = self.eps * most if most * self.eps > 0.125 else 0.0

@@ -50,25 +50,47 @@ def jax_names() -> dict[str, Any]:
     return names_of("jax") | {"linear_call": linear_call}
 
 
-class _Accurate:
-    """toile.numpy, but for a tanh whose slope is not 1 - y * y of a rounded y."""
+class _WithTanh:
+    """toile.numpy with another tanh."""
+
+    def __init__(self, tanh: Function):
+        self.tanh = tanh
 
     def __getattr__(self, name: str) -> Any:
         import toile.numpy
 
         return getattr(toile.numpy, name)
 
-    @staticmethod
-    def tanh(x: Any) -> Any:
-        import toile.numpy as jnp
 
+def accurate_names() -> dict[str, Any]:
+    """Names on toile with a tanh whose slope is not 1 - y * y of a rounded y."""
+    import toile.numpy as jnp
+
+    def tanh(x: Any) -> Any:
         far = 1 - 2 / (1 + jnp.exp(2 * jnp.clip(x, -20, 20)))
         return jnp.where(jnp.abs(x) < 1, jnp.tanh(x), far)
 
+    return names_of("toile") | {"jnp": _WithTanh(tanh)}
 
-def accurate_names() -> dict[str, Any]:
-    """Names on toile with functions whose derivatives lose no digits."""
-    return names_of("toile") | {"jnp": _Accurate()}
+
+def nudged_names(amount: float) -> dict[str, Any]:
+    """Names on toile with a tanh that is off by a small part, and whose slope is 1 - y * y of that.
+
+    Near y = 1 no other value of x gives the neighbors of y: moved arguments do not show what
+    another rounding of y does to the slope."""
+    import toile
+    import toile.numpy as jnp
+
+    @toile.custom_jvp
+    def tanh(x: Any) -> Any:
+        return jnp.tanh(x) * (1 + amount)
+
+    def slope(xs: Any, dxs: Any) -> Any:
+        y = tanh(*xs)
+        return y, (1 - y * y) * dxs[0]
+
+    tanh.defjvp(slope)
+    return names_of("toile") | {"jnp": _WithTanh(tanh)}
 
 
 def function(p: Program, names: dict[str, Any], name: str = "f", wide: bool = False) -> Function:
