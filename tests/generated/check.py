@@ -198,7 +198,8 @@ class Checked:
                 found.append(self.run(function(self.p, self.names, wide=True),
                                       arguments(self.p, wide=True)))
             if self.eps <= np.finfo(np.float64).eps and found[:-1]:  # no wider floats to compare
-                others = (accurate_names(), nudged_names(self.eps), nudged_names(-self.eps))
+                ulp = self.eps / 2  # of numbers close to 1
+                others = (accurate_names(), nudged_names(ulp), nudged_names(-ulp))
                 found += [self.run(function(self.p, names)) for names in others]
             # Integers beyond these are rounded in exact programs too.
             most = max([_largest(w) for r in (self.eager, found[-1]) for w in leaves(r)], default=0)
