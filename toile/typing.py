@@ -13,15 +13,14 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
-
-import numpy as np
+from typing import Any, Protocol, TypeGuard, TypeVar, cast
 
 from toile import numpy as jnp
 from toile.core.frozen_dict import FrozenDict
 from toile.core.lift.axes import In, Out
 from toile.core.meta import LogicalNames
 from toile.core.spmd import AxisName, LogicalRules, Sharding
+from toile.engine.annotations import ArrayLike, DTypeLike
 from toile.engine.trace import Array as _Array
 from toile.lax import Precision
 from toile.nn import initializers
@@ -47,16 +46,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 TupleArg = TypeVar("TupleArg", bound=tuple)
 
-
-@runtime_checkable
-class _HasDType(Protocol):
-    @property
-    def dtype(self) -> np.dtype: ...
-
-
-ArrayLike = jnp.ndarray | np.ndarray | np.bool_ | np.number | bool | int | float | complex
-
-DTypeLike = str | type[Any] | np.dtype | _HasDType
 
 # Arrays and keys.
 

@@ -1,1 +1,1 @@
-"""What is kept on disk: objects, plans, and which files are trusted."""
+"""Compiled objects and plans on disk, and the checks that their files must pass."""

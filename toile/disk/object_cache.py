@@ -1,11 +1,12 @@
 """Compiled kernels and plans on disk, one file each, shared by the processes of one user.
 
 A file is `magic | checksum | object`; the checksum covers the name, the format, the machine and the
-object, so that no entry passes for another. Files are written aside and renamed into place: readers
-see all of one or nothing. What this user or root alone cannot have written is not used, what fails
-the checksum is made again (`trusted_files` has the checks). When the folder outgrows its limit the
-files that were not read for longest go first. TOILE_CACHE=off switches it off, TOILE_CACHE_DIR
-says where it is and TOILE_CACHE_SIZE how large (bytes, or such as 512MB).
+object, so that no entry passes for another. Files are written under a temporary name and renamed
+into place: a reader sees a complete file or none. A file that anyone but this user or root could
+have written is not used (see `trusted_files`); one that fails its checksum is made again. When the
+folder exceeds its limit, the files that have not been read for the longest time are removed first.
+TOILE_CACHE=off turns the cache off, TOILE_CACHE_DIR sets its folder and TOILE_CACHE_SIZE its limit
+(in bytes, or as in 512MB).
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from toile.engine.errors import CacheWarning
 MAGIC = b"toile-2\n"
 DEFAULT_LIMIT = 512 << 20
 MOST_BYTES = 256 << 20  # of one entry
-_OLDER = (b"toile-1\n",)  # of formats that are removed without a warning
+_OLDER = (b"toile-1\n",)  # files in these formats are removed without a warning
 _CHECKSUM_BYTES = 32
 _HEAD = len(MAGIC) + _CHECKSUM_BYTES
-_ABANDONED_S = 3600  # files being written that are older than this belong to processes that died
-_FRESH_S = 3600  # a file's time of use is kept to this precision
+_ABANDONED_S = 3600  # temporary files older than this were left by processes that died
+_FRESH_S = 3600  # a file's time of last use is recorded to this precision
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TEMPORARY = ".new-"
 _NAME = re.compile(r"[0-9a-f]{2,128}")
-_warned: set[tuple[str, str]] = set()  # the warnings of this process: their subject and folder
+_warned: set[tuple[str, str]] = set()  # warnings given so far: subject and folder
 
 
 class ObjectCache:
     """Objects by key (a hexadecimal digest) in one folder.
 
-    `machine` says which processor objects are for; those of another do not pass the checksum."""
+    `machine` names the processor that objects are for; objects for another fail the checksum."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT, machine: str = ""):
         self.folder = folder
@@ -51,11 +52,11 @@ class ObjectCache:
         self.usable = True  # until a check of the folder itself fails
         self.writable = True
         self.unscanned: int | None = None  # bytes written since the folder was last measured
-        self._path: str | None = None  # of the folder, without links
+        self._path: str | None = None  # the folder's path with links resolved
 
     # ---- objects
     def get(self, key: str) -> bytes | None:
-        """The object; None where there is none, or where it fails a check, which removes it."""
+        """The object; None if there is none, or if it fails a check and so is removed."""
         content: bytes | None = None
         problem = ""
         with self._opened() as folder:
@@ -80,7 +81,7 @@ class ObjectCache:
         return None
 
     def _problem_of(self, key: str, content: bytes) -> str:
-        """What is wrong with the content of a file, if anything is."""
+        """What is wrong with a file's content; empty if nothing is."""
         if content[: len(MAGIC)] != MAGIC:
             return "it does not begin as an entry of the cache does"
         if content[len(MAGIC) : _HEAD] != self._checksum(key, memoryview(content)[_HEAD:]):
@@ -91,22 +92,22 @@ class ObjectCache:
         head = [MAGIC, key.encode(), self.machine.encode()]
         found = hashlib.blake2b(digest_size=_CHECKSUM_BYTES)
         for part in (*head, data):
-            found.update(len(part).to_bytes(8, "little"))  # so that no part can pass for two
+            found.update(len(part).to_bytes(8, "little"))  # so that other parts give other bytes
             found.update(part)
         return found.digest()
 
     def refuse(self, key: str, problem: str) -> None:
-        """Remove an object that is not what its reader needs, and say so once."""
+        """Remove an object that its reader cannot use; warns once per process and folder."""
         self.remove(key)
         self._warn_of_entry(key, problem)
 
     def has(self, key: str) -> bool:
-        """Whether there is an object, which may be damaged."""
+        """Whether there is an object for the key; it may be damaged."""
         with self._opened() as folder:
             return folder is not None and folder.has(key)
 
     def is_empty(self) -> bool:
-        """Whether there is nothing at all."""
+        """Whether the folder has no files, or cannot be read."""
         with self._opened() as folder:
             try:
                 return folder is None or next(folder.files(), None) is None
@@ -114,9 +115,9 @@ class ObjectCache:
                 return True
 
     def put(self, key: str, data: bytes) -> None:
-        """Keep an object; where the folder cannot be written, warn once and go on without.
+        """Store an object; if the folder cannot be written to, warn once and store nothing.
 
-        Files are not forced to the disk: one that a power failure cut short fails its checksum."""
+        Files are not synced to disk: one that a power failure cuts short fails its checksum."""
         if not (self.usable and self.writable) or len(data) > MOST_BYTES:
             return
         if not _NAME.fullmatch(key):
@@ -134,7 +135,7 @@ class ObjectCache:
             try:
                 self._write(folder, key, data)
             except IsADirectoryError:
-                return  # a folder that could not be removed has the entry's name
+                return  # a folder has the entry's name and could not be removed
             except OSError as error:
                 return self._cannot_write(error)
             self._grown(folder, len(data))
@@ -145,7 +146,7 @@ class ObjectCache:
             folder.write(temporary, MAGIC + self._checksum(key, data), data)
             folder.replace(temporary, key)
         except PermissionError:
-            # Windows refuses while another process reads the same object: that one serves.
+            # Windows does not replace a file that another process is reading; that file will do.
             folder.remove(temporary)
             if not folder.has(key):
                 raise
@@ -154,7 +155,7 @@ class ObjectCache:
             raise
 
     def remove(self, key: str) -> None:
-        """Forget an object."""
+        """Remove an object."""
         with self._opened() as folder:
             if folder is not None and _NAME.fullmatch(key):
                 folder.remove(key)
@@ -162,7 +163,7 @@ class ObjectCache:
     # ---- the folder
     @contextmanager
     def _opened(self) -> Iterator[Folder | None]:
-        """The folder, checked anew; None where there is none, or none that can be trusted."""
+        """The folder, checked again; None if it does not exist or cannot be used."""
         folder = None
         if self.usable:
             try:
@@ -181,7 +182,7 @@ class ObjectCache:
                 folder.close()
 
     def problem(self) -> str:
-        """Why the folder is not used; nothing where it is, or does not exist yet."""
+        """Why the folder cannot be used; empty if it can be, or does not exist yet."""
         try:
             trusted_files.Folder(trusted_files.resolved(self.folder)).close()
         except FileNotFoundError:
@@ -209,11 +210,11 @@ class ObjectCache:
     def _warn_of_entry(self, key: str, problem: str) -> None:
         _warn("entry", self.folder,
               f"toile: {self.folder / key} in the cache of compiled kernels was not used: {problem}"
-              ". It was removed and is made again; other entries of which this is true are treated "
-              "in the same way without a warning")
+              ". It was removed and is made again; further entries with such problems are handled "
+              "in the same way, without a warning")
 
     def _grown(self, folder: Folder, nbytes: int) -> None:
-        """Measure the folder at the first write, then whenever 1/32 of the limit was written."""
+        """Check the size of the folder at the first write, then after each 1/32 of the limit."""
         if self.unscanned is not None:
             self.unscanned += nbytes
             if self.unscanned <= self.limit // 32:
@@ -222,7 +223,7 @@ class ObjectCache:
         self._evict(folder)
 
     def evict(self) -> None:
-        """Above the limit, remove what was not read for longest until 4/5 of it is left."""
+        """Above the limit, remove the least recently read files until 4/5 of it is left."""
         with self._opened() as folder:
             if folder is not None:
                 self._evict(folder)
@@ -250,7 +251,7 @@ class ObjectCache:
 
 
 def _warn(of: str, folder: Path, text: str) -> None:
-    """Warn once in a process for each folder."""
+    """Warn once per process about each subject (`of`) and folder."""
     said = (of, str(folder))
     if said not in _warned:
         _warned.add(said)
@@ -258,7 +259,7 @@ def _warn(of: str, folder: Path, text: str) -> None:
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:
-    """The user's folder for caches, as the system has it; None where there is no home."""
+    """The folder, in TOILE_CACHE_DIR or where the system keeps caches; None if there is no home."""
     given = environment.get("TOILE_CACHE_DIR")
     if given:
         return Path(given).expanduser() / "kernels"
@@ -275,7 +276,7 @@ def _folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def size_of(text: str, variable: str) -> int:
-    """Bytes from 1000000, 64K, 512MB, 2 GiB, as an environment variable has them."""
+    """The value of an environment variable such as 1000000, 64K, 512MB or 2 GiB, in bytes."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]?)(?:I?B)?\s*", text.upper())
     if not found:
         raise ValueError(f"{variable}: needed a size such as 512MB or 1G, got {text!r}")
@@ -284,7 +285,7 @@ def size_of(text: str, variable: str) -> int:
 
 def from_environment(environment: Mapping[str, str] = os.environ,
                      machine: str = "") -> ObjectCache | None:
-    """The cache that the environment asks for, for a processor; None when it is off."""
+    """The cache that environment variables describe; None if it is off or has no folder or room."""
     if environment.get("TOILE_CACHE", "").strip().lower() in ("off", "0", "false", "no"):
         return None
     folder = _folder(environment)

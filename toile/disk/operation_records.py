@@ -1,8 +1,8 @@
-"""The operations that plans on disk may have, as steps that run in Python: a closed table.
+"""The operations that may run in Python as steps of plans on disk: a closed table.
 
-Operations that hold Programs or functions are not in it: plans with steps of theirs are not kept.
-New ones that work element by element need not be: their code is part of kernels.
-`tests/compiler/test_plan_data.py` compares the table with all classes there are.
+Operations that hold Programs or functions are not in it: plans with such steps are not stored. New
+elementwise operations need not be in it, since their code is part of kernels.
+`tests/compiler/test_plan_data.py` compares the table with all operations that exist.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OPERATIONS = {
         "ReduceWindowSum SelectAndGatherAdd SelectAndScatterAdd",
 }
 
-# Types of their parameters that are no numbers, text or tuples.
+# Types of their parameters other than numbers, text, dtypes and tuples.
 _PARAMETERS = {
     "toile.lax.contractions": "DotAlgorithmPreset Precision",
     "toile.primitives.addresses":
@@ -74,5 +74,5 @@ def operations() -> list[Record]:
 
 
 def parameters() -> list[Record]:
-    """A record for each type of their parameters."""
+    """A record for each type in the table of parameters."""
     return _records(_PARAMETERS)

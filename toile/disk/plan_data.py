@@ -1,11 +1,11 @@
-"""Plan data as bytes, and back: numbers, text, tuples, lists, and records of a closed table.
+"""Encodes plan data as bytes and decodes it: numbers, text, containers, arrays and records.
 
-Reading can make nothing else: a record's class is found by its place in the table of a `Schema`,
-never by a name in the data, and its fields are checked before it is made. Data is a header of
-counts and flat sections: atoms (numbers, texts, bytes, tuples of integers), then batches of records
-of one kind, which refer to atoms and to records of earlier batches by number. So sizes are checked
-against the data before anything is allocated, what is read is at most a constant times as large as
-the data, and most of the work is done for whole columns of fields.
+Decoding cannot create anything else: a record's class is found by its number in the closed table of
+a `Schema`, never by a name in the data, and its fields are checked before it is made. The data is a
+header with counts, then flat sections: atoms (numbers, texts, bytes, tuples and tables of
+integers), then batches of records of one kind, which refer by number to atoms and to records of
+earlier batches. So sizes are checked against the data before anything is allocated, the result is
+at most a constant times as large as the data, and most work is done on whole columns of fields.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import numpy as np
 
 from toile.disk.plan_schema import Damaged, Maker, Record, Schema, Unencodable
 
-# The numbers in the data of values that are not records of the schema; those follow.
+# Kinds of values, as numbered in the data; the records of the schema follow from BUILT_IN on.
 TUPLE, LIST, SET, FROZENSET, INT_LIST, DTYPE, ARRAY = range(7)
-_OF_ANY_LENGTH = 4  # the first of these
+_OF_ANY_LENGTH = 4  # the kinds below this one have any number of members
 BUILT_IN = 7
-MOST_DEPTH = 20  # of tuples and lists inside of each other
-MOST_OPEN = 400  # objects inside of each other that are written
-LARGE = 64  # elements of a container, with those of containers in it
-STEPS = 8  # for each byte of the data, through containers that are large
+MOST_DEPTH = 20  # of nested tuples and lists in data that is read
+MOST_OPEN = 400  # nested objects that are being written
+LARGE = 64  # a container is large if it has more elements, counting those of containers in it
+STEPS = 8  # per byte of the data: the budget for references to large containers
 _HEADER = struct.Struct("<11Q")
 _FIXED: tuple[Any, ...] = (None, False, True)
 _INT, _TUPLE = {int}, {tuple}
-_SECTION = 48  # bits of a reference below the number of its section
-# Sections of atoms, in the order in which they are numbered; 0 is for numbers that refer to none.
+_SECTION = 48  # bits for the place in a section; the number of the section is in the bits above
+# Sections, in the order in which values are numbered; 0 is for numbers that are not references.
 _FIXED_PART, _SCALARS, _FLOATS, _TEXTS, _BLOBS, _RUNS, _TABLES, _RECORDS = range(1, 9)
 
 
 def encode(value: Any, schema: Schema) -> bytes:
-    """The bytes of a value; raises Unencodable for what is not plan data of this schema."""
+    """The bytes of a value; raises Unencodable if it is not plan data of this schema."""
     try:
         return _Writer(schema).written(value)
     except RecursionError:
@@ -45,12 +45,12 @@ def encode(value: Any, schema: Schema) -> bytes:
 
 
 def decode(data: bytes, schema: Schema) -> Any:
-    """The value of such bytes; raises Damaged for any others."""
+    """The value that was encoded; raises Damaged if the bytes are anything else."""
     try:
         return _Reader(data, schema).value
     except Damaged:
         raise
-    except Exception as error:  # classes may raise anything for fields that do not fit
+    except Exception as error:  # classes may raise anything if fields do not fit
         raise Damaged(f"it holds no plan data ({type(error).__name__}: {error})") from error
 
 
@@ -58,17 +58,17 @@ def decode(data: bytes, schema: Schema) -> Any:
 
 
 class _Writer:
-    """Numbers atoms and records in the order in which they occur, equal ones once."""
+    """Numbers atoms and records as they occur; equal ones share a number unless kept `apart`."""
 
     def __init__(self, schema: Schema):
         self.schema = schema
-        self.records: list[tuple[int, list[int]]] = []  # kind and references of each
-        self.levels: list[int] = []  # records refer to those of lower levels only
+        self.records: list[tuple[int, list[int]]] = []  # kind, and references to the fields
+        self.levels: list[int] = []  # a record refers only to records of lower levels
         self.atoms: list[dict[Any, int]] = [{} for _ in range(_RECORDS)]
-        self.known: dict[int, int] = {}  # references by the identity of objects
-        self.alive: list[Any] = []  # those objects: identities are of what is alive
+        self.known: dict[int, int] = {}  # references by the id of objects
+        self.alive: list[Any] = []  # those objects, so that their ids are not reused
         self.equal: dict[tuple[int, ...], int] = {}  # references by kind and fields
-        self.open: set[int] = set()  # objects that are being written
+        self.open: set[int] = set()  # ids of objects that are being written
         self.records_of: dict[type, Record] = {}
         self.values: dict[int, Any] = {}  # fields of records, by reference
 
@@ -123,7 +123,7 @@ class _Writer:
         return stream, number
 
     def reference(self, x: Any) -> int:
-        """The number that stands for a value."""
+        """The reference to a value, which is added if it is new."""
         found = self.known.get(id(x))
         if found is not None:
             return found
@@ -135,7 +135,7 @@ class _Writer:
         if kind is str:
             return self._atom(_TEXTS, x)
         if kind is float:
-            return self._atom(_FLOATS, struct.pack("<d", x))  # by bits: 0.0 == -0.0
+            return self._atom(_FLOATS, struct.pack("<d", x))  # as bytes, because 0.0 == -0.0
         if kind is bytes:
             return self._atom(_BLOBS, x)
         if kind is tuple and _all_words(x):
@@ -151,7 +151,7 @@ class _Writer:
         return found
 
     def _new(self, x: Any, kind: type) -> int:
-        """The reference to a value that is not an atom and has none yet."""
+        """The reference to a new container, dtype, array or record."""
         if kind is tuple:
             return self._record(TUPLE, self._references(x))
         if kind is list:
@@ -177,7 +177,7 @@ class _Writer:
         return [self.reference(y) for y in values]
 
     def _list(self, x: list[Any]) -> int:
-        """A table of integers, a list of integers or any other list."""
+        """The reference to a list: a table of integers, a list of integers, or any other."""
         if x and _is_table(x):
             return self._atom(_TABLES, tuple(x))
         if _all_words(x):
@@ -185,8 +185,8 @@ class _Writer:
         return self._record(LIST, self._references(x), True)
 
     def _members(self, buffers: Any) -> list[int]:
-        """References to the members of a set, in the same order in all processes: in the order in
-        which they occurred first, and new ones by their properties."""
+        """References to the members of a set, in the same order in all processes: the order in
+        which they first occurred; new ones are added in the order of their properties."""
         if any(x.__class__ not in self.schema.hashable for x in buffers):
             raise Unencodable("a set of something other than buffers")
         new = [x for x in buffers if id(x) not in self.known]
@@ -195,7 +195,7 @@ class _Writer:
         return sorted([self.reference(x) for x in buffers])
 
     def _record(self, kind: int, fields: list[int], apart: bool = False) -> int:
-        """A record; `apart`: it is another object than those that equal it."""
+        """The reference to a record; if `apart`, it stays distinct from records that equal it."""
         key = (kind, *fields)
         found = None if apart else self.equal.get(key)
         if found is None:
@@ -215,9 +215,9 @@ class _Writer:
 
 
 def _order(buffer: Any) -> tuple[Any, ...]:
-    """Sorts the buffers of a set in the same order in every process.
+    """A key that sorts the buffers of a set in the same order in every process.
 
-    Parts of a buffer are told apart by that buffer and by their variables' shapes."""
+    Parts of a buffer are sorted by that buffer and by the avals of their variables."""
     whole = getattr(buffer, "buffer", buffer)
     described = buffer if whole is buffer else buffer.var
     return (buffer.__class__.__name__, repr(getattr(described, "aval", None)),
@@ -231,12 +231,12 @@ def _word(x: int) -> int:
 
 
 def _all_words(xs: Any) -> bool:
-    """Whether there are integers of 64 bits only, or nothing."""
+    """Whether all elements, if there are any, are 64-bit integers."""
     return set(map(type, xs)) <= _INT and (not xs or -(1 << 63) <= min(xs) and max(xs) < 1 << 63)
 
 
 def _is_table(rows: list[Any]) -> bool:
-    """Whether a list has tuples of the same number of integers, at least one, and nothing else."""
+    """Whether a list consists of tuples of integers, of equal length and not empty."""
     if set(map(type, rows)) != _TUPLE or len(set(map(len, rows))) != 1 or not rows[0]:
         return False
     return all(map(_all_words, rows))
@@ -246,11 +246,11 @@ def _is_table(rows: list[Any]) -> bool:
 
 
 class _Reader:
-    """Makes atoms, then records batch by batch; `value` is what was written.
+    """Decodes atoms, then records batch by batch; `value` is what was written.
 
-    To check or hash a record is to go through its containers. Each reference to a large one is paid
-    for out of a number of steps in proportion to the size of the data, so that many records of one
-    large tuple cannot take forever."""
+    Checking or hashing a record visits all elements of its containers. So each reference to a large
+    container is charged to a budget that is proportional to the size of the data: many records that
+    share one large tuple cannot take forever."""
 
     def __init__(self, data: bytes, schema: Schema):
         self.schema, self.data = schema, data
@@ -266,7 +266,7 @@ class _Reader:
         self.value = self.objects[root]
 
     def _atoms(self) -> tuple[list[int], int]:
-        """Make the atoms; the stream of batches, and the number of the value."""
+        """Decode the atoms; returns the stream of batches and the number of the value."""
         data = self.data
         *counts, text_bytes, blob_bytes, root = _HEADER.unpack_from(data)
         scalars, floats, texts, blobs, runs, tables, ints, numbers = counts
@@ -330,7 +330,7 @@ class _Reader:
         return itemgetter(*references)(self.objects) if references else ()
 
     def _containers(self, kind: int, lengths: list[int], references: list[int]) -> None:
-        """A batch of tuples, lists or sets."""
+        """Decode a batch of tuples, lists or sets."""
         self._pay(references)
         flat = self._taken(references)
         stops = list(accumulate(lengths))
@@ -354,7 +354,7 @@ class _Reader:
 
 
 def _ends(lengths: np.ndarray, total: int, start: int) -> list[tuple[int, int]]:
-    """Where parts of such lengths begin and end, which together have a given length."""
+    """Where parts of these lengths begin and end; together they must have the length `total`."""
     if lengths.size and (lengths.min() < 0 or lengths.max() > total):
         raise Damaged("it has a part of an impossible length")
     stops = np.cumsum(lengths)
@@ -367,7 +367,7 @@ def _ends(lengths: np.ndarray, total: int, start: int) -> list[tuple[int, int]]:
 def _int_lists(columns: list[Any]) -> list[Any]:
     (runs,) = columns
     if set(map(type, runs)) != _TUPLE:
-        raise Damaged("it has a list of no tuple")
+        raise Damaged("it has a list whose elements are not in a tuple")
     return [list(x) for x in runs]
 
 
@@ -375,6 +375,6 @@ def _arrays(columns: list[Any]) -> list[Any]:
     made = []
     for dtype, shape, content in zip(*columns, strict=True):
         if not isinstance(dtype, np.dtype) or min(shape, default=0) < 0:
-            raise Damaged("it has an array of no dtype or shape")
+            raise Damaged("it has an array without a valid dtype or shape")
         made.append(np.frombuffer(content, dtype).reshape(shape).copy())
     return made

@@ -1,9 +1,9 @@
-"""The records that plan data may have: a closed table of classes with the types of their fields.
+"""The records that plan data may contain: a closed table of classes, with their fields' types.
 
-A `Record` names a class of toile by module and name, both of which stand in toile's own source. Its
-fields are those that the class declares (dataclass, NamedTuple, slots, annotations), so that a new
-field needs no change here; types are checked where they are known, by writers and readers alike.
-A class is loaded when its first record is written or read.
+A `Record` identifies one of toile's classes by its module and name, which are written in toile's
+own source. Its fields are those that the class declares (dataclass, NamedTuple, slots,
+annotations), so that a new field needs no change here; types are checked where they are known, both
+when writing and when reading. A class is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from toile.engine import dtypes
 from toile.engine.extended import KEY_IMPLS, KeyDType, key_dtype
 from toile.engine.locks import loading
 
-Maker = Callable[[list[Any]], list[Any]]  # of columns, each with one field of all objects
+Maker = Callable[[list[Any]], list[Any]]  # makes objects from columns, one for each field
 
 
 class Check:
-    """Whether values are of a type."""
+    """Checks whether values are of a type."""
 
     def __init__(self, fits: Callable[[Any], bool]):
         self.fits = fits
@@ -36,7 +36,7 @@ class Check:
 
 
 class Classes(Check):
-    """Whether values are of classes with some names; classes that were found to fit are kept."""
+    """Checks whether values are of classes with certain names; remembers those that passed."""
 
     def __init__(self, names: frozenset[str]):
         super().__init__(lambda x: self.all_fit((x,)))
@@ -54,7 +54,7 @@ class Classes(Check):
 
 
 class Unencodable(Exception):
-    """A value that is not plan data: it is not kept on disk."""
+    """A value that is not plan data, and so is not stored on disk."""
 
 
 class Damaged(Exception):
@@ -65,7 +65,7 @@ _DTYPES: dict[str, Any] = {d.name: d for d in dtypes.SUPPORTED if d != dtypes.fl
 _DTYPES["float0"] = dtypes.float0
 _KEYS = {key_dtype(name).name: key_dtype(name) for name in KEY_IMPLS}
 _PLAIN = (type(None), bool, int, float, str, bytes, KeyDType)
-# Names that annotations use for other types.
+# Type aliases that annotations use, and what they stand for.
 _ALIASES = {
     "Sizes": "tuple[int, ...]",
     "Dims": "tuple[int, ...]",
@@ -76,13 +76,13 @@ _ALIASES = {
 
 
 class Record:
-    """A class of the table.
+    """A class in the table.
 
-    `identity`: equal objects stay distinct, as buffers do; `types`: of fields that the class does
-    not annotate, or that are written as something else; `without`: fields that are not written,
-    and the values they get; `convert`: functions from a field to what is written, and back;
-    `maker`: makes objects in another way than by their fields; `also`: a class whose objects are
-    written as if they were of this one."""
+    `identity`: equal objects stay distinct, as buffers must; `types`: types of fields, in addition
+    to those that the class declares or in their place; `without`: fields that are not written, and
+    the values that they get when read; `convert`: functions from a field to what is written, and
+    back; `maker`: a function that makes the objects, if they need one of their own; `also`: another
+    class whose objects are written as if they were of this one."""
 
     def __init__(self, module: str, name: str, *, identity: bool = False,
                  types: Mapping[str, str] | None = None, without: Mapping[str, Any] | None = None,
@@ -96,7 +96,7 @@ class Record:
         self._all_of: Callable[[Any], Sequence[Any]] = lambda x: ()
 
     def cls(self) -> Any:
-        """The class, which is loaded now if it was not."""
+        """The class; its module is imported if necessary."""
         found = sys.modules.get(self.module)
         if found is None:
             with loading:
@@ -104,7 +104,7 @@ class Record:
         return getattr(found, self.name)
 
     def fields(self, schema: Schema) -> list[tuple[str, Check]]:
-        """The names of fields that are written, with what checks them."""
+        """The names of the fields that are written, each with the check of its type."""
         if self._fields is None:
             known = {**declared(self.cls()), **self.types}
             names = [name for name in known if name not in self.without]
@@ -113,7 +113,7 @@ class Record:
         return self._fields
 
     def _misfit(self, columns: Sequence[Sequence[Any]], schema: Schema) -> str:
-        """Which of the fields has a value of another type, if one has."""
+        """What is wrong with the number of fields or the type of one; empty if nothing is."""
         fields = self.fields(schema)
         if len(columns) != len(fields):
             return f"{self.name} with {len(columns)} fields"
@@ -123,7 +123,7 @@ class Record:
         return ""
 
     def taken(self, x: Any, schema: Schema) -> Sequence[Any]:
-        """The fields of an object, in order."""
+        """The values of an object's fields, in order, as they are written."""
         if isinstance(x, enum.Enum):
             return [x.name]
         fields = self.fields(schema)
@@ -137,14 +137,14 @@ class Record:
                 for (name, _), value in zip(fields, self._all_of(x), strict=True)]
 
     def check(self, rows: Sequence[Sequence[Any]], schema: Schema) -> None:
-        """Refuse fields of objects to be written that are of other types."""
+        """Raise Unencodable if a field of the objects to be written is of another type."""
         if not issubclass(self.cls(), enum.Enum):
             misfit = self._misfit(list(zip(*rows, strict=True)), schema)
             if misfit:
                 raise Unencodable(misfit)
 
     def made_by(self, schema: Schema) -> Maker:
-        """What makes objects of their fields."""
+        """The function that makes objects from columns of their fields."""
         cls = self.cls()
         if self.maker is not None:
             make = self.maker
@@ -165,7 +165,7 @@ class Record:
         return checked
 
     def _by_call(self, cls: Any, schema: Schema) -> bool:
-        """Whether a call of the class with the fields in their order makes an object of them."""
+        """Whether calling the class with the fields, in order, makes the object."""
         names = [name for name, _ in self.fields(schema)]
         if not names or _has_all_fields(cls):
             return names == list(declared(cls))[: len(names)]
@@ -192,7 +192,7 @@ class Record:
 
 
 def _getter(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """What gives the attributes of these names."""
+    """A function that returns an object's attributes of these names."""
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda x: [getattr(x, name) for name in names]
@@ -204,7 +204,7 @@ def _only(columns: list[Any]) -> Any:
 
 
 def _has_all_fields(cls: Any) -> bool:
-    """Whether a class declares all that its objects are made of."""
+    """Whether a class declares all fields of its objects: a NamedTuple or a dataclass does."""
     return issubclass(cls, tuple) or hasattr(cls, "__dataclass_fields__")
 
 
@@ -231,17 +231,17 @@ def _slots(cls: Any) -> tuple[str, ...]:
 
 
 def _text(annotation: Any) -> str:
-    """An annotation as it stands in the source."""
+    """The text of an annotation."""
     if isinstance(annotation, str):
         return annotation
     return getattr(annotation, "__forward_arg__", "") or getattr(annotation, "__name__", "Any")
 
 
 class Schema:
-    """A table of records, and what checks their fields.
+    """A table of records, and the checks of their fields.
 
-    `hashable`: names of the records whose objects may be in sets, each hashed by identity or by few
-    fields. `families`: names that stand for several types in annotations."""
+    `hashable`: names of the records whose objects may be in sets, each hashed by identity or by a
+    few fields. `families`: names that stand for several types in annotations."""
 
     key_dtype = KeyDType
 
@@ -261,7 +261,7 @@ class Schema:
         self._checks: dict[str, Check] = {}
 
     def _first(self, record: Record) -> Maker:
-        """A maker that finds out how to make a record when the first one is read."""
+        """A maker that, when it is first called, is replaced by what `made_by` returns."""
 
         def make(columns: list[Any]) -> list[Any]:
             made = self.makers[record.number] = record.made_by(self)
@@ -277,7 +277,7 @@ class Schema:
         return self._found
 
     def record_of(self, kind: type) -> Record:
-        """The record of a class; raises Unencodable where there is none."""
+        """The record of a class; raises Unencodable if there is none."""
         found = self._by_name.get((kind.__module__, kind.__qualname__))
         if found is None or (found.also is None and found.cls() is not kind):
             raise Unencodable(f"{kind.__module__}.{kind.__qualname__} is not in the table")
@@ -291,12 +291,12 @@ class Schema:
         return name
 
     def dtypes(self, columns: list[Any]) -> list[Any]:
-        """Dtypes of names."""
+        """The dtypes with the given names."""
         return [_DTYPES[name] if name in _DTYPES else _KEYS[name] for name in _only(columns)]
 
     # ---- types of fields
     def check(self, annotation: str) -> Check:
-        """What checks that values are of a type, written as in an annotation."""
+        """The check for a type, which is written as in an annotation."""
         found = self._checks.get(annotation)
         if found is None:
             found = self._checks[annotation] = self._checked(annotation.strip())
@@ -322,7 +322,7 @@ class Schema:
         return Check(_is_plain)
 
     def _names(self, annotation: str) -> frozenset[str] | None:
-        """The names of classes that a type stands for; None where there is more to look at."""
+        """The names of the classes that a type allows; None if names alone do not decide."""
         found: set[str] = set()
         for text in _split(annotation, "|"):
             if text in _ALIASES or text.endswith("]") or text in ("data", "Any", "dtype"):
@@ -347,14 +347,14 @@ _CONTAINERS: dict[str, type[Collection]] = {c.__name__: c for c in (tuple, list,
 
 
 def _is_plain(x: Any, depth: int = 4) -> bool:
-    """Whether a parameter of an operation is a number, a text, a dtype, an enum or a tuple."""
+    """Whether a value is None, a number, text, bytes, a dtype, an enum member or such a tuple."""
     if x.__class__ is tuple:
         return depth > 0 and all(_is_plain(y, depth - 1) for y in x)
     return x.__class__ in _PLAIN or isinstance(x, (np.dtype, enum.Enum))
 
 
 def _split(text: str, at: str) -> list[str]:
-    """The parts of an annotation between marks that are in no brackets."""
+    """The parts of an annotation, split at each `at` that is not inside brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(text):
         depth += (c == "[") - (c == "]")

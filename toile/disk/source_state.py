@@ -1,4 +1,4 @@
-"""A digest of the code that makes plans, as part of the names under which plans are on disk."""
+"""A digest of the code that makes plans, which is part of the names of plans on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECIDING = ("compiler", "targets", "kernels", "platforms", "disk", "primitives"
 
 @functools.cache
 def source_state() -> str:
-    """A digest of toile's files' sizes and times, SciPy's, and the interpreter's version."""
+    """A digest of the sizes and times of toile's files, the time of SciPy, and Python's version."""
     root = Path(__file__).parent.parent
     parts = [sys.version]
     for folder in _DECIDING:

@@ -2,7 +2,7 @@
 
 A folder is opened once for each use and checked through its descriptor, and the files in it are
 opened through that descriptor: what was checked is what is read, whatever happens to the path
-meanwhile. Files are opened without following links and without waiting, and must be regular.
+meanwhile. Files are opened without following links and without blocking, and must be regular.
 Windows has no owners and modes of this kind: there the folder is protected by the access rights of
 the user's profile, and only the kind and the size of files are checked.
 """
@@ -23,12 +23,12 @@ _READ = os.O_RDONLY | _COMMON | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NO
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _MOST_LINKS = 40  # in one path, as in Linux
-# Errors that say nothing about a file: the process or the machine is short of something.
+# Errors not caused by the file itself: exhausted resources, an interruption, a failing disk.
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EIO})
 
 
 class Untrusted(Exception):
-    """A folder or a file that is not used; the text says why."""
+    """A folder or file must not be used; the text says why."""
 
 
 def _check_owner(found: os.stat_result) -> None:
@@ -38,24 +38,24 @@ def _check_owner(found: os.stat_result) -> None:
 
 
 def _check_mode(found: os.stat_result, others: int = 0o022) -> None:
-    """Refuse what users other than the owner can write to; `others`: the bits of such users."""
+    """Refuse what users other than the owner can write to: what has mode bits of `others`."""
     if _HAS_OWNERS and found.st_mode & others:
         mode = stat.S_IMODE(found.st_mode)
         raise Untrusted(f"other users can write to it (its mode is {mode:o})")
 
 
 def _names(path: str) -> list[str]:
-    """The names in a path, the last first."""
+    """The components of a path, last first."""
     return [p for p in reversed(path.split(os.sep)) if p and p != "."]
 
 
 def resolved(folder: Path) -> str:
-    """The path of a folder without links, where everything on the way to it can be trusted.
+    """The path of a folder with links resolved; raises Untrusted if the way to it is not safe.
 
     Each link and each folder on the way must belong to this user or root. Folders on the way must
-    not be writable by everyone, unless they are sticky as /tmp is. They may be writable by a group:
-    its members can put another folder in the place, but it would be theirs, and is refused. What
-    does not exist yet ends the walk."""
+    not be writable by everyone, unless they are sticky, as /tmp is. They may be writable by a
+    group: its members could put another folder in place of one, but that would belong to them and
+    be refused. The walk ends at the first name that does not exist yet."""
     path = os.path.abspath(folder)
     if not _HAS_OWNERS:
         return path
@@ -89,7 +89,7 @@ def resolved(folder: Path) -> str:
 
 
 class Folder:
-    """A folder that was opened and checked; names in it are found through its descriptor."""
+    """An open folder that was checked; files in it are accessed through its descriptor."""
 
     def __init__(self, path: str):
         self.path = path
@@ -115,10 +115,10 @@ class Folder:
         return os.path.join(self.path, name) if self.descriptor is None else name
 
     def read(self, name: str, most: int) -> tuple[bytes, float] | None:
-        """The content of a file and when it was last used; None where there is none.
+        """The content of a file and when it was last used; None if it is missing or unreadable now.
 
-        Raises Untrusted for what is not a regular file of at most `most` bytes that this user or
-        root alone can write to."""
+        Raises Untrusted unless it is a regular file of at most `most` bytes to which only this user
+        or root can write."""
         try:
             descriptor = os.open(self._at(name), _READ, dir_fd=self.descriptor)
         except FileNotFoundError:
@@ -139,12 +139,12 @@ class Folder:
                 raise Untrusted(f"it has {found.st_size} bytes, more than the {most} allowed")
             return _read_all(descriptor, found.st_size), found.st_mtime
         except OSError:
-            return None  # the disk failed; a later attempt may not
+            return None  # the disk failed; a later attempt may succeed
         finally:
             os.close(descriptor)
 
     def write(self, name: str, *parts: bytes) -> None:
-        """Make a file that did not exist, for this user alone."""
+        """Create a file, which must not exist yet, for this user only."""
         descriptor = os.open(self._at(name), _MAKE, 0o600, dir_fd=self.descriptor)
         with open(descriptor, "wb", buffering=0) as file:
             for part in parts:
@@ -153,7 +153,7 @@ class Folder:
                     view = view[file.write(view):]
 
     def replace(self, name: str, other: str) -> None:
-        """Rename a file in one step, over one that has the other name."""
+        """Rename a file atomically, replacing any file of the other name."""
         os.replace(self._at(name), self._at(other), src_dir_fd=self.descriptor,
                    dst_dir_fd=self.descriptor)
 
@@ -171,24 +171,24 @@ class Folder:
             os.unlink(self._at(name), dir_fd=self.descriptor)
         except FileNotFoundError:
             return
-        except OSError:  # it is a folder, or nothing here can be changed
+        except OSError:  # it is a folder, or nothing in here can be changed
             try:
                 os.rmdir(self._at(name), dir_fd=self.descriptor)
             except OSError:
                 return
 
     def touch(self, name: str) -> None:
-        """Note that a file is used now."""
+        """Set a file's time of last use to now."""
         try:
             if self.descriptor is None:
                 os.utime(self._at(name))
             else:
                 os.utime(name, dir_fd=self.descriptor, follow_symlinks=False)
         except (OSError, NotImplementedError):
-            return  # read-only: its age then counts from its making
+            return  # read-only: its age is then counted from when it was written
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Names with what `lstat` says of them; files that go meanwhile are left out."""
+        """Names with their `lstat` results; files that are removed meanwhile are left out."""
         where = self.path if self.descriptor is None else self.descriptor
         with os.scandir(where) as entries:
             for entry in entries:
@@ -199,7 +199,7 @@ class Folder:
 
 
 def _read_all(descriptor: int, size: int) -> bytes:
-    """All of a file, which may have become shorter or longer since its size was asked for."""
+    """The whole content of a file that had `size` bytes; raises Untrusted if it has grown since."""
     content = os.read(descriptor, size + 1)
     while len(content) <= size:
         more = os.read(descriptor, size + 1 - len(content))
@@ -211,7 +211,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 @contextmanager
 def opened(path: str) -> Iterator[Folder]:
-    """A folder, checked, for the length of a block."""
+    """A checked folder, open until the end of the block."""
     folder = Folder(path)
     try:
         yield folder
@@ -220,7 +220,7 @@ def opened(path: str) -> Iterator[Folder]:
 
 
 def make(path: str) -> None:
-    """Make a folder, and those above it that are missing, for this user alone."""
+    """Create a folder and its missing parents, for this user only."""
     missing = []
     while path and not os.path.lexists(path):
         missing.append(path)

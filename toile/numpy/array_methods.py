@@ -1,22 +1,28 @@
 """The methods, properties and operators of arrays, attached to the abstract Array type.
 
-`install` is called once, when toile is imported. Operators take arrays, NumPy arrays and numbers,
-and return NotImplemented for anything else, so that Python tries the other operand.
+`install` copies the members of `ArrayMethods` to the type, once, when toile is imported; type
+checkers read the class as a base of it. Operators take arrays, NumPy arrays and numbers, and return
+NotImplemented for anything else, so that Python tries the other operand.
 """
 
-from typing import Any
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import source
+from toile.engine.annotations import ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import index_read, index_update
 from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import Array
 
-__all__ = ["install"]
+__all__ = ["ArrayMethods", "install"]
 
 _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
 
@@ -104,82 +110,25 @@ def _refuse_assignment(self, index, value):
 
 # Methods.
 
-def _reshape(self, *args, order="C", out_sharding=None):
-    """`self` with a new shape, given as one tuple or as several integers."""
-    shape = args[0] if len(args) == 1 else args
-    return jnp.reshape(self, shape, order)
+def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
+    """The same bytes, read as another dtype.
 
+    Args:
+        dtype: how to read the bytes; None leaves the array as it is. Elements that become wider or
+            narrower shorten or lengthen the last axis.
+        type: must be None; other types of arrays are not supported.
 
-def _transpose(self, *args):
-    """`self` with its axes reversed, or permuted as given."""
-    if not args:
-        axes = None
-    elif len(args) == 1:
-        axes = args[0]
-        axes = axes if axes is None or np.iterable(axes) else (axes,)
-    else:
-        axes = args
-    return jnp.transpose(self, axes)
-
-
-def _flatten(self, order="C", *, out_sharding=None):
-    """`self` as one axis."""
-    return jnp.ravel(self, order)
-
-
-def _copy(self):
-    """An array with the same elements."""
-    return jnp.copy(self)
-
-
-def _nonzero(self, *, fill_value=None, size=None):
-    """Indices of nonzero elements."""
-    return jnp.nonzero(self, size=size, fill_value=fill_value)
-
-
-def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
-    """Slices along `axis` where the condition holds."""
-    return jnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
-
-
-def _astype(self, dtype, copy=False, device=None):
-    """`self` converted to `dtype`."""
-    return jnp.astype(self, dtype, copy=copy, device=device)
-
-
-def _clip(self, min=None, max=None):
-    """`self` with elements limited to [min, max]."""
-    return jnp.clip(self, min, max)
-
-
-def _dot(self, b, *, precision=None, preferred_element_type=None):
-    """Product with `b`."""
-    return jnp.dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
-
-
-def _byteswap(self):
-    """`self` with the bytes of each element in reverse order."""
-    size = self.dtype.itemsize
-    if size == 1:
-        return self
-    flat = view(self, np.uint8)
-    grouped = lax.reshape(flat, (*self.shape, size))
-    back = lax.reshape(lax.rev(grouped, (self.ndim,)), flat.shape)
-    return view(back, self.dtype)
-
-
-def _to_device(self, device, *, stream=None):
-    """`self` on another device."""
-    return jnp.asarray(self, device=device)
-
-
-def view(self, dtype=None, type=None):
-    """The same bytes read as another dtype; a change of width goes into the last axis."""
+    >>> jnp.array([1.0, 2.0]).view("int32")
+    Array([1065353216, 1073741824], dtype=int32)
+    """
     if type is not None:
         raise NotImplementedError("`type` argument of array.view() is not supported." + here())
     if dtype is None:
         return self
-    dtype = user_dtype(dtype, "view")
+    return _viewed(self, user_dtype(dtype, "view"))
+
+
+def _viewed(self: Any, dtype: Any) -> Any:
     have = self.dtype
     if have == dtype:
         return self
@@ -187,19 +136,19 @@ def view(self, dtype=None, type=None):
         if have.itemsize != dtype.itemsize:
             raise ValueError("view() of a 0d array is only supported if the itemsize is "
                              "unchanged." + here())
-        return lax.reshape(view(lax.reshape(self, (1,)), dtype), ())
+        return lax.reshape(_viewed(lax.reshape(self, (1,)), dtype), ())
     if have == np.bool_:
-        return view(lax.convert_element_type(self, np.uint8), dtype)
+        return _viewed(lax.convert_element_type(self, np.uint8), dtype)
     if have.kind == "c":
-        parts = [lax.expand_dims(part(self), (self.ndim,)) for part in (lax.real, lax.imag)]
-        both = lax.concatenate(parts, self.ndim)
-        return view(lax.reshape(both, (*self.shape[:-1], 2 * self.shape[-1])), dtype)
+        pieces = [lax.expand_dims(part(self), (self.ndim,)) for part in (lax.real, lax.imag)]
+        both = lax.concatenate(pieces, self.ndim)
+        return _viewed(lax.reshape(both, (*self.shape[:-1], 2 * self.shape[-1])), dtype)
     if dtype.kind == "c":
-        parts = view(self, np.dtype(f"f{dtype.itemsize // 2}"))
+        parts = _viewed(self, np.dtype(f"f{dtype.itemsize // 2}"))
         pairs = lax.reshape(parts, (*parts.shape[:-1], parts.shape[-1] // 2, 2))
         return lax.complex(pairs[..., 0], pairs[..., 1])
     if dtype == np.bool_:
-        return lax.ne(view(self, np.uint8), lax.full((), 0, np.uint8))
+        return lax.ne(_viewed(self, np.uint8), lax.full((), 0, np.uint8))
     wide, narrow = have.itemsize, dtype.itemsize
     if wide < narrow:
         ratio = narrow // wide
@@ -213,51 +162,253 @@ def view(self, dtype=None, type=None):
         out, (*self.shape[:-1], self.shape[-1] * (wide // narrow)))
 
 
-def _no_flat(self):
-    raise NotImplementedError("JAX Arrays do not implement the arr.flat property: consider "
-                              "arr.flatten() instead." + here())
+class ArrayMethods:
+    """What arrays and tracers have in common: methods of `toile.numpy`'s functions, and `x.at`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # installed by `_operators`
+        def __add__(self, other: ArrayLike, /) -> Array: ...
+        def __divmod__(self, other: ArrayLike, /) -> tuple[Array, Array]: ...
+        def __neg__(self) -> Array: ...
+        def __round__(self, ndigits: int | None = None) -> Array: ...
+        def __getitem__(self, index: Any, /) -> Array: ...
+        def __iter__(self) -> Iterator[Array]: ...
+        def __contains__(self, value: ArrayLike, /) -> bool: ...
+        def __eq__(self, other: object, /) -> Array: ...
+        def __ne__(self, other: object, /) -> Array: ...
+
+        __abs__ = __invert__ = __pos__ = __neg__
+        __rdivmod__ = __divmod__
+        __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __matmul__ = __add__
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __lt__ = __le__ = __gt__ = __add__
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __add__
+        __rpow__ = __rmatmul__ = __rand__ = __ror__ = __rxor__ = __ge__ = __add__
+        __rlshift__ = __rrshift__ = __add__
+
+    all = jnp.all
+    any = jnp.any
+    argmax = jnp.argmax
+    argmin = jnp.argmin
+    argpartition = jnp.argpartition
+    argsort = jnp.argsort
+    choose = jnp.choose
+    conj = jnp.conj
+    conjugate = jnp.conjugate
+    cumprod = jnp.cumprod
+    cumsum = jnp.cumsum
+    diagonal = jnp.diagonal
+    max = jnp.max
+    mean = jnp.mean
+    min = jnp.min
+    prod = jnp.prod
+    ptp = jnp.ptp
+    ravel = jnp.ravel
+    repeat = jnp.repeat
+    round = jnp.round
+    searchsorted = jnp.searchsorted
+    sort = jnp.sort
+    squeeze = jnp.squeeze
+    sum = jnp.sum
+    swapaxes = jnp.swapaxes
+    take = jnp.take
+    trace = jnp.trace
+    view = view
+
+    def astype(self: Any, dtype: DTypeLike | None, copy: bool = False,
+               device: Any = None) -> Array:
+        """The array converted to another dtype.
+
+        Args:
+            dtype: the dtype of the result.
+            copy: whether the result must be a new array even if its dtype is the same.
+            device: where the result is placed; None leaves it where the array is.
+
+        >>> jnp.array([1.7, -1.7]).astype("int32")
+        Array([ 1, -1], dtype=int32)
+        """
+        return jnp.astype(self, dtype, copy=copy, device=device)
+
+    def byteswap(self: Any) -> Array:
+        """The array with the bytes of each element in reverse order."""
+        size = self.dtype.itemsize
+        if size == 1:
+            return self
+        flat = view(self, np.uint8)
+        grouped = lax.reshape(flat, (*self.shape, size))
+        back = lax.reshape(lax.rev(grouped, (self.ndim,)), flat.shape)
+        return view(back, self.dtype)
+
+    def clip(self: Any, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
+        """The array with its elements limited to an interval.
+
+        Args:
+            min: the lower bound; None for none.
+            max: the upper bound; None for none.
+
+        >>> jnp.array([-2, 0, 5]).clip(-1, 1)
+        Array([-1,  0,  1], dtype=int32)
+        """
+        return jnp.clip(self, min, max)
+
+    def compress(self: Any, condition: ArrayLike, axis: int | None = None, *,
+                 out: None = None, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
+        """Slices along an axis where a condition holds.
+
+        Args:
+            condition: booleans, one for each slice.
+            axis: the axis of the slices; None for the flattened array.
+            out: must be None.
+            size: how many slices the result has, which `jit` must know; None for as many as hold.
+            fill_value: fills the slices that `size` asks for beyond those.
+
+        >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
+        Array([0, 2, 3], dtype=int32)
+        """
+        return jnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+
+    def copy(self: Any) -> Array:
+        """A new array with the same elements."""
+        return jnp.copy(self)
+
+    clone = copy
+
+    def dot(self: Any, b: ArrayLike, *, precision: Any = None,
+            preferred_element_type: DTypeLike | None = None) -> Array:
+        """The dot product with another array: `jnp.dot(self, b)`.
+
+        Args:
+            b: the second operand; its last axis but one is summed over.
+            precision: how exactly to multiply, see `lax.Precision`.
+            preferred_element_type: the dtype of the sums and of the result.
+        """
+        return jnp.dot(self, b, precision=precision,
+                       preferred_element_type=preferred_element_type)
+
+    def flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+        """The elements along one axis.
+
+        Args:
+            order: "C" for row by row, "F" for column by column.
+            out_sharding: accepted for code written for JAX, and ignored.
+        """
+        return jnp.ravel(self, order)
+
+    def nonzero(self: Any, *, fill_value: Any = None,
+                size: int | None = None) -> tuple[Array, ...]:
+        """The indices of the elements that are not zero, one array for each axis.
+
+        Args:
+            fill_value: fills indices that `size` asks for beyond those that exist.
+            size: how many indices to return, which `jit` must know; None for as many as exist.
+        """
+        return jnp.nonzero(self, size=size, fill_value=fill_value)
+
+    def reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
+        """The elements in another shape.
+
+        Args:
+            *args: the shape, as one tuple or as several integers; one of them may be -1 and is
+                computed from the others.
+            order: "C" to read and write row by row, "F" column by column.
+            out_sharding: accepted for code written for JAX, and ignored.
+
+        >>> jnp.arange(6).reshape(2, -1)
+        Array([[0, 1, 2],
+               [3, 4, 5]], dtype=int32)
+        """
+        shape = args[0] if len(args) == 1 else args
+        return jnp.reshape(self, shape, order)
+
+    def std(self: Any, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+            ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+            correction: float | None = None) -> Array:
+        """The standard deviation: `jnp.std(self, ...)`, which explains the arguments."""
+        return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where,
+                       correction=correction)
+
+    def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
+        """The array on another device.
+
+        Args:
+            device: a device or a sharding.
+            stream: accepted for the array API standard, and ignored.
+        """
+        return jnp.asarray(self, device=device)
+
+    def transpose(self: Any, *args: SupportsIndex | Sequence[SupportsIndex] | None) -> Array:
+        """The array with its axes in another order.
+
+        Args:
+            *args: the axes in their new order, as one tuple or as several integers; nothing
+                reverses them.
+
+        >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
+        (3, 2, 4)
+        """
+        axes: Any
+        if not args:
+            axes = None
+        elif len(args) == 1:
+            axes = args[0]
+            axes = axes if axes is None or np.iterable(axes) else (axes,)
+        else:
+            axes = args
+        return jnp.transpose(self, axes)
+
+    def var(self: Any, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+            ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+            correction: float | None = None) -> Array:
+        """The variance: `jnp.var(self, ...)`, which explains the arguments."""
+        return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where,
+                       correction=correction)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
+        """The module with the functions of these arrays: `toile.numpy`.
+
+        Args:
+            api_version: the version of the array API standard that is needed; None for any.
+        """
+        if api_version is not None and api_version != jnp.__array_api_version__:
+            raise ValueError(f"{api_version=} is not available; available versions are: "
+                             f"{[jnp.__array_api_version__]}{here()}")
+        return jnp
+
+    @property
+    def T(self: Any) -> Array:
+        """The array with its axes reversed."""
+        return jnp.transpose(self)
+
+    @property
+    def mT(self: Any) -> Array:
+        """The array with its last two axes exchanged."""
+        return jnp.matrix_transpose(self)
+
+    @property
+    def real(self: Any) -> Array:
+        """The real part."""
+        return jnp.real(self)
+
+    @property
+    def imag(self: Any) -> Array:
+        """The imaginary part."""
+        return jnp.imag(self)
+
+    @property
+    def at(self: Any) -> index_update.IndexUpdateHelper:
+        """Index it to update elements: `x.at[idx].set(y)` is a copy of `x` with `y` at `idx`."""
+        return index_update.IndexUpdateHelper(self)
+
+    @property
+    def flat(self) -> Any:
+        """Not available: use `flatten()`."""
+        raise NotImplementedError("JAX Arrays do not implement the arr.flat property: consider "
+                                  "arr.flatten() instead." + here())
 
 
-def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
-         correction=None):
-    """The standard deviation over `axis`."""
-    return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
-
-
-def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
-         correction=None):
-    """The variance over `axis`."""
-    return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
-
-
-def _namespace(self, *, api_version=None):
-    """The module with the functions of these arrays."""
-    if api_version is not None and api_version != jnp.__array_api_version__:
-        raise ValueError(f"{api_version=} is not available; available versions are: "
-                         f"{[jnp.__array_api_version__]}{here()}")
-    return jnp
-
-
-_METHODS = {
-    # functions whose first argument is the array are methods without change
-    **{name: getattr(jnp, name) for name in (
-        "all", "any", "argmax", "argmin", "argpartition", "argsort", "choose", "conj", "conjugate",
-        "cumprod", "cumsum", "diagonal", "max", "mean", "min", "prod", "ptp", "ravel", "repeat",
-        "round", "searchsorted", "sort", "squeeze", "sum", "swapaxes", "take", "trace")},
-    "astype": _astype, "byteswap": _byteswap, "clip": _clip, "clone": _copy, "compress": _compress,
-    "copy": _copy, "dot": _dot, "flatten": _flatten, "nonzero": _nonzero, "reshape": _reshape,
-    "std": _std, "to_device": _to_device, "transpose": _transpose, "var": _var, "view": view,
-    "__array_namespace__": _namespace,
-}
-
-_PROPERTIES = {
-    "T": (jnp.transpose, "The array with its axes reversed."),
-    "mT": (jnp.matrix_transpose, "The array with its last two axes exchanged."),
-    "real": (jnp.real, "The real part."),
-    "imag": (jnp.imag, "The imaginary part."),
-    "at": (index_update.IndexUpdateHelper, "Index it to update elements: x.at[idx].set(y)."),
-    "flat": (_no_flat, "Not available: use flatten()."),
-}
+_MEMBERS = {name: member for name, member in vars(ArrayMethods).items()
+            if name not in ("__module__", "__doc__", "__slots__", "__qualname__",
+                            "__firstlineno__", "__static_attributes__")}
 
 
 def _name_for_errors():
@@ -271,9 +422,7 @@ def _name_for_errors():
 def install(array_type, tracer_type):
     """Attach operators, methods and properties to `array_type`, which tracers inherit from."""
     _name_for_errors()
-    members = {**_operators(), **_METHODS}
-    for name, (function, doc) in _PROPERTIES.items():
-        members[name] = property(function, doc=doc)
+    members = {**_operators(), **_MEMBERS}
     for target in dict.fromkeys((array_type, tracer_type)):
         if target is not array_type and issubclass(target, array_type):
             continue

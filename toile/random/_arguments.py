@@ -31,7 +31,7 @@ convert = lax.convert_element_type
 
 def wrapped_key(name, key, batched=False):
     """`key` as typed keys, and whether it was given as raw uint32 words."""
-    if isinstance(key, Array) and type(key.dtype) is dtypes.KeyDType:
+    if isinstance(key, Array) and isinstance(key.dtype, dtypes.KeyDType):
         typed, raw = key, False
     else:
         typed, raw = random_wrap(_key_words(name, key)), True

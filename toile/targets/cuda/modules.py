@@ -1,9 +1,10 @@
-"""Kernels: CUDA text in, functions of the driver out.
+"""Compiles CUDA text to kernels and loads them as functions of the driver.
 
 A text defines the work of one block (see `launches`). It becomes a kernel whose only argument is a
-struct of words, passed by value: how many launches it serves and the first block of each, then the
-arguments of each. So many small launches of one text are one. Kernels that are in no cache are
-compiled by NVRTC, several at a time, and their machine code is kept on disk, a file each.
+struct of words, passed by value: the arguments of one launch, or a table of several launches with
+the first block and the arguments of each. Thus many small launches of one text become one. Kernels
+that are in no cache are compiled by NVRTC, several at a time, and their machine code is kept on
+disk, one file each.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from typing import Any, NamedTuple
 from toile.disk import object_cache
 from toile.targets.cuda.driver import driver
 
-FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
-MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver takes
-ALONE = 64  # words of a kernel that serves one launch only
+FORMAT = "2"  # part of keys on disk: change it whenever texts are compiled differently
+MOST_WORDS = 500  # of a kernel's argument: 4 KB, which every driver accepts
+ALONE = 64  # words of the argument, if a kernel serves a single launch
 
 PRELUDE = """\
 typedef long long Word;
@@ -37,7 +38,7 @@ typedef unsigned int u32;
 template <int N> struct Words { Word v[N]; };
 """
 
-# A text may define BOUNDS: its threads, and how many blocks have to fit a multiprocessor.
+# A text may define BOUNDS: the threads of a block, and how many blocks a multiprocessor must hold.
 _BOUNDS = """
 #ifndef BOUNDS
 #define BOUNDS THREADS
@@ -67,12 +68,12 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) kernel(
 
 _THREADS = re.compile(r"^#define THREADS (\d+)$", re.MULTILINE)
 _lock = threading.RLock()
-_seconds: dict[str, float] = {}  # that compiling took, by the kernel's key
+_seconds: dict[str, float] = {}  # time of compiling, by the kernel's key
 compiled_count = 0  # kernels that NVRTC compiled in this process
 
 
 class Kernel(NamedTuple):
-    """A text in one of its two forms."""
+    """A text as a kernel for a single launch, or for many."""
 
     text: str
     many: bool = False
@@ -83,20 +84,20 @@ class Kernel(NamedTuple):
 
     @property
     def source(self) -> str:
-        """What NVRTC is given."""
+        """The source that NVRTC compiles."""
         wrapper = _MANY if self.many else _ALONE
         return PRELUDE + self.text + _BOUNDS + wrapper % self.room
 
 
 def threads_of(text: str) -> int:
-    """Threads of a block of the kernel."""
+    """The number of threads in a block of the kernel."""
     found = _THREADS.search(text)
-    assert found is not None, "a kernel says how many threads its blocks have"
+    assert found is not None, "a kernel's text must define THREADS"
     return int(found[1])
 
 
 def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[int], int]:
-    """For launches (blocks, words) of one text: the form, the argument and the blocks of all."""
+    """Launches (blocks, words) of one text as one: whether it is `many`, argument and blocks."""
     if len(launches) == 1 and len(launches[0][1]) <= ALONE:
         return False, list(launches[0][1]), launches[0][0]
     width = max(len(words) for _, words in launches)
@@ -109,7 +110,7 @@ def joined(launches: Sequence[tuple[int, Sequence[int]]]) -> tuple[bool, list[in
 
 
 def capacity(width: int) -> int:
-    """How many launches of so many words one kernel can serve."""
+    """How many launches with `width` words each a kernel can serve."""
     return max(1, (MOST_WORDS - 2) // (width + 1))
 
 
@@ -139,7 +140,7 @@ def _nvrtc() -> Any:
 
 
 def key_of(kernel: Kernel, architecture: str) -> str:
-    """What a kernel's machine code is called on disk."""
+    """The key of a kernel's machine code on disk."""
     parts = ("cuda", FORMAT, _compiler_version(), architecture, kernel.source)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -175,10 +176,10 @@ def _made(kernel: Kernel, architecture: str, key: str) -> bytes:
 
 def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, str]
               ) -> dict[Kernel, bytes]:
-    """Kernels compiled at the same time, or one after the other while the interpreter ends."""
+    """Compile kernels in parallel, or one by one while the interpreter shuts down."""
     begun = []
     try:
-        from concurrent.futures import ThreadPoolExecutor  # which few processes need, with logging
+        from concurrent.futures import ThreadPoolExecutor  # rarely needed; imports logging
 
         with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
             for k in missing:
@@ -193,7 +194,7 @@ def _all_made(missing: Sequence[Kernel], architecture: str, keys: dict[Kernel, s
 class Loaded:
     """A kernel in the memory of a device; released when nothing holds a `Function` of it."""
 
-    code_bytes = 0  # of all of them
+    code_bytes = 0  # of all loaded kernels
 
     def __init__(self, device: Any, code: bytes):
         owner, nbytes = driver(), len(code)
@@ -204,14 +205,14 @@ class Loaded:
 
 
 def _released(nbytes: int, device: Any, owner: Any, function: int) -> None:
-    """Note that nothing uses a kernel any more: `unload` takes it out of the device's memory."""
+    """Record that a kernel is no longer used, so that `unload` frees its memory on the device."""
     if _freed is not None:  # None while the interpreter shuts down
         Loaded.code_bytes -= nbytes
         _freed.append((device, owner, function))
 
 
 class Function(int):
-    """A kernel's function, which stays loaded as long as this lives."""
+    """A kernel's function, which stays loaded as long as this object exists."""
 
     loaded: Loaded
 
@@ -226,7 +227,7 @@ _freed: list[tuple[Any, Any, int]] = []  # device, driver and function: to be un
 
 
 def unload() -> None:
-    """Unload what is not in use any more, once the devices have finished their work."""
+    """Unload the kernels that are no longer used, after waiting for their devices."""
     with _lock:
         freed = [_freed.pop() for _ in range(len(_freed))]
         for device in {d for d, _, _ in freed}:
@@ -238,14 +239,14 @@ def unload() -> None:
 
 
 def functions(kernels: Iterable[Kernel], device: Any) -> dict[Kernel, Function]:
-    """The functions of kernels on a device, which is current; what is missing is compiled."""
+    """The functions of kernels on a device, which must be current; missing ones are compiled."""
     wanted = list(dict.fromkeys(kernels))
     architecture = device.architecture
     with _lock:
         held = {k: x for k in wanted if (x := _known.get((device, k))) is not None}
         keys = {k: key_of(k, architecture) for k in wanted if k not in held}
         if keys:
-            unload()  # never in the middle of a capture, whose kernels are loaded
+            unload()  # never during a capture, whose kernels are already loaded
         found: dict[Kernel, bytes] = {}
         cache = _cache()
         if cache is not None:
@@ -267,7 +268,7 @@ def loaded(device: Any) -> set[Kernel]:
 
 
 def compile_seconds(kernel: Kernel, architecture: str) -> float | None:
-    """What compiling a kernel took in this process; None: it was on disk."""
+    """How long compiling a kernel took in this process; None if it was on disk."""
     return _seconds.get(key_of(kernel, architecture))
 
 

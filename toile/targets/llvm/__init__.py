@@ -1,1 +1,1 @@
-"""LLVM: text of kernels, machine code that is loaded, vectors and types of numbers."""
+"""LLVM: text of kernels, loaded machine code, launches, element types and vectors."""

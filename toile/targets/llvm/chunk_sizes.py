@@ -1,4 +1,7 @@
-"""How work is cut: sizes of chunks by a rough cost of a loop nest. They depend on extents only."""
+"""How work is divided into chunks, by a rough estimate of the cost of a loop nest.
+
+Sizes depend only on the nest, its extents and the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from math import prod
 
 from toile.compiler.ir.loop_nests import Apply, LoopNest
 
-TARGET = 40_000  # nanoseconds of one chunk: much more than claiming it costs
+TARGET = 40_000  # nanoseconds that a chunk should take: many more than claiming one takes
 MOST_PARTS = 64
-ROWS_TOGETHER = 128  # of sums over rows: more would add up their rounding errors
+ROWS_TOGETHER = 128  # rows that a part of a sum should add: with more, rounding errors accumulate
 
 
 def cost(nest: LoopNest) -> float:
-    """Nanoseconds for one element, roughly."""
+    """A rough estimate of the nanoseconds that one element takes."""
     total = 0.3 * (len(nest.loads) + len(nest.stores))
     for node in nest.nodes:
         if isinstance(node, Apply):
@@ -22,23 +25,23 @@ def cost(nest: LoopNest) -> float:
 
 
 def grain_of_map(nest: LoopNest) -> int:
-    """Elements of one chunk; a multiple that suits vector loops."""
+    """Elements per chunk: a multiple of 1024, which suits vector loops."""
     return max(1024, int(TARGET / cost(nest)) // 1024 * 1024)
 
 
 def grain_of_rows(nest: LoopNest, row: int) -> int:
-    """Rows of one chunk."""
+    """Rows per chunk."""
     return max(1, int(TARGET / (cost(nest) * row + 5)))
 
 
 def rows_with_totals(nest: LoopNest, rows: int, row: int, threads: int) -> int:
-    """Rows of one chunk where each chunk has totals of its own: few, as they are added up."""
+    """Rows per chunk, at most ROWS_TOGETHER, if each chunk has totals that are added up later."""
     chunks = max(16, 4 * threads)
     return min(ROWS_TOGETHER, max(-(-rows // chunks), grain_of_rows(nest, row)))
 
 
 def split_row(extents: Sequence[int]) -> tuple[int, int]:
-    """Parts of a sum, and how much of its first axis each takes."""
+    """How many parts a sum is split into, and how much of its first axis each takes."""
     wanted = max(1, min(MOST_PARTS, prod(extents) // 32768))
     step = -(-extents[0] // wanted)
     return -(-extents[0] // step), step
@@ -47,7 +50,7 @@ def split_row(extents: Sequence[int]) -> tuple[int, int]:
 def split_columns(
     rows: int, summed: Sequence[int], inner: Sequence[int]
 ) -> tuple[int, int, int, int]:
-    """Parts and step of the axis summed over, blocks and width of the innermost axis."""
+    """Number and size of parts of the first summed axis, and of blocks of the innermost axis."""
     reduced = prod(summed)
     work = rows * reduced * prod(inner)
     width = inner[-1]

@@ -1,8 +1,8 @@
 """Numbers of NumPy's dtypes, and vectors of them, as LLVM values: loads, stores, combinations.
 
-Short floats (bfloat16, float16) lie in memory as 16 bits and are float32 in registers; booleans
-are bytes of 0 and 1. What is not `supported` runs by its eager rule. `Lanes` are for kernels that
-write their vectors themselves.
+16-bit floats (bfloat16, float16) are 16 bits in memory and float32 in registers; booleans are bytes
+of 0 and 1. Dtypes that are not `supported` are left to eager rules. `Lanes` is for kernels that
+write vector code themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def work_type(dtype: Any) -> str:
 
 
 def load(f: ir.Function, dtype: Any, pointer: str, lanes: int = 1) -> str:
-    """The number at an address, or a vector of those there."""
+    """Load the number at an address, or a vector of the numbers from there on."""
     if not is_short(dtype):
         return f.load(ir.typed(work_type(dtype), lanes), pointer, dtype.itemsize)
     stored = ir.typed("half" if dtype.name == "float16" else "i16", lanes)
@@ -34,7 +34,7 @@ def load(f: ir.Function, dtype: Any, pointer: str, lanes: int = 1) -> str:
 
 
 def store(f: ir.Function, dtype: Any, value: str, pointer: str, lanes: int = 1) -> None:
-    """Put a number, or a vector of them, at an address, rounded to nearest, ties to even."""
+    """Store a number, or a vector of them, at an address, rounded to nearest, ties to even."""
     stored = ir.typed(work_type(dtype), lanes)
     if dtype.name == "float16":
         wide, stored = stored, ir.typed("half", lanes)
@@ -45,7 +45,7 @@ def store(f: ir.Function, dtype: Any, value: str, pointer: str, lanes: int = 1) 
 
 
 def from_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
-    """The float32 whose upper half is given, one or a vector of them."""
+    """The float32 whose upper half is given (the lower half is 0), or a vector of them."""
     short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
     bits = f.value(f"zext {short} {value} to {word}")
     bits = f.value(f"shl {word} {bits}, {ir.constant(16, lanes)}")
@@ -53,7 +53,7 @@ def from_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
 
 
 def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
-    """The upper half of float32, rounded to nearest, ties to even; a NaN stays one (quiet)."""
+    """The upper half of a float32, rounded to nearest, ties to even; a NaN becomes a quiet NaN."""
     short, word, wide = ir.typed("i16", lanes), ir.typed("i32", lanes), ir.typed("float", lanes)
     bits = f.value(f"bitcast {wide} {value} to {word}")
     high = f.value(f"lshr {word} {bits}, {ir.constant(16, lanes)}")
@@ -70,7 +70,7 @@ def to_bfloat(f: ir.Function, value: str, lanes: int = 1) -> str:
 def combine(
     f: ir.Function, kind: str, dtype: Any, a: str, b: str, work: str = "", lanes: int = 1
 ) -> str:
-    """a `kind` b in registers; kind: add, sub, mul, min, max, the last two passing NaN on."""
+    """a `kind` b in registers; kind: add, sub, mul, min or max; the last two propagate NaN."""
     scalar = work or work_type(dtype)
     type = ir.typed(scalar, lanes)
     if dtype.kind == "b":  # sum and maximum are `or`, product and minimum `and`
@@ -85,19 +85,19 @@ def combine(
 
 @dataclass(frozen=True)
 class Lanes:
-    """Vectors (or one number, where width is 1) of a dtype in text."""
+    """Writes the text of operations on vectors of a dtype (on single numbers if width is 1)."""
 
     dtype: Any
     width: int
 
     @property
     def type(self) -> str:
-        """What registers hold; short floats are float32 there."""
+        """The type of registers; 16-bit floats are float32 there."""
         return ir.typed(work_type(self.dtype), self.width)
 
     @property
     def words(self) -> str:
-        """32-bit integers, one for each lane."""
+        """The type of 32-bit integers, one for each lane."""
         return ir.typed("i32", self.width)
 
     @property
@@ -122,7 +122,7 @@ class Lanes:
         return combine(f, kind, self.dtype, a, b, lanes=self.width)
 
     def keeps(self, f: ir.Function, select: str, a: str, b: str) -> str:
-        """Whether a >= b ("ge") or a <= b ("le"); never for NaN."""
+        """Whether a >= b ("ge") or a <= b ("le"); false if one is NaN."""
         if is_float(self.dtype):
             return f.value(f"fcmp o{select} {self.type} {a}, {b}")
         sign = "s" if self.dtype.kind == "i" else "u"
@@ -134,7 +134,7 @@ class Lanes:
 
 
 def transposed(f: ir.Function, rows: list[str], type: str) -> list[str]:
-    """The columns of a square block whose rows are vectors of `type`; a power of two of them.
+    """The columns of a square block whose rows, a power of two, are vectors of `type`.
 
     Interleaving row i with row i + n/2, for all i, rotates the bits of (row, column) by one:
     log2(n) rounds exchange rows and columns."""

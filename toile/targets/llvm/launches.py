@@ -1,8 +1,8 @@
-"""What lowering an equation gives: launches of kernels on ranges of work, in stages.
+"""The result of lowering an equation for the CPU: launches of kernels on ranges, in stages.
 
 The launches of one stage do not depend on each other: their chunks run in parallel, in any order.
-Stages follow each other. Arguments are 64-bit integers; a `Ref` fills two entries, the slot of the
-buffer table and an offset in bytes.
+Stages run one after the other. Arguments are 64-bit integers; a `Ref` takes two of them, a slot of
+the buffer table and an offset in bytes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """How a launch goes through its buffers: items (rows, mostly) in order, some to each unit.
+    """How a launch processes its buffers: items (usually rows) in order, a number of them per unit.
 
-    `spans` has the buffers of which each item touches bytes of its own; any others are read by all
-    units. Products and convolutions, which lead chains, may be cut into units of other sizes."""
+    `spans` has the buffers of which each item touches bytes of its own; all units may read the
+    others. Products and convolutions, which lead chains, may allow units of other sizes (`cut`)."""
 
     spans: Mapping[Any, Span]
     writes: frozenset[Any]
-    per_unit: Fraction = Fraction(1)  # items of one unit
+    per_unit: Fraction = Fraction(1)  # items per unit
     leads: bool = False
-    items: int = 0  # of those that lead: all of them, the last unit may have fewer
-    cut: Callable[[int], Launch] | None = None  # the launch with so many items in each unit ...
-    multiple: int = 1  # ... of which there may be multiples of this number,
-    least: int = 1  # no fewer without loss
-    most: int = 1 << 62
+    items: int = 0  # in all, if the last unit may have fewer; 0: all units are full
+    cut: Callable[[int], Launch] | None = None  # the launch with another number of items per unit:
+    multiple: int = 1  # a multiple of this,
+    least: int = 1  # at least this (fewer would be slower)
+    most: int = 1 << 62  # and at most this
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Launch:
     extent: int
     grain: int
     note: str = field(default="", compare=False)  # what `explain` calls it
-    reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, where known
-    cost: float | None = field(default=None, compare=False)  # nanoseconds, where known
+    reads: frozenset[Any] | None = field(default=None, compare=False)  # buffers, if known
+    cost: float | None = field(default=None, compare=False)  # nanoseconds, if known
     origin: Any = field(default=None, compare=False, repr=False)  # the group that it computes
-    # How it goes by rows, if it does; of loop nests found when asked for, mostly it is not.
+    # How it processes rows, if it does; for loop nests a function, since this is rarely needed.
     rows: Rows | Callable[[], Rows] | None = field(default=None, compare=False, repr=False)
-    apart: str = field(default="", compare=False, repr=False)  # why a product does not
+    apart: str = field(default="", compare=False, repr=False)  # why a product has no `rows`
 
     @property
     def chunks(self) -> int:
@@ -64,16 +64,16 @@ class Launch:
 
 
 class Planner(Protocol):
-    """What a lowering may ask of the plan that it adds to."""
+    """The parts of a plan that lowerings use."""
 
     threads: int
     also: set[str]  # kernels that other extents of the same Program would need
 
     def scratch(self, nbytes: int) -> Ref:
-        """Room that no other stage of the Program changes while this equation runs."""
+        """Memory that no other stage of the Program changes while this equation runs."""
 
     def stage(self, *launches: Launch) -> None:
-        """Add a stage after those there are."""
+        """Add a stage after the existing ones."""
 
     def contiguous(self, x: Operand) -> Operand:
         """`x`, or a copy of it (made by a stage) in row-major order without gaps."""

@@ -1,8 +1,8 @@
-"""Machine code: LLVM text in, addresses of functions out.
+"""Compiles LLVM text to machine code, loads it and returns the addresses of functions.
 
-Each text defines one function `@kernel`; equal texts are compiled once, and kept on disk. llvmlite
-is loaded at the first use, not before. Objects are linked by LLVM's JITLink, a batch in one go: a
-`Library`, which is unloaded when nothing holds an `Address` of it.
+Each text defines one function `@kernel`; equal texts are compiled once, and their objects are kept
+on disk. llvmlite is imported when it is first used. LLVM's JITLink links objects in batches: each
+batch is a `Library`, which is unloaded when nothing holds an `Address` in it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from toile.targets.llvm.stop_checks import CHECK
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-# Begins texts of straight-line code, whose scalars LLVM is to join to vectors.
+# The first line of texts of straight-line code, whose scalars LLVM should combine into vectors.
 STRAIGHT_LINE = "; straight-line\n"
-FORMAT = "2"  # of keys on disk; a change of how texts are compiled needs another
+FORMAT = "2"  # part of keys on disk: change it whenever texts are compiled differently
 
 _lock = compiling
 _code: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()  # by digest
 _kept: list[Library] = []  # for the life of the process
-# Those used last stay a while: a loop outside of jit, or a function that is made anew at each call,
-# finds its kernels although nothing else holds them.
+# Recently used libraries stay loaded for a while, so that a loop outside of jit, or a function that
+# is created anew for each call, finds its kernels although nothing else holds them.
 _recent: deque[Library] = deque(maxlen=16)
-_compiled = 0  # kernels of this process
-_seconds: dict[bytes, float] = {}  # that compiling took; none for what came from disk
-_symbols: dict[str, int] = {}  # C functions that texts may call
+_compiled = 0  # how many kernels this process has compiled
+_seconds: dict[bytes, float] = {}  # CPU time of compiling, by digest; not for kernels from disk
+_symbols: dict[str, int] = {}  # addresses of C functions that texts may call
 _CALLED = re.compile(r"call (?:[a-z]+ )*(\S+|<[^>]*>) @(llvm\.[a-zA-Z0-9_.]+)\(([^()]*)\)")
 _KERNEL = re.compile(r"@kernel\b")
 _DECLARED = re.compile(r"^declare [^@\n]*@([\w.$]+)\(", re.MULTILINE)
@@ -83,7 +83,7 @@ class _Engine:
         return self.llvm.Target.from_default_triple()
 
     def machine(self) -> Any:
-        """A code generator; each serves one thread at a time."""
+        """A new code generator, for one thread at a time."""
         return self.target.create_target_machine(
             cpu=self.cpu, features=self.features, opt=3 if optimizes() else 0, reloc="pic",
             codemodel="small",
@@ -104,7 +104,7 @@ class _Engine:
         return hashlib.sha256("\0".join(parts).encode())
 
     def key(self, text: str) -> str:
-        """What an object is called on disk."""
+        """The key of a text's object on disk."""
         key = self.salt.copy()
         key.update(digest(text))
         return key.hexdigest()
@@ -113,14 +113,14 @@ class _Engine:
     def compile(self, text: str, name: str) -> bytes:
         """The object in which the text's `@kernel` is called `name`; any thread may call this.
 
-        O2 gives the speed of O3; joining scalars to vectors outside of loops (SLP) finds nothing
-        in our kernels but those that are marked as straight-line. llvmlite lets one thread at a
-        time into LLVM, though LLVM needs that only for what threads share: the two long calls on
-        objects of our own go round its lock."""
+        O2 gives code as fast as O3. Combining scalars into vectors outside of loops (SLP) helps
+        only kernels that are marked as straight-line. llvmlite lets one thread at a time into LLVM,
+        but LLVM needs that only for data that threads share: the two long calls, which work on data
+        of this thread alone, bypass llvmlite's lock."""
         llvm, ffi = self.llvm, self.llvm.ffi
         machine = self.machine()
         source = self.head + declarations(text) + _KERNEL.sub(f"@{name}", text)
-        if self.vector_bytes == 64:  # else LLVM takes vectors of half the size on most CPUs
+        if self.vector_bytes == 64:  # otherwise LLVM uses vectors of half the size on most CPUs
             source = source.replace(" nounwind", ' nounwind "prefer-vector-width"="512"')
         try:
             module = llvm.parse_assembly(source, llvm.create_context())
@@ -152,7 +152,7 @@ class _Engine:
         )
 
     def timed(self, text: str, name: str) -> bytes:
-        """`compile`, noting what it took of this thread's time."""
+        """`compile`, which also records the CPU time that it takes."""
         global _compiled
         started = time.thread_time()
         data = self.compile(text, name)
@@ -161,7 +161,7 @@ class _Engine:
         return data
 
     def objects(self, texts: dict[str, str], keys: dict[str, str]) -> dict[str, bytes]:
-        """Objects by name, from disk or compiled, several at once where there are threads."""
+        """Objects by name, from disk or compiled, in parallel if several threads may be used."""
         work = Work.current()
         begun = {} if work is None else work.begun
         found: dict[str, bytes] = {}
@@ -180,8 +180,8 @@ class _Engine:
     def _compile_all(
         self, names: Sequence[str], texts: dict[str, str], work: Work | None
     ) -> dict[str, bytes]:
-        """Objects by name. The longest texts come first, so that no thread ends up with one alone
-        while the others wait for it."""
+        """Objects by name. The longest texts are compiled first, so that none is left for the end,
+        when the other threads would have nothing to do."""
         order = sorted(names, key=lambda name: -len(texts[name]))
         if len(order) > 1 or work is not None:
             with Work.beside() as work:
@@ -193,7 +193,7 @@ class _Engine:
     def link(
         self, objects: dict[bytes, bytes], symbols: Iterable[str], exports: Sequence[str] = ()
     ) -> Library:
-        """Objects by digest, in memory. They may call `symbols`, and define `exports`."""
+        """Load objects, given by digest. They may call `symbols`, and define `exports`."""
         builder = self.llvm.JITLibraryBuilder()
         for digest, data in objects.items():
             builder.add_object_img(data)
@@ -215,20 +215,20 @@ class _Engine:
         return library
 
 
-LIBRARIES = 64  # of one linker: it keeps some memory of those that were unloaded
-_LIBRARY_BYTES = 24 << 10  # what LLVM keeps for one, roughly
+LIBRARIES = 64  # that one linker makes: it keeps some memory for each, even after unloading
+_LIBRARY_BYTES = 24 << 10  # what LLVM itself needs for a library, roughly
 _PAGE = 4096
 _freed: list[tuple[Any, _Linker]] = []  # to be unloaded
 _shutting_down = False  # whether the interpreter is
 
 
 def _mapped_bytes(data: bytes) -> int:
-    """The memory that an object takes: code, constants and tables on pages of their own."""
+    """An estimate of the memory of a loaded object, whose sections are on separate pages."""
     return 2 * _PAGE + -(-len(data) // _PAGE) * _PAGE
 
 
 class _Linker:
-    """LLVM's linker, which is freed with the last of the libraries that it made."""
+    """An LLVM linker, held by the libraries that it made and, while current, by the engine."""
 
     def __init__(self, made: _Engine):
         self.jit = made.llvm.create_lljit_compiler(made.machine(), use_jit_link=True)
@@ -238,7 +238,7 @@ class _Linker:
             self.keep()
 
     def keep(self) -> None:
-        """Never unload the code."""
+        """Never free the linker, so that its code stays loaded."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.jit))
 
 
@@ -246,9 +246,9 @@ _linkers: weakref.WeakSet[_Linker] = weakref.WeakSet()
 
 
 class Library:
-    """Kernels that were linked together, by digest; unloaded when this goes."""
+    """Kernels that were linked together, by digest; they are unloaded when this object is freed."""
 
-    code_bytes = 0  # of all of them
+    code_bytes = 0  # of all libraries
 
     def __init__(self, linker: _Linker, tracker: Any, digests: Sequence[bytes], nbytes: int):
         self.linker, self.tracker = linker, tracker
@@ -262,15 +262,15 @@ class Library:
         weakref.finalize(self, _released, tracker, linker, digests, self.nbytes).atexit = False
 
     def address(self, digest: bytes) -> Address:
-        """Where a kernel lies, which keeps it there."""
+        """The address of a kernel, which keeps this library loaded."""
         found = Address(self.addresses[digest])
         found.library = self
         return found
 
 
 def _released(tracker: Any, linker: _Linker, digests: Sequence[bytes], nbytes: int) -> None:
-    """Unload a library that is gone. This may run anywhere, also in the middle of LLVM's work on
-    another thread: then the next call that may do so unloads it."""
+    """Unload a library whose object was freed. This may run at any time, even while another thread
+    is in LLVM; in that case a later call of `unload` unloads it."""
     if _shutting_down is not False:
         return  # at shutdown code stays loaded (by then names of this module may be None)
     Library.code_bytes -= nbytes
@@ -281,7 +281,7 @@ def _released(tracker: Any, linker: _Linker, digests: Sequence[bytes], nbytes: i
 
 
 class Address(int):
-    """Where a function lies; the code stays there as long as this does."""
+    """The address of a function, whose code stays loaded as long as this object exists."""
 
     library: Library
 
@@ -290,21 +290,21 @@ _libraries: weakref.WeakSet[Library] = weakref.WeakSet()
 
 
 def unload() -> None:
-    """Unload what is no longer in use; nothing, while another thread is at work in LLVM."""
+    """Unload libraries that are no longer used, unless another thread is working in LLVM."""
     while _freed and _lock.try_acquire():
         try:
             tracker, linker = _freed.pop()
             tracker.close()
             del tracker, linker
         except IndexError:
-            pass  # another thread has
+            pass  # another thread has unloaded it
         finally:
             _lock.release()
 
 
 @atexit.register
 def _keep_loaded_code() -> None:
-    """Threads may still run kernels while the interpreter shuts down: keep what is loaded."""
+    """Keep code loaded while the interpreter shuts down: threads may still be running it."""
     global _shutting_down
     _shutting_down = True
     for linker in list(_linkers):
@@ -316,27 +316,27 @@ def _keep_loaded_code() -> None:
 
 
 class Work:
-    """Texts that are compiled by threads of their own, while this one does something else.
+    """Texts that are compiled by other threads while this one does something else.
 
-    It holds the lock from the first one on, so that the process does not fork meanwhile."""
+    The lock is held from the first text on, so that the process does not fork meanwhile."""
 
     _own = threading.local()
 
     def __init__(self) -> None:
-        self.begun: dict[str, Callable[[], bytes]] = {}  # what gives the object, by name
+        self.begun: dict[str, Callable[[], bytes]] = {}  # functions that return the object, by name
         self.seen: set[str] = set()  # texts
         self.executor: ThreadPoolExecutor | None = None
 
     @classmethod
     def current(cls) -> Work | None:
-        """That of this thread."""
+        """The work of this thread, if it has any."""
         return getattr(cls._own, "work", None)
 
     @classmethod
     @contextmanager
     def beside(cls) -> Iterator[Work | None]:
-        """Work that goes on while the block runs, and has ended after it; None where a single
-        thread has to do everything."""
+        """Work that proceeds while the block runs, and has ended after it; None if only one thread
+        may be used."""
         outer = cls.current()
         if outer is not None or threads.current() == 1:
             yield outer
@@ -351,7 +351,7 @@ class Work:
                 _lock.release()
 
     def begin(self, text: str) -> None:
-        """Compile a text, if it is neither in memory nor on disk."""
+        """Start to compile a text, unless it is in memory or on disk."""
         if text in self.seen:
             return
         self.seen.add(text)
@@ -367,24 +367,24 @@ class Work:
         try:
             executor = self.executor or self._start(made)
             self.begun[name] = executor.submit(made.timed, text, name).result
-        except RuntimeError:  # the interpreter shuts down, and starts no more threads
+        except RuntimeError:  # the interpreter is shutting down and starts no more threads
             done = made.timed(text, name)
             self.begun[name] = lambda: done
 
     def _start(self, made: _Engine) -> ThreadPoolExecutor:
-        # Loaded here because it takes a while, with all of logging, and most programs find what
-        # they need on disk. While the interpreter ends it refuses to load, as it does to run.
+        # Imported here because that takes a while (it imports logging), and most programs find what
+        # they need on disk. While the interpreter shuts down, this raises RuntimeError too.
         with loading:
             from concurrent.futures import ThreadPoolExecutor
 
         with _lock:
-            made.target, made.head  # noqa: B018  made here, before several threads ask
+            made.target, made.head  # noqa: B018  computed here, before several threads need them
         _lock.acquire()
         self.executor = ThreadPoolExecutor(threads.current(), "toile: compiling")
         return self.executor
 
     def finish(self, texts: dict[str, str]) -> dict[str, bytes]:
-        """The objects of texts by name, whether they were begun before or not."""
+        """The objects of texts, by name; texts that were not begun before are begun now."""
         for name, text in texts.items():
             if name not in self.begun:
                 self._submit(name, text)
@@ -392,14 +392,14 @@ class Work:
 
 
 def begin(text: str) -> None:
-    """Compile a text that will be asked for, where threads are at work beside this one."""
+    """Start to compile a text that will be needed, if this thread has `Work`."""
     work = Work.current()
     if work is not None:
         work.begin(text)
 
 
 def _unlocked(function: Any) -> Any:
-    """llvmlite's C function without its lock, where llvmlite is built as we know it."""
+    """A C function of llvmlite without llvmlite's lock, if it has the attribute for that."""
     return getattr(function, "_cfn", function)
 
 
@@ -407,7 +407,7 @@ _engine: _Engine | None = None
 
 
 def engine() -> _Engine:
-    """The code generator, made at the first use."""
+    """The engine, which is made when it is first used."""
     global _engine
     if _engine is None:
         with _lock:
@@ -426,7 +426,7 @@ def declarations(text: str) -> str:
 
 
 def _split(arguments: str) -> list[str]:
-    """Arguments at the commas that are not inside vectors' brackets."""
+    """Arguments, split at the commas that are not inside brackets."""
     parts, depth, start = [], 0, 0
     for i, c in enumerate(arguments):
         depth += c in "<[{"
@@ -439,25 +439,25 @@ def _split(arguments: str) -> list[str]:
 
 
 def optimizes() -> bool:
-    """Whether LLVM's passes run: TOILE_OPTIMIZE=0 makes code several times faster without them,
-    for code that runs once or twice, as that of tests."""
+    """Whether LLVM's passes run. Without them (TOILE_OPTIMIZE=0) compiling is several times faster,
+    which suits code that runs once or twice, as in tests."""
     return os.environ.get("TOILE_OPTIMIZE", "1") != "0"
 
 
 def digest(text: str) -> bytes:
-    """What a text is known by in this process."""
+    """The digest that identifies a text, with or without optimization."""
     return _digest(text, optimizes())
 
 
-@lru_cache(maxsize=256)  # compiling a program asks for each several times
+@lru_cache(maxsize=256)  # each is needed several times when a program is compiled
 def _digest(text: str, optimized: bool) -> bytes:
     return hashlib.sha256(text.encode() + (b"" if optimized else b"\0plain")).digest()
 
 
 def functions(texts: Sequence[str]) -> list[Address]:
-    """The addresses of the `@kernel` of each text; those that are new are compiled together.
+    """The address of each text's `@kernel`; texts that are new are compiled together.
 
-    The code stays in memory as long as an Address of its library does."""
+    The code stays in memory as long as an Address in its library exists."""
     digests = [digest(text) for text in texts]
     found = {d: library for d in digests if (library := _code.get(d)) is not None}
     if len(found) < len(set(digests)):
@@ -483,20 +483,20 @@ def _addresses_of(found: dict[bytes, Library], digests: Iterable[bytes]) -> list
 
 
 def forget_recent() -> None:
-    """Keep no library that nothing else holds."""
+    """Release the recently used libraries; those that nothing else holds are unloaded."""
     _recent.clear()
     _digest.cache_clear()
 
 
 def names_on_disk(texts: Sequence[str]) -> list[tuple[bytes, str]]:
-    """For each text the digest by which this process knows it and the key of its object."""
+    """For each text, its digest and the key of its object on disk."""
     return [(digest(text), engine().key(text)) for text in texts]
 
 
 def recalled(
     kernels: Sequence[tuple[bytes, str]], symbols: Sequence[str]
 ) -> list[Address] | None:
-    """The addresses of kernels whose objects are on disk; None if one of them is not there."""
+    """The addresses of kernels in memory or on disk; None if one, or a symbol, is missing."""
     if any(s not in _symbols for s in symbols):
         return None
     with _lock:
@@ -518,18 +518,18 @@ def recalled(
 
 
 def _load_runner() -> None:
-    """Have `toile_check` in memory, which kernels with long loops call. Held: the lock."""
+    """Load `toile_check`, which kernels with long loops call. The lock must be held."""
     if CHECK not in _symbols:
         importlib.import_module("toile.platforms.cpu.runner").function()
 
 
 def _name(digest: bytes) -> str:
-    """What a kernel's function is called in its object."""
+    """The name of a kernel's function in its object."""
     return f"kernel_{digest.hex()[:24]}"
 
 
 def symbols_of(texts: Iterable[str]) -> set[str]:
-    """The C functions, of those that were added, that texts call."""
+    """The C functions added by `add_symbol` that texts call."""
     declaring = [text for text in texts if "\ndeclare " in text or text.startswith("declare ")]
     called = {s for text in declaring for s in _DECLARED.findall(text) if s in _symbols}
     return called - {CHECK}
@@ -541,13 +541,13 @@ def compiled() -> int:
 
 
 def _load(new: dict[bytes, str]) -> dict[bytes, Library]:
-    """Bring texts into memory as code: the library of each. Held: the lock."""
+    """Load texts as machine code; returns the library of each. The lock must be held."""
     made = engine()
     texts = {_name(d): text for d, text in new.items()}
     objects = made.objects(texts, {name: made.key(text) for name, text in texts.items()})
     found: dict[bytes, Library] = {}
     for d, text in list(new.items()):
-        if _DEFINES_CHECK in text:  # the runner: others call it, and it stays
+        if _DEFINES_CHECK in text:  # the runner, which other kernels call; it stays
             found[d] = made.link({d: objects[_name(d)]}, (), [CHECK])
             _kept.append(found[d])
             del new[d]
@@ -568,12 +568,12 @@ def loaded() -> frozenset[bytes]:
 
 
 def compile_seconds(text: str) -> float | None:
-    """What compiling a text took in this process; None: its kernel came from disk."""
+    """The CPU time of compiling a text in this process; None if its kernel came from disk."""
     return _seconds.get(digest(text))
 
 
 def function(text: str) -> int:
-    """The address of the `@kernel` that a module's text defines, which stays in memory."""
+    """The address of a text's `@kernel`, which stays loaded for the life of the process."""
     found = functions([text])[0]
     if found.library not in _kept:
         _kept.append(found.library)

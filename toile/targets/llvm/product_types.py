@@ -1,7 +1,7 @@
-"""Element types of matrix products: what arrays store, what sums are formed in, conversions.
+"""Element types of matrix products: types in memory, types of sums, and conversions.
 
-Short floats are stored as such and computed in float32; conversions work on single values and on
-vectors alike, and need no library calls.
+Products of 16-bit floats are computed in float32. Conversions work on single values and on vectors,
+and call no library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toile.targets.llvm.text import Function, typed
 
 
 class Element(NamedTuple):
-    """An element type: its kind is one of b (truth value), i, u, f, h (bfloat16)."""
+    """An element type; `kind` is b (truth value), i, u, f or h (bfloat16)."""
 
     llvm: str
     size: int
@@ -44,12 +44,12 @@ _BY_NAME = {
 
 @cache
 def element(dtype: Any) -> Element | None:
-    """How elements of `dtype` are stored; None for complex numbers and narrower types."""
+    """How elements of `dtype` are stored; None for complex numbers, float8 and narrower types."""
     return _BY_NAME.get(np.dtype(dtype).name)
 
 
 def work_element(dtype: Any) -> Element | None:
-    """The type in which sums of products that give `dtype` are formed."""
+    """The type in which products with results of `dtype` are summed."""
     kind = element(dtype)
     if kind is None or kind in (FLOAT32, FLOAT64):
         return kind
@@ -61,7 +61,7 @@ def work_element(dtype: Any) -> Element | None:
 
 
 def convert(f: Function, value: str, source: Element, target: Element, lanes: int = 1) -> str:
-    """`value` as another type; narrowing integers wraps around."""
+    """`value` converted to another type; narrowed integers wrap around."""
     if source == target:
         return value
     if source.kind == "h":
@@ -74,7 +74,7 @@ def convert(f: Function, value: str, source: Element, target: Element, lanes: in
         test = "fcmp une" if source.kind == "f" else "icmp ne"
         nonzero = f.value(f"{test} {a} {value}, {zero}")
         return f.value(f"zext {typed('i1', lanes)} {nonzero} to {b}")
-    if source.kind == "f" and target.kind != "f":  # whole numbers in range, by the type of sums
+    if source.kind == "f" and target.kind != "f":  # integers that were summed in floats: in range
         word = INT64 if source.size == 8 else INT32
         whole = f.value(f"fptosi {a} {value} to {typed(word.llvm, lanes)}")
         return convert(f, whole, word, target, lanes)
@@ -84,7 +84,7 @@ def convert(f: Function, value: str, source: Element, target: Element, lanes: in
 
 
 def _cast(source: Element, target: Element) -> str:
-    """LLVM's instruction that makes one type the other."""
+    """The LLVM instruction that converts one type to the other."""
     signed = source.kind == "i"
     if target.kind == "f":
         if source.kind == "f":
@@ -96,7 +96,7 @@ def _cast(source: Element, target: Element) -> str:
 
 
 def plus(f: Function, kind: Element, a: str, b: str, lanes: int = 1) -> str:
-    """a + b; `or` of truth values."""
+    """a + b; for truth values, a or b."""
     operation = {"f": "fadd", "b": "or"}.get(kind.kind, "add")
     return f.value(f"{operation} {typed(kind.llvm, lanes)} {a}, {b}")
 
@@ -106,7 +106,7 @@ def plus_product(f: Function, kind: Element, c: str, a: str, b: str, lanes: int 
     """c + a b; for truth values, c or (a and b)."""
     t = typed(kind.llvm, lanes)
     if kind.kind == "f":
-        if flags:  # a sum that the vectoriser may reorder
+        if flags:  # a sum that the vectorizer may reorder
             return f.value(f"fadd {flags} {t} {c}, {f.value(f'fmul contract {t} {a}, {b}')}")
         return f.multiply_add(a, b, c, kind.llvm, lanes)
     if kind.kind == "b":

@@ -1,8 +1,8 @@
-"""The scalar builder as LLVM text: one instruction at a time into an `ir.Function`.
+"""The scalar builder that writes LLVM text, one instruction at a time, into an `ir.Function`.
 
-Code has no branches, so that LLVM's loop vectoriser takes it as it is, and calls nothing outside
-the module: instructions and intrinsics that become instructions only (fused multiply-add and,
-on x86-64, F16C are required of the processor).
+The code has no branches, so that LLVM can vectorize the loops around it, and calls nothing outside
+the module: it uses only instructions, and intrinsics that become instructions (the processor must
+have fused multiply-add and, on x86-64, F16C).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FLOAT_RELATIONS = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "o
 
 
 def register(dtype: Dtype) -> str:
-    """LLVM's type of a register that holds such a number (or a part of it)."""
+    """The LLVM type of a register that holds a number (or a part of a complex number)."""
     k = kind(dtype)
     if k == "b":
         return "i1"
@@ -54,7 +54,7 @@ def register(dtype: Dtype) -> str:
 
 
 def memory(dtype: Dtype) -> str:
-    """LLVM's type of an element in memory; complex numbers are two of these."""
+    """The LLVM type of an element in memory; a complex number is two of these."""
     if dtype == BOOL:
         return "i8"
     if dtype == BFLOAT16:
@@ -63,7 +63,7 @@ def memory(dtype: Dtype) -> str:
 
 
 def _float_text(value: Any, dtype: Dtype) -> str:
-    """A float constant: LLVM writes both widths as the bits of a double."""
+    """A float constant; in LLVM text a float too is written as the bits of a double."""
     if dtype != FLOAT64:
         value = np.asarray(value).astype(dtype if is_narrow(dtype) else FLOAT32)
     bits = struct.unpack("<Q", struct.pack("<d", float(value)))[0]
@@ -73,8 +73,8 @@ def _float_text(value: Any, dtype: Dtype) -> str:
 class Scalars(TextBuilder):
     """The builder that writes into one LLVM function.
 
-    `contract` lets LLVM fuse products into sums, which changes last bits; without it a fused
-    kernel computes what its operations compute one by one."""
+    `contract` lets LLVM fuse multiplications with additions, which changes the last bits; without
+    it a fused kernel computes the same as its operations do one by one."""
 
     def __init__(self, f: ir.Function, contract: bool = False):
         self.f = f
@@ -94,7 +94,7 @@ class Scalars(TextBuilder):
         return self._from_memory(raw, dtype)
 
     def _from_memory(self, raw: str, dtype: Dtype) -> Value:
-        """A register from what memory holds."""
+        """A loaded element, as it is held in a register."""
         f = self.f
         if dtype == BOOL:
             return self._value(f"trunc i8 {raw} to i1", dtype)
@@ -134,7 +134,7 @@ class Scalars(TextBuilder):
         return self._from_memory(bits, dtype)
 
     def opaque(self, x: Value) -> Value:
-        """An integer of which LLVM does not ask how it came about."""
+        """The same integer, hidden from LLVM's analysis of where it comes from."""
         return Value(self.f.value(f"freeze {register(x.dtype)} {x.name}"), x.dtype)
 
     def lookup(self, name: str, table: Sequence[float], index: Value) -> Value:
@@ -189,7 +189,7 @@ class Scalars(TextBuilder):
         raise Unsupported(f"{name} of {x.dtype}")
 
     def call(self, name: str, *xs: Value) -> Value:
-        """An intrinsic."""
+        """Call an intrinsic for floats of one dtype."""
         type = register(xs[0].dtype)
         suffix = "f64" if type == "double" else "f32"
         operands = ", ".join(f"{type} {x.name}" for x in xs)
@@ -225,9 +225,9 @@ class Scalars(TextBuilder):
         return self._value(text, x.dtype)
 
     def within(self, x: Value, low: float | None, high: float) -> Value:
-        if not _X86:  # one instruction each, which keeps NaN
+        if not _X86:  # minimum and maximum are one instruction each, and keep NaN
             return super().within(x, low, high)
-        # minps and maxps give the second operand when one is NaN: these selects are those
+        # These selects become minps and maxps, which return the second operand if one is NaN.
         if low is not None:
             x = self.select(self.lt(x, low), low, x)
         return self.select(self.gt(x, high), high, x)
@@ -267,10 +267,10 @@ class Scalars(TextBuilder):
         return self._value(f"fpext half {half} to float", dtype)
 
     def _bfloat16_bits(self, x: Value) -> Value:
-        """The bits of a float32 register with the lower half rounded away, to nearest even."""
+        """The bits of a float32, rounded (to nearest, ties to even) so that the lower half is 0."""
         bits = self.bitcast(Value(x.name, FLOAT32), UINT32)
         odd = self.and_(self.binary("shift_right_logical", bits, self.constant(16, UINT32)), 1)
         rounded = self.add(self.add(bits, 0x7FFF), odd)
-        quiet = self.or_(bits, 0x400000)  # a NaN whose payload is in the lower half stays one
+        quiet = self.or_(bits, 0x400000)  # a NaN whose payload is in the lower half stays a NaN
         chosen = self.select(self.is_nan(x), quiet, rounded)
         return self.and_(chosen, 0xFFFF0000)

@@ -1,7 +1,7 @@
 """Which bytes each row of a launch touches, from the strides of its operands.
 
-What a launch reads or writes row by row can share a chain with others (see chaining.py): the rows
-of a block are then all that the block touches.
+A launch that processes a buffer row by row can form a chain with others that do (see `chains` in
+platforms/cpu): each block of a chain touches only its own rows of the buffer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Axes = Sequence[tuple[int, int]]  # extents and strides, outermost first
 
 
 def span(offset: int, size: int, outer: Axes, inner: Axes) -> Span | None:
-    """The span of an operand of elements of `size` bytes; strides and the offset count bytes.
+    """The span of an operand with elements of `size` bytes; strides and the offset are in bytes.
 
-    Items are the places along the outer axes, in row-major order. None where they are not apart
-    from each other by one step, or where there is a single one."""
+    Items are the positions along the outer axes, in row-major order. None if there is only one, if
+    they overlap or are not evenly spaced, or if an inner stride is negative."""
     end = size
     for extent, stride in inner:
         if extent > 1:
@@ -38,7 +38,7 @@ def span(offset: int, size: int, outer: Axes, inner: Axes) -> Span | None:
 
 
 def together(touched: Iterable[tuple[Any, Span | None]]) -> dict[Any, Span]:
-    """The spans of buffers; of one that is touched in several places, what holds them all."""
+    """The span that holds all touched places, for each buffer that has such a span."""
     found: dict[Any, Span | None] = {}
     for buffer, s in touched:
         if buffer in found:
@@ -55,17 +55,17 @@ def _union(a: Span | None, b: Span | None) -> Span | None:
 
 
 def several(s: Span | None, count: int) -> Span | None:
-    """The span of items that are `count` of the former."""
+    """The span if each item is made of `count` of the former ones."""
     return s and Span(s.low, s.high + (count - 1) * s.step, count * s.step)
 
 
 def moved(s: Span | None, offset: int) -> Span | None:
-    """The span some bytes further."""
+    """The span, moved by `offset` bytes."""
     return s and Span(s.low + offset, s.high + offset, s.step)
 
 
 def elements(source: Ref, size: int, target: Ref, target_size: int) -> Rows:
-    """The rows of a launch whose units are elements of two dense arrays."""
+    """The rows of a launch that computes each element of a dense array from that of another."""
     spans = together((ref.buffer, Span(ref.offset, ref.offset + n, n))
                      for ref, n in ((source, size), (target, target_size)))
     return Rows(spans, frozenset({target.buffer}))

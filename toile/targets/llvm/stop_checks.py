@@ -1,10 +1,10 @@
 """Stopping a run: signals that arrive while native code is running.
 
-Python runs the handlers of signals on its main thread, between its own instructions. A run of
-compiled code asks for them itself: every LOOK_NS the main thread takes the interpreter's lock and
-calls PyErr_CheckSignals; where a handler raises (Ctrl-C: KeyboardInterrupt), the run ends and the
-exception is raised by the call. Runs on other threads end when they are told to (`stoppable`).
-Kernels with long loops call `toile_check()` now and then; the runner and its pool do, too.
+Python runs signal handlers on its main thread, between bytecode instructions. A run of compiled
+code has to call them itself: every LOOK_NS the main thread takes the GIL and calls
+PyErr_CheckSignals; if a handler raises (Ctrl-C: KeyboardInterrupt), the run ends and the call
+raises the exception. Runs on other threads are stopped by a `Stopper`. Kernels with long loops call
+`toile_check()` at intervals, and so do the runner and its pool.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-LOOK_NS = 100_000_000  # between looks at signals: each takes the interpreter's lock
-APART_NS = 1_000_000  # between looks at the clock, where commands are short
-STOPPED = 0x73746F70  # what a run that was stopped gives
+LOOK_NS = 100_000_000  # between checks for signals, each of which takes the GIL
+APART_NS = 1_000_000  # between readings of the clock, if commands are short
+STOPPED = 0x73746F70  # the result of a run that was stopped
 
 CHECK = "toile_check"
 DECLARATION = f"declare i64 @{CHECK}() cold nounwind\n"
-TURNS = 4096  # of a kernel's loop between two checks; of one that has loops inside: OUTER_TURNS
-OUTER_TURNS = 16
-FEW_TURNS = 64  # a loop inside of another with no more is not stopped by itself
+TURNS = 4096  # iterations of a kernel's loop between two checks ...
+OUTER_TURNS = 16  # ... and of a loop that contains loops
+FEW_TURNS = 64  # inner loops with no more iterations than this do not check
 
-# What the runner does when it is given no table (see `runner.control`).
+# What the runner can be asked to do when it is called without a table (see `@stop_control`).
 RESET, FUNCTIONS, MAIN_THREAD, ROWS, FLAGGED, RAISED, RUNS = range(7)
 _MOST_ROWS = 1024
 
@@ -35,14 +35,14 @@ _CONSTANTS = {"look_ns": LOOK_NS, "apart_ns": APART_NS, "stopped": STOPPED}
 
 
 def text() -> str:
-    """The functions `@toile_check()`, `@tick(state)` and what goes with them."""
+    """The text of `@toile_check()`, `@tick(state)` and the functions that belong to them."""
     body = _STUBS if sys.platform == "win32" else _STATE + _CHECK + _TICK
     for name, value in _CONSTANTS.items():
         body = body.replace(f"${name}$", str(value))
     return body
 
 
-# Windows has other names for threads and clocks: runs there end by themselves only.
+# Windows has other functions for threads and clocks: runs cannot be stopped there.
 _STUBS = """
 @stop.wanted = internal global i64 0
 define i64 @toile_check() nounwind cold noinline {
@@ -63,8 +63,8 @@ define internal i64 @stop_control(i64 %what, ptr %value) nounwind {
 }
 """
 
-# `wanted`: bit 0, the run of the main thread is to stop; bit 1, a row of `rows` is flagged. Rows
-# are those of threads that may be told to stop: (thread, flag).
+# `wanted`: bit 0 is set if the main thread's run should stop, bit 1 if a row of `rows` is flagged.
+# Rows are (thread, flag), one for each thread that can be stopped.
 _STATE = """
 %line = type { i64, [120 x i8] }
 %worker = type { i64, i64, [48 x i8], [64 x i8], [128 x i8] }
@@ -130,8 +130,8 @@ define internal i1 @is_main() nounwind alwaysinline {
 }
 """
 
-# The main thread looks at signals; a worker of the pool stops with the main thread's region; any
-# other thread stops if its row says so.
+# The main thread checks for signals; a worker of the pool stops if it works on a region of the main
+# thread, and the main thread's run should stop; any other thread stops if its row is flagged.
 _CHECK = """
 define internal i64 @look_for_signals() nounwind noinline {
 entry:
@@ -289,9 +289,9 @@ other:
 }
 """
 
-# A run's state: how many commands are left until the next look at the clock, how many there are
-# between two looks, and when the last one was. Commands take from 20 ns to a second, so their
-# number between two looks is adapted to their time.
+# A run's state: how many commands are left until the clock is next read, how many there are between
+# two readings, and the time of the last one. Commands take from 20 ns to a second, so their number
+# between two readings is adapted to how long they take.
 _TICK = """
 define internal i64 @tick(ptr %state) nounwind alwaysinline {
 entry:
@@ -335,13 +335,13 @@ entry:
 """
 
 
-# ---- the side of Python
+# ---- the Python side
 
 Control = Callable[[int, int], int]  # what, value
 
 
 class _Rows:
-    """Threads that may be told to stop, where the runner finds them; callers hold the lock."""
+    """A table of threads that can be stopped, which the runner reads; callers hold the lock."""
 
     def __init__(self) -> None:
         # Two words (the number of rows, 0), then rows of thread and flag.
@@ -350,7 +350,7 @@ class _Rows:
         self.lock = threading.Lock()
 
     def take(self) -> int | None:
-        """A row for the current thread; None where all are taken."""
+        """Take a row for the current thread; None if all are taken."""
         free = np.flatnonzero(self.words[2::2] == 0)
         if not len(free):
             return None
@@ -377,7 +377,7 @@ _control: Control | None = None
 
 
 class Stopper:
-    """Stops the runs of threads that are `stoppable` by it."""
+    """Stops the runs of threads that are in a `stoppable` block."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -401,7 +401,7 @@ class Stopper:
                     _rows.give_back(at)
 
     def stop(self) -> None:
-        """End what runs now, and what begins later."""
+        """End the runs in `stoppable` blocks, and those that begin there later."""
         with _rows.lock:
             self.wanted = True
             for at in self.rows:
@@ -409,7 +409,7 @@ class Stopper:
 
 
 def connect(control: Control) -> None:
-    """Give a runner that was just loaded the functions of Python that it calls."""
+    """Give a newly loaded runner Python's C functions, the table of threads and the main thread."""
     global _control
     api = ctypes.pythonapi
     names = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch")
@@ -427,7 +427,7 @@ def _set_main_thread() -> None:
 
 
 def forked() -> None:
-    """In the child of a fork, which has one thread."""
+    """Reset the state in the child of a fork, which has one thread."""
     _rows.lock = threading.Lock()
     _rows.words[2:] = 0
     _set_main_thread()
@@ -439,7 +439,7 @@ _restore = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_vo
 
 
 def interruption() -> BaseException:
-    """What a handler of a signal raised, which stopped the run of this thread."""
+    """What the signal handler raised that stopped this thread's run; else a KeyboardInterrupt."""
     words = np.zeros(3, np.uint64)
     if _control is not None and threading.get_ident() == threading.main_thread().ident:
         _control(RAISED, words.ctypes.data)

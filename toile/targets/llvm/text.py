@@ -2,7 +2,7 @@
 
 Instructions are appended to the current block in order, so Python code that writes a loop nest
 reads like the loop nest. Variables that change are stack slots (`alloca`), which LLVM turns into
-registers. Values are the operands' names as text; an int stands for an i64 constant.
+registers. Operands are the names of values as text; an int stands for an i64 constant.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from toile.targets.llvm.stop_checks import CHECK, DECLARATION
 
 Operand = str | int
 
-# What the vectoriser is told about a loop, which would not interleave long bodies by itself: how
-# many iterations go side by side. Polynomials keep so many values that more than two spill; random
-# bits, chains of additions and rotations that wait for each other, gain by four, but very long
-# bodies (bits that become normal numbers) then take twice as long to compile.
+# How many iterations of a loop the vectorizer should interleave; by itself it would not interleave
+# long bodies. Polynomials keep so many values that more than two iterations spill registers. Random
+# bits, which are chains of dependent additions and rotations, gain from four, but very long bodies
+# (bits that become normal numbers) would then take twice as long to compile.
 INTERLEAVE, OF_LONG = 4, 2
 LONG, VERY_LONG = 64, 300  # lines
 _NOTE = re.compile(r"!@(\d+)")
 
 
 def _interleaved(body: Sequence[str]) -> int:
-    """How many iterations of a loop go side by side."""
+    """How many iterations of a loop are interleaved."""
     bits = sum(" = xor i" in line for line in body)
     long = LONG if 8 * bits < len(body) else VERY_LONG
     return OF_LONG if len(body) > long else INTERLEAVE
@@ -57,8 +57,8 @@ class Function:
         self.block = "entry"
         self.count = 0
         self.metadata: list[str] = []
-        self.result = result if result == "void" else f"{result} 0"  # what the text ends with
-        self.checks = False  # whether it asks if the run is to stop
+        self.result = result if result == "void" else f"{result} 0"  # what the final `ret` returns
+        self.checks = False  # whether it checks if the run should stop
 
     # ---- text
     def fresh(self, hint: str = "v") -> str:
@@ -66,7 +66,7 @@ class Function:
         return f"%{hint}{self.count}"
 
     def value(self, text: str) -> str:
-        """Append an instruction that has a result; its name."""
+        """Append an instruction that has a result; returns its name."""
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
@@ -76,22 +76,22 @@ class Function:
         self.lines.append(f"  {text}")
 
     def call(self, function: Function, *args: Operand) -> None:
-        """Call a function of the same module, without a result."""
+        """Call a void function of the same module."""
         given = (f"{type} {x}" for type, x in zip(function.types, args, strict=True))
         self.do(f"call void @{function.name}({', '.join(given)})")
 
     def label(self, name: str) -> None:
-        """Begin a block; the one before must have ended with a branch."""
+        """Begin a block; the one before must already end with a branch."""
         self.lines.append(f"{name}:")
         self.block = name
 
     def text(self, first: int = 0) -> str:
-        """The finished function: a return closes the last block; `first` numbers its metadata."""
+        """The finished function, with a final return; its metadata is numbered from `first` on."""
         body = "\n".join([*self.slots, *self.lines])
         text = f"{self.head}\nentry:\n{body}\n  ret {self.result}\n}}\n" + "".join(self.metadata)
         return _NOTE.sub(lambda found: f"!{first + int(found[1])}", text)
 
-    # ---- integers of 64 bits
+    # ---- 64-bit integers
     def add(self, a: Operand, b: Operand) -> str:
         return str(b) if a in (0, "0") else str(a) if b in (0, "0") else self.value(
             f"add nsw i64 {a}, {b}")
@@ -110,7 +110,7 @@ class Function:
         return self.value(f"urem i64 {a}, {b}")
 
     def divided(self, a: Operand, b: Operand) -> tuple[str, str]:
-        """Quotient and remainder of numbers that are not negative, by one division."""
+        """Quotient and remainder of non-negative numbers, with one division."""
         quotient = self.udiv(a, b)
         return quotient, self.sub(a, self.mul(quotient, b))
 
@@ -121,7 +121,7 @@ class Function:
         return self.value(f"call i64 @llvm.smax.i64(i64 {a}, i64 {b})")
 
     def part(self, number: Operand, size: Operand, total: Operand) -> tuple[str, str]:
-        """The bounds of a part of a range; parts have one size, the last may have less."""
+        """The bounds of part `number` of [0, total), where the last of the parts may be shorter."""
         start = self.mul(number, size)
         return start, self.smin(self.add(start, size), total)
 
@@ -139,11 +139,11 @@ class Function:
         return self.value(f"select i1 {condition}, {type} {a}, {type} {b}")
 
     def all(self, a: str, b: str) -> str:
-        """Whether both conditions hold; "" is one that always does."""
+        """Whether both conditions hold; if `a` is "", whether `b` does."""
         return self.value(f"and i1 {a}, {b}") if a else b
 
     def splat(self, type: str, value: Operand, lanes: int) -> str:
-        """A vector with a number in every lane; of one lane, the number."""
+        """A vector with a number in every lane; if there is one lane, the number itself."""
         if lanes == 1:
             return str(value)
         vector = typed(type, lanes)
@@ -159,13 +159,13 @@ class Function:
         return self.value(f"getelementptr inbounds {type}, ptr {pointer}, i64 {index}")
 
     def offset(self, pointer: str, bytes: Operand) -> str:
-        """An address some bytes further; it may point outside, as those of views do."""
+        """The address some bytes further; it may be outside the array, as those of views may."""
         if bytes in (0, "0"):
             return pointer
         return self.value(f"getelementptr i8, ptr {pointer}, i64 {bytes}")
 
     def step(self, pointer: str, index: Operand, bytes: Operand) -> str:
-        """The address `index` steps of some bytes further."""
+        """The address `index` steps, of some bytes each, further."""
         return self.offset(pointer, self.mul(index, bytes))
 
     def load(self, type: str, pointer: str, align: int | None = None) -> str:
@@ -179,7 +179,7 @@ class Function:
         self.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {to}, ptr {source}, i64 {bytes}, i1 false)")
 
     def alloca(self, type: str, count: Operand = 1, align: int = 0) -> str:
-        """A stack slot of the function; constant counts are set apart at its start."""
+        """A stack slot; if `count` is constant, it is allocated at the function's start."""
         name = self.fresh("s")
         text = f"  {name} = alloca {type}, i64 {count}" + (f", align {align}" if align else "")
         (self.slots if isinstance(count, int) else self.lines).append(text)
@@ -196,7 +196,7 @@ class Function:
     def loop(
         self, lo: Operand, hi: Operand, step: Operand = 1, vectorize: bool | None = None
     ) -> Iterator[str]:
-        """for (i = lo; i < hi; i += step); `vectorize` asks for vectors, or forbids them."""
+        """for (i = lo; i < hi; i += step); `vectorize` requests or forbids vectorization."""
         n = self.count = self.count + 1
         body, done = f"body{n}", f"done{n}"
         before = self.block
@@ -231,7 +231,7 @@ class Function:
         return n
 
     def stops(self) -> str:
-        """Whether the run is to stop: asked now and then by what takes long (see `stop_checks`)."""
+        """Whether the run should stop; long-running code asks at intervals (see `stop_checks`)."""
         self.checks = True
         return self.compare("ne", self.value(f"call i64 @{CHECK}()"), 0)
 
@@ -239,7 +239,7 @@ class Function:
     def long_loop(
         self, lo: Operand, hi: Operand, turns: int, vectorize: bool | None = None
     ) -> Iterator[str]:
-        """`loop`, which ends early where the run is to stop; that is asked every `turns` turns."""
+        """A `loop` that ends early if the run should stop; it checks every `turns` iterations."""
         n = self.count = self.count + 1
         with self.loop(lo, hi, turns) as first:
             last = self.smin(self.add(first, turns), hi)
@@ -278,7 +278,7 @@ class Function:
         return {name: self.argument(first + i) for i, name in enumerate(names)}
 
     def buffer(self, index: int) -> str:
-        """The address that entry `index` (a slot of `buffers`) and the next one (bytes) give."""
+        """The address given by entry `index` (a slot of `buffers`) and the next one (an offset)."""
         slot = self.argument(index)
         base = self.load("ptr", self.at("%buffers", slot, "ptr"), 8)
         return self.offset(base, self.argument(index + 1))
@@ -289,7 +289,7 @@ KERNEL = ("i64 %lo", "i64 %hi", "ptr noalias %args", "ptr noalias %buffers")
 
 
 def kernel(attributes: str = "nounwind") -> Function:
-    """A function with the signature that chunks are called with."""
+    """A function with the signature of kernels, which are called once per chunk."""
     return Function("kernel", KERNEL, attributes=attributes)
 
 

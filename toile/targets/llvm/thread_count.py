@@ -1,7 +1,7 @@
 """How many threads a compiled call may use.
 
-TOILE_NUM_THREADS, or as many as there are CPUs this process may run on; `with threads(n):` sets
-another number for the calls that the current Python thread makes inside it.
+The default is TOILE_NUM_THREADS, or the number of CPUs that this process may run on. Inside
+`with threads(n):` calls of the current Python thread use another number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _local = _Local()
 
 
 def _available() -> int:
-    """The CPUs this process may run on."""
+    """The number of CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) or 1
     return os.cpu_count() or 1
@@ -46,7 +46,7 @@ _found: int | None = None
 
 
 def current() -> int:
-    """The number of threads for a call made here and now."""
+    """The number of threads for a call that this Python thread makes now."""
     global _found
     n = _local.threads
     if n is not None:

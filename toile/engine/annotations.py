@@ -1,0 +1,32 @@
+"""Types for the annotations of public functions.
+
+`ArrayLike` is what functions take for one array, `DTypeLike` what names a dtype, `ShapeLike` a
+shape and `AxisLike` one axis, several or all of them (None). `PyTree` is any tree of values:
+checkers cannot follow its leaves. `toile.typing` has the names that users need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, SupportsIndex, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from toile.engine.trace import Array
+
+
+@runtime_checkable
+class HasDType(Protocol):
+    """Anything with a dtype, such as an array or `jnp.float32`."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+ArrayLike: TypeAlias = (
+    Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
+)
+DTypeLike: TypeAlias = str | type[Any] | np.dtype | HasDType
+ShapeLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
+AxisLike: TypeAlias = SupportsIndex | Sequence[SupportsIndex] | None
+PyTree: TypeAlias = Any
