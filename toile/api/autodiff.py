@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from toile.api.cotangents import Directed, directed
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
@@ -37,6 +38,11 @@ from toile.transforms.linearize import Tape, linearize_flat, record_linear, tape
 from toile.transforms.remembered import grad_tape
 from toile.transforms.transpose import backward
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Aux = TypeVar("Aux")
+Positions = int | Sequence[int]
+
 
 def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
     """A decorator: a function with the name and signature of `fun` and the docstring `text`."""
@@ -52,6 +58,21 @@ def documented(fun: Callable[..., Any], text: str) -> Callable[[Any], Any]:
 # ------------------------------------------------------------------------------ gradients
 
 
+@overload
+def grad(
+    fun: Callable[P, Any], argnums: Positions = 0, has_aux: Literal[False] = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, PyTree]: ...
+@overload
+def grad(
+    fun: Callable[P, tuple[Any, Aux]], argnums: Positions = 0, *, has_aux: Literal[True],
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, tuple[PyTree, Aux]]: ...
+@overload
+def grad(
+    fun: Callable[P, Any], argnums: Positions = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, Any]: ...
 def grad(
     fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -60,11 +81,34 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """The gradient of a function with a scalar result, with respect to `argnums`.
+    """Turn a function with a scalar result into one that computes its gradient.
 
-    >>> import toile
+    The gradient has the structure of the argument: where that is a tree of parameters, so is the
+    gradient.
+
+    Args:
+        fun: the function; its result must be a single real number, an array of shape `()`.
+        argnums: the position of the argument to differentiate with respect to, or several.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and
+            the second, any tree, is returned beside the gradient.
+        holomorphic: whether `fun` is a differentiable function of complex numbers; its arguments
+            and its result must be complex.
+        allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
+            the dtype `float0`.
+        reduce_axes: must be empty; accepted for code written for JAX.
+
+    Returns:
+        A function of the same arguments. It returns the gradient, a tuple of them where `argnums`
+        is a sequence, and with `has_aux` the pair `(gradient, aux)`.
+
+    Raises:
+        TypeError: when called, if the result is not a real scalar or an argument is an integer.
+
     >>> toile.grad(lambda x: x ** 2)(3.0)
     Array(6., dtype=float32, weak_type=True)
+    >>> loss = lambda params, x: jnp.sum(params["w"] * x + params["b"])
+    >>> toile.grad(loss)({"w": 2.0, "b": 1.0}, jnp.arange(3.0))
+    {'b': Array(3., dtype=float32, weak_type=True), 'w': Array(3., dtype=float32, weak_type=True)}
     """
     _check_reduce_axes("grad", reduce_axes)
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
@@ -78,6 +122,21 @@ def grad(
     return grad_f
 
 
+@overload
+def value_and_grad(
+    fun: Callable[P, R], argnums: Positions = 0, has_aux: Literal[False] = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, tuple[R, PyTree]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[P, tuple[R, Aux]], argnums: Positions = 0, *, has_aux: Literal[True],
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, tuple[tuple[R, Aux], PyTree]]: ...
+@overload
+def value_and_grad(
+    fun: Callable[P, Any], argnums: Positions = 0, has_aux: bool = False,
+    holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
+) -> Callable[P, Any]: ...
 def value_and_grad(
     fun: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -86,7 +145,25 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """A function's value and its gradient, computed together."""
+    """Turn a function into one that computes its value and its gradient together.
+
+    Args:
+        fun: the function; its result must be a single real number, an array of shape `()`.
+        argnums: the position of the argument to differentiate with respect to, or several.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        holomorphic: whether `fun` is a differentiable function of complex numbers; its arguments
+            and its result must be complex.
+        allow_int: whether integer arguments may be among `argnums`; their gradients are zeros of
+            the dtype `float0`.
+        reduce_axes: must be empty; accepted for code written for JAX.
+
+    Returns:
+        A function of the same arguments. It returns `(value, gradient)`, and with `has_aux`
+        `((value, aux), gradient)`; the gradient is a tuple where `argnums` is a sequence.
+
+    >>> toile.value_and_grad(lambda x: x ** 2)(3.0)
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
+    """
     _check_reduce_axes("grad", reduce_axes)
     _check_callable("grad", fun)
     given_argnums(argnums, "grad")
@@ -246,10 +323,41 @@ def _check_output(what: str, fun: Any, value: Any, holomorphic: bool) -> None:
 # ------------------------------------------------------------------------ jvp, vjp, linearize
 
 
+@overload
 def jvp(
-    fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False
+    fun: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any],
+    has_aux: Literal[False] = False,
+) -> tuple[R, R]: ...
+@overload
+def jvp(
+    fun: Callable[..., tuple[R, Aux]], primals: Sequence[Any], tangents: Sequence[Any],
+    has_aux: Literal[True],
+) -> tuple[R, R, Aux]: ...
+@overload
+def jvp(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, ...]: ...
+def jvp(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """A function's value and its directional derivative along `tangents`."""
+    """Compute a function's value and its derivative along a direction, in one forward pass.
+
+    Args:
+        fun: a function of arrays or trees of them.
+        primals: the arguments, as a tuple or a list.
+        tangents: the direction: for each argument a change of the same structure, shapes and dtypes
+            (`float0` zeros for integers).
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+
+    Returns:
+        `(value, tangent)`, both with the structure of the result; with `has_aux` also `aux`.
+
+    Raises:
+        TypeError: `tangents` does not fit `primals`.
+
+    >>> toile.jvp(jnp.sin, (0.0,), (2.0,))
+    (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
+    """
     _check_callable("jvp", fun)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
@@ -430,10 +538,43 @@ def _cotangent_of(ct: Any, aval: Aval) -> Any:
     return convert(as_array(ct), wanted.dtype)
 
 
+@overload
 def vjp(
-    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
+    fun: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False,
+    reduce_axes: Sequence[Any] = (),
+) -> tuple[R, VJPFunction]: ...
+@overload
+def vjp(
+    fun: Callable[..., tuple[R, Aux]], *primals: PyTree, has_aux: Literal[True],
+    reduce_axes: Sequence[Any] = (),
+) -> tuple[R, VJPFunction, Aux]: ...
+@overload
+def vjp(
+    fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Any: ...
+def vjp(
+    fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
+    reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """A function's value, and the function from its cotangents to those of `primals`."""
+    """Compute a function's value, and a function that carries cotangents back to its arguments.
+
+    `grad` calls it for functions with one number as their result; `vjp` is for any result.
+
+    Args:
+        fun: a function of arrays or trees of them.
+        *primals: the arguments at which it is evaluated.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        reduce_axes: must be empty; accepted for code written for JAX.
+
+    Returns:
+        `(value, pullback)`, with `has_aux` also `aux`. `pullback(cotangent)` takes a tree like
+        `value` and returns a tuple with one cotangent for each argument.
+
+    >>> y, pullback = toile.vjp(lambda x: x * jnp.arange(3.0), 2.0)
+    >>> pullback(jnp.ones(3))
+    (Array(3., dtype=float32, weak_type=True),)
+    """
     _check_reduce_axes("vjp", reduce_axes)
     _check_callable("vjp", fun)
     leaves, in_tree = flatten(primals)
@@ -453,10 +594,35 @@ def vjp(
     return value, function
 
 
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """A function's value at `primals` and its derivative there, as a linear function.
+@overload
+def linearize(
+    fun: Callable[..., R], *primals: PyTree, has_aux: Literal[False] = False
+) -> tuple[R, Callable[..., R]]: ...
+@overload
+def linearize(
+    fun: Callable[..., tuple[R, Aux]], *primals: PyTree, has_aux: Literal[True]
+) -> tuple[R, Callable[..., R], Aux]: ...
+@overload
+def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any: ...
+def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
+    """Compute a function's value and its derivative at a point, as a linear function.
 
-    The derivative is a pytree whose leaves are the residuals."""
+    `jvp` evaluates the function for each direction; here it is evaluated once, and the derivative
+    can be applied to many directions.
+
+    Args:
+        fun: a function of arrays or trees of them.
+        *primals: the point: one value for each argument.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+
+    Returns:
+        `(value, derivative)`, with `has_aux` also `aux`. `derivative(*tangents)` takes one tangent
+        for each argument. It is a pytree whose leaves are the values it keeps.
+
+    >>> y, derivative = toile.linearize(jnp.sin, 0.0)
+    >>> derivative(2.0)
+    Array(2., dtype=float32, weak_type=True)
+    """
     _check_callable("linearize", fun)
     if has_aux:
         value, pullback, aux = vjp(fun, *primals, has_aux=True)
@@ -504,11 +670,26 @@ class _Linearized:
 
 
 def linear_transpose(
-    fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
-) -> Callable[..., Any]:
-    """The transpose of a function that must be linear; `primals` give only shapes and dtypes.
+    fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[Any] = ()
+) -> Callable[..., tuple[PyTree, ...]]:
+    """Transpose a linear function: where it multiplies by a matrix, multiply by its transpose.
 
-    It is a pytree whose leaves are the values that the function closes over."""
+    Args:
+        fun: a function that is linear in all of its arguments.
+        *primals: arguments, or `ShapeDtypeStruct`s: only their shapes and dtypes are used.
+        reduce_axes: must be empty; accepted for code written for JAX.
+
+    Returns:
+        A function from a cotangent of the result to a tuple of cotangents of the arguments. It is a
+        pytree whose leaves are the values that `fun` closes over.
+
+    Raises:
+        TypeError: `fun` maps integers to floats or floats to integers.
+
+    >>> transposed = toile.linear_transpose(lambda x: 3 * x, 1.0)
+    >>> transposed(2.0)
+    (Array(6., dtype=float32, weak_type=True),)
+    """
     _check_reduce_axes("linear_transpose", reduce_axes)
     leaves, in_tree = flatten(primals)
     avals = [aval_of(x) for x in leaves]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from toile.control.remat import Remat
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.program import trace_program
@@ -19,18 +20,80 @@ from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.barriers import Name
 from toile.staging.flat_functions import FlatFunction, name_of
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def checkpoint_name(x: Any, name: str) -> Any:
-    """`x` under a `name` that checkpoint policies can refer to."""
+
+def checkpoint_name(x: PyTree, name: str) -> PyTree:
+    """Give a value a name that policies of `checkpoint` can refer to.
+
+    Args:
+        x: an array or a tree of arrays.
+        name: the name, for `checkpoint_policies.save_only_these_names` and the like.
+
+    Returns:
+        The same values.
+
+    >>> policy = toile.checkpoint_policies.save_only_these_names("h")
+    >>> f = lambda x: jnp.sin(toile.ad_checkpoint.checkpoint_name(jnp.cos(x), "h"))
+    >>> float(toile.grad(toile.checkpoint(f, policy=policy))(0.0))
+    -0.0
+    """
     return tree_map(lambda v: Name(name)(as_array(v)), x)
 
 
+@overload
 def checkpoint(
-    fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True,
-    policy: Callable[..., bool] | None = None, static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Iterable[str] = (), concrete: bool = False,
+    fun: Callable[P, R],
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    concrete: bool = False,
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    fun: None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    concrete: bool = False,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    concrete: bool = False,
 ) -> Any:
-    """`fun` with intermediate values recomputed in the backward pass instead of kept."""
+    """Make a function compute its intermediate values again in the backward pass.
+
+    Reverse mode keeps the intermediate values of a function until its gradient is computed. Of a
+    function under `checkpoint` only the arguments are kept, and what `policy` asks for: less memory
+    for more computation. Also known as `remat`.
+
+    Args:
+        fun: the function. Without it, `checkpoint` returns a decorator.
+        prevent_cse: whether to keep the compiler from using the values of the forward pass after
+            all; False is right inside `lax.scan`, which separates the passes itself.
+        policy: which results may be kept, such as `toile.checkpoint_policies.dots_saveable`; None
+            keeps none.
+        static_argnums: positions of arguments that are not traced.
+        static_argnames: names of keyword arguments that are not traced.
+        concrete: must be False; JAX has removed it.
+
+    Returns:
+        A function with the same arguments and results.
+
+    >>> f = toile.checkpoint(lambda x: jnp.sin(jnp.cos(x)))
+    >>> float(toile.grad(f)(0.0))
+    -0.0
+    """
     if concrete:
         raise NotImplementedError(
             "The 'concrete' option to checkpoint is deprecated: needed static_argnums for "

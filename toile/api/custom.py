@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from toile.primitives.barriers import stop_gradient
 from toile.primitives.elementwise import convert
 from toile.primitives.families import instantiate
 from toile.staging.flat_functions import FlatFunction, name_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SCALARS = (bool, int, float, complex)
 _MOVING = object()  # takes the place of a residual that is an array
@@ -220,15 +223,21 @@ def _from_symbolic(t: Any) -> Any:
     return Zero(t.aval) if isinstance(t, SymbolicZero) else t
 
 
-class _Custom:
+class _Custom(Generic[P, R]):
     """Base of both kinds: wrapping, argument splitting, methods."""
 
     symbolic_zeros = False
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] | int = (),
+    # Two overloads, so that mypy infers nothing from `partial(custom_vjp, nondiff_argnums=0)`.
+    @overload
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] | int = ()): ...
+    @overload
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] | int = (),
+                 nondiff_argnames: Sequence[str] = ()): ...
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] | int = (),
                  nondiff_argnames: Sequence[str] = ()):
         dress(self, fun)
-        self.fun = fun
+        self.fun: Callable[..., Any] = fun
         nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         if nondiff_argnames:
             names = list(inspect.signature(fun).parameters)
@@ -251,7 +260,7 @@ class _Custom:
         out = self.fun(*args)
         return out if out.__class__ is DeviceArray else tree_map(as_array, out)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         raise NotImplementedError
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -295,10 +304,17 @@ class _Call:
         return unflatten(self.results.tree, outs)
 
 
-class custom_jvp(_Custom):
-    """A function with its own jvp rule.
+class custom_jvp(_Custom[P, R]):
+    """A function whose derivative is given by a rule of the user's, in forward mode.
 
-    >>> import toile
+    Reverse mode uses the same rule, transposed. Set the rule with `defjvp` before the first call.
+
+    Args:
+        fun: the function.
+        nondiff_argnums: positions of arguments that are not differentiated, such as functions or
+            sizes; the rule gets them first.
+        nondiff_argnames: names of such arguments.
+
     >>> @toile.custom_jvp
     ... def f(x):
     ...     return x ** 2
@@ -322,8 +338,10 @@ class custom_jvp(_Custom):
         if self.nondiff_argnums:
             raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``." + here())
 
+        called: Callable[..., Any] = self
+
         def rule(primals: Any, tangents: Any) -> Any:
-            out = self(*primals)
+            out = called(*primals)
             zero = zero_from_primal(out)
             terms = [f(t, out, *primals) for f, t in zip(jvps, tangents, strict=True) if f]
             total = functools.reduce(
@@ -333,7 +351,7 @@ class custom_jvp(_Custom):
 
         self.defjvp(rule)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.jvp is None:
             raise AttributeError(
                 f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp "
@@ -405,10 +423,18 @@ def _unmoved(x: Any) -> Any:
     return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
-class custom_vjp(_Custom):
-    """A function with its own vjp rule.
+class custom_vjp(_Custom[P, R]):
+    """A function whose derivative is given by a rule of the user's, in reverse mode.
 
-    >>> import toile
+    Set the rule with `defvjp` before the first call. Forward mode (`jvp`) of such a function is an
+    error: it has no rule for it.
+
+    Args:
+        fun: the function.
+        nondiff_argnums: positions of arguments that are not differentiated, such as functions or
+            sizes; the backward rule gets them first.
+        nondiff_argnames: names of such arguments.
+
     >>> @toile.custom_vjp
     ... def f(x):
     ...     return x ** 2
@@ -425,7 +451,7 @@ class custom_vjp(_Custom):
         """Set the rules: `fwd(*args) -> (out, residuals)`, `bwd(*nondiff, residuals, ct)`."""
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.fwd is None or self.bwd is None:
             raise AttributeError(
                 f"No VJP defined for custom_vjp function {name_of(self.fun)} using defvjp "

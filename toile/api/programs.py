@@ -7,45 +7,120 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
 
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.avals import Aval, aval_of
+from toile.engine.devices import Device
 from toile.engine.program import ClosedProgram, evaluate, trace_program
 from toile.engine.source import describe, here
 from toile.engine.structs import ShapeDtypeStruct
-from toile.engine.trace import Trace, Tracer, current, state
+from toile.engine.trace import Array, Trace, Tracer, current, state
 from toile.engine.trees import Partial, flatten, structure, unflatten
 from toile.staging.flat_functions import FlatFunction, name_of
 from toile.staging.jit import PjitFunction
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+@overload
 def jit(
-    fun: Any = None,
+    fun: Callable[P, R],
     /,
     *,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
+    in_shardings: PyTree = None,
+    out_shardings: PyTree = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
-    device: Any = None,
+    device: Device | None = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    max_traces: int | None = None,
+) -> PjitFunction[P, R]: ...
+@overload
+def jit(
+    fun: None = None,
+    /,
+    *,
+    in_shardings: PyTree = None,
+    out_shardings: PyTree = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Device | None = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+    max_traces: int | None = None,
+) -> Callable[[Callable[P, R]], PjitFunction[P, R]]: ...
+def jit(
+    fun: Callable[..., Any] | None = None,
+    /,
+    *,
+    in_shardings: PyTree = None,
+    out_shardings: PyTree = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Device | None = None,
     backend: str | None = None,
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
     max_traces: int | None = None,
 ) -> Any:
-    """Trace `fun` once per kind of arguments and run its Program from then on.
+    """Compile a function: trace it once for each kind of arguments, and run fused code after that.
 
-    The options are JAX's, and `max_traces`, beyond which another trace is an error. `f.why()` gives
-    the reason for each trace.
+    The Python code of the function runs only while it is traced; then its arguments are tracers,
+    which have a shape and a dtype but no values. A call with other shapes, dtypes, tree structures
+    or static values traces again; `f.why()` lists the reason for each trace.
 
-    >>> import toile
-    >>> toile.jit(lambda x: 2 * x)(3.0)
-    Array(6., dtype=float32, weak_type=True)
+    Args:
+        fun: a pure function of arrays, numbers and trees of them. Without it, `jit` returns a
+            decorator: `@toile.jit(static_argnames="n")`.
+        in_shardings: how arguments are divided over devices, a tree of shardings like the
+            arguments; None takes them as they are.
+        out_shardings: how results are divided over devices; None leaves it to the compiler.
+        static_argnums: positions of arguments whose values the traced code may depend on, such as
+            sizes or flags. They must be hashable; each new value is traced and compiled again.
+        static_argnames: names of such arguments.
+        donate_argnums: positions of arguments whose memory may be used for results. The arrays are
+            deleted by the call where a result takes their place.
+        donate_argnames: names of such arguments.
+        keep_unused: whether arguments that the function does not use count, for donation.
+        device: accepted for code written for JAX.
+        backend: accepted for code written for JAX.
+        inline: accepted for code written for JAX.
+        compiler_options: accepted for code written for JAX; unknown names are errors.
+        max_traces: how many traces are allowed; one more is an error, which says what changed.
+
+    Returns:
+        The compiled function: `f(*args)` runs it, `f.lower(*args)` shows its Program, `f.why()`
+        explains its traces, `f.clear_cache()` forgets them.
+
+    Raises:
+        ValueError: both `device` and `backend` are given.
+
+    Differences:
+        JAX has no `max_traces` and no `why`.
+
+    >>> @toile.jit
+    ... def f(x):
+    ...     return 2 * x + 1
+    >>> f(jnp.arange(3))
+    Array([1, 3, 5], dtype=int32)
+    >>> len(f.why())
+    1
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums,
@@ -70,8 +145,20 @@ def jit(
     return PjitFunction(fun, options)
 
 
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of a function's results, without computing them."""
+def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTree:
+    """Find the shapes and dtypes of a function's results without computing them.
+
+    Args:
+        fun: the function.
+        *args: its arguments: arrays, numbers, or `ShapeDtypeStruct`s in place of arrays.
+        **kwargs: its keyword arguments.
+
+    Returns:
+        The result's tree with a `ShapeDtypeStruct` for each array.
+
+    >>> toile.eval_shape(jnp.matmul, jnp.ones((2, 3)), jnp.ones((3, 4)))
+    ShapeDtypeStruct(shape=(2, 4), dtype=float32)
+    """
     if not callable(fun):
         raise TypeError(f"eval_shape: needed a callable, got {describe(fun)}{here()}")
     if isinstance(fun, PjitFunction):  # handles its own static arguments
@@ -84,13 +171,31 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def make_jaxpr(
-    fun: Callable[..., Any],
-    static_argnums: Any = (),
-    axis_env: Any = None,
+    fun: Callable[P, Any],
+    static_argnums: int | Sequence[int] = (),
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
     return_shape: bool = False,
-    abstracted_axes: Any = None,
-) -> Callable[..., Any]:
-    """A function that returns the Program of `fun` for its arguments, to print and inspect."""
+    abstracted_axes: None = None,
+) -> Callable[P, Any]:
+    """Turn a function into one that returns its Program: the operations it consists of.
+
+    Args:
+        fun: the function.
+        static_argnums: positions of arguments that are used as they are, not traced.
+        axis_env: named axes that `fun` may use, as pairs of a name and a size.
+        return_shape: whether to return also the shapes and dtypes of the results.
+        abstracted_axes: must be None; accepted for code written for JAX.
+
+    Returns:
+        A function of the same arguments that returns a `ClosedProgram`, which prints as text; with
+        `return_shape` a pair of it and a tree of `ShapeDtypeStruct`s.
+
+    >>> print(toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0))
+    { lambda ; a:f32[]. let
+        b:f32[] = sin a
+        c:f32[] = mul b 2.0:f32[]
+      in (c,) }
+    """
     if not callable(fun):
         raise TypeError(f"make_jaxpr: needed a callable, got {describe(fun)}{here()}")
 
@@ -137,8 +242,27 @@ class _axes:
         state.axes = self.previous
 
 
-def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, list[Any]]:
-    """`fun` with the traced values it closes over as explicit arguments, and those values."""
+def closure_convert(
+    fun: Callable[..., R], *example_args: PyTree
+) -> tuple[Callable[..., R], list[Array]]:
+    """Make the traced values that a function closes over explicit arguments.
+
+    Rules of one's own (`custom_vjp`) need it for functions that they are given: a value that such a
+    function closes over gets no cotangent, an argument does.
+
+    Args:
+        fun: a function that may use traced values from outside.
+        *example_args: arguments it can be traced with.
+
+    Returns:
+        `(converted, values)`: `converted(*args, *values)` computes what `fun(*args)` does.
+
+    >>> def f(x):
+    ...     converted, values = toile.closure_convert(lambda y: x * y, 1.0)
+    ...     return converted(3.0, *values)
+    >>> float(toile.grad(f)(2.0))
+    3.0
+    """
     leaves, in_tree = flatten(example_args)
     flat = FlatFunction(fun, structure((example_args, {})))
     program, consts = trace_program(flat, [aval_of(x) for x in leaves], name_of(fun))

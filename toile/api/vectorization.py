@@ -7,12 +7,13 @@ below the faces.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from toile.api.autodiff import _check_callable, _check_inputs, documented, jvp, vjp
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.errors import axis_error
@@ -40,21 +41,47 @@ from toile.staging.flat_functions import (
 )
 from toile.transforms.vmap import vmap_flat
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def vmap(
-    fun: Callable[..., Any],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    fun: Callable[P, R],
+    in_axes: int | None | Sequence[PyTree] = 0,
+    out_axes: PyTree = 0,
     axis_name: Hashable | None = None,
     axis_size: int | None = None,
-    spmd_axis_name: Any = None,
+    spmd_axis_name: Hashable | tuple[Hashable, ...] | None = None,
     sum_match: bool = False,
-) -> Callable[..., Any]:
-    """`fun` mapped over an additional axis of its arguments.
+) -> Callable[P, R]:
+    """Turn a function of one example into a function of a batch of examples.
 
-    >>> import toile, toile.numpy as jnp
+    The batch is an additional axis of the arguments. No loop runs: each operation of the function
+    becomes one on arrays with that axis.
+
+    Args:
+        fun: the function of one example.
+        in_axes: where the additional axis is in the arguments: one integer for all of them, or a
+            sequence with an integer, None or a tree of these for each positional argument. None
+            marks arguments that all examples share. Keyword arguments are mapped over axis 0.
+        out_axes: where the additional axis goes in the results: an integer, None for results that
+            do not depend on the example, or a tree of these.
+        axis_name: a name for the axis, for collectives such as `lax.psum`.
+        axis_size: the number of examples, where no argument shows it.
+        spmd_axis_name: the mesh axis that examples are divided over in sharded programs.
+        sum_match: accepted for code written for JAX.
+
+    Returns:
+        A function of arguments with the additional axis.
+
+    Raises:
+        ValueError: when called, if mapped axes have different sizes, or `in_axes` does not fit the
+            arguments.
+
     >>> toile.vmap(jnp.dot)(jnp.ones((2, 3)), jnp.ones((2, 3)))
     Array([3., 3.], dtype=float32)
+    >>> toile.vmap(lambda x, y: x + y, in_axes=(0, None))(jnp.arange(3), 10)
+    Array([10, 11, 12], dtype=int32)
     """
     _check_callable("vmap", fun)
     if isinstance(in_axes, list):
@@ -200,12 +227,31 @@ def _place(out: Any, dim: int | None, wanted: Any, axis: tuple[Any, int], fun: A
 
 
 def jacfwd(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
-    """The Jacobian of `fun`, column by column: best for more results than arguments."""
+) -> Callable[P, PyTree]:
+    """Turn a function into one that computes its Jacobian, column by column in forward mode.
+
+    The work grows with the number of elements of the arguments: the better choice where the result
+    has more elements than they have.
+
+    Args:
+        fun: the function.
+        argnums: the position of the argument to differentiate with respect to, or several.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        holomorphic: whether `fun` is a differentiable function of complex numbers.
+
+    Returns:
+        A function of the same arguments that returns, for each array of the result and each array
+        of the argument, the derivatives, of shape `result.shape + argument.shape`; with `has_aux`
+        the pair `(jacobian, aux)`.
+
+    >>> toile.jacfwd(lambda x: x ** 2)(jnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
     _check_callable("jacfwd", fun)
     given_argnums(argnums, "jacfwd")
 
@@ -230,13 +276,33 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
-    """The Jacobian of `fun`, row by row: best for more arguments than results."""
+) -> Callable[P, PyTree]:
+    """Turn a function into one that computes its Jacobian, row by row in reverse mode.
+
+    The work grows with the number of elements of the result: the better choice where the arguments
+    have more elements than it has.
+
+    Args:
+        fun: the function.
+        argnums: the position of the argument to differentiate with respect to, or several.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        holomorphic: whether `fun` is a differentiable function of complex numbers.
+        allow_int: whether integer arguments may be among `argnums`.
+
+    Returns:
+        A function of the same arguments that returns, for each array of the result and each array
+        of the argument, the derivatives, of shape `result.shape + argument.shape`; with `has_aux`
+        the pair `(jacobian, aux)`.
+
+    >>> toile.jacrev(lambda x: jnp.array([x.sum(), x.prod()]))(jnp.array([2.0, 3.0]))
+    Array([[1., 1.],
+           [3., 2.]], dtype=float32)
+    """
     _check_callable("jacrev", fun)
 
     @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
@@ -264,12 +330,27 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
-    """The matrix of second derivatives of `fun`."""
+) -> Callable[P, PyTree]:
+    """Turn a function into one that computes its second derivatives: `jacfwd(jacrev(fun))`.
+
+    Args:
+        fun: the function; usually its result is one number.
+        argnums: the position of the argument to differentiate with respect to, or several.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated.
+        holomorphic: whether `fun` is a differentiable function of complex numbers.
+
+    Returns:
+        A function of the same arguments that returns the derivatives, of shape
+        `result.shape + argument.shape + argument.shape`; with `has_aux` the pair `(hessian, aux)`.
+
+    >>> toile.hessian(lambda x: x[0] ** 2 * x[1])(jnp.array([1.0, 3.0]))
+    Array([[6., 2.],
+           [2., 0.]], dtype=float32)
+    """
     return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums,
                   has_aux=has_aux, holomorphic=holomorphic)
 

@@ -14,7 +14,7 @@ import types
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from toile.control.call import Call
 from toile.engine import config, errors
@@ -51,6 +51,12 @@ from toile.staging.options import (
     named_arguments,
 )
 from toile.staging.stages import Lowered, Traced, TracedStage, operand
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 
 # Traced forms kept per function; the least recently used are evicted. An equation with its kernels'
 # arguments, steps and source takes some 3 KB.
@@ -181,15 +187,15 @@ class _Signature:
         return None if instance is None else inspect.signature(instance.fun)
 
 
-class PjitFunction:
+class PjitFunction(Generic[P, R]):
     """A function that is traced on its first call with each kind of arguments.
 
     The name is JAX's: packages recognize jitted functions by it."""
 
     __signature__ = _Signature()
-    __wrapped__: Callable[..., Any]
+    __wrapped__: Callable[P, R]
 
-    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
+    def __init__(self, fun: Callable[P, R], options: dict[str, Any]):
         check_jittable(fun)
         functools.update_wrapper(self, fun, updated=())
         self.fun = fun
@@ -210,7 +216,7 @@ class PjitFunction:
                 self.__dict__.setdefault(name, value)
 
     # ---- calling
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         for enter in self.cache.paths:
             out = enter(args, kwargs)
             if out is not MISS:
@@ -485,6 +491,7 @@ class PjitFunction:
         return len(self.cache.entries)
 
     def clear_cache(self) -> None:
+        """Forget all traces: the next call traces and compiles again."""
         self.cache.clear()
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedStage:
@@ -509,6 +516,11 @@ class PjitFunction:
         """Shapes and dtypes of the results."""
         return self.trace(*args, **kwargs).out_info
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> PjitFunction[P, R]: ...
+    @overload
+    def __get__(self: PjitFunction[Concatenate[T, Q], S], instance: T, owner: Any = None
+                ) -> PjitFunction[Q, S]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
