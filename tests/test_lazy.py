@@ -1,8 +1,7 @@
 """Packages that load their parts when they are first used: nothing that a user sees tells.
 
-What eager imports would give is read from the `if TYPE_CHECKING` block of each package, which type
-checkers take for the truth; the table that is used must say the same. Looks at what is loaded
-happen in processes of their own.
+The names of a package are those that its `__init__.pyi` imports, which type checkers take for the
+truth. Looks at what is loaded happen in processes of their own.
 """
 
 import ast
@@ -21,13 +20,12 @@ import pytest
 
 import toile
 from toile.engine import locks
-from toile.engine.lazy import attach, names_of
+from toile.engine.lazy import MissingName, attach_table, names_in, names_of, public_names
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = [
-    *("core", "core.lift", "core.nn", "linen", "optim", "optim.classic", "optim.losses"),
-    *("optim.schedules", "parallel", "platforms.cpu"),
-]
+PACKAGES = sorted(".".join(p.parent.relative_to(ROOT).parts)
+                  for p in (ROOT / "toile").rglob("__init__.pyi"))
+HIDDEN = {"toile.lax.fft", "toile.random.bits"}  # modules with the name of a function in them
 MODULES = ["linen.linear", "linen.normalization"]  # with names of files beside them
 
 
@@ -57,14 +55,36 @@ def shown_to_type_checkers(module):
     return found
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, *MODULES])
+def imported_by(stub):
+    """By name, the module and the name there, as Python reads a stub."""
+    found = {}
+    for line in ast.parse(stub).body:
+        if isinstance(line, ast.ImportFrom):
+            for alias in line.names:
+                found[alias.asname or alias.name] = line.module, alias.name
+    return found
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_names_are_those_of_the_stub(name):
+    package = importlib.import_module(name)
+    stub = Path(package.__file__).with_suffix(".pyi").read_text()
+    names = imported_by(stub)
+    assert names == names_in(stub) == public_names(package.__file__)
+    for outer, (home, inner) in names.items():
+        module = importlib.import_module(home)
+        wanted = importlib.import_module(f"{name}.{inner}") if home == name else (
+            getattr(module, inner))
+        assert getattr(package, outer) is wanted, outer
+    assert set(names) <= set(dir(package))
+    assert set(package.__all__) == {n for n in names if n[0] != "_"}
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_the_table_is_what_eager_imports_would_give(name):
     module = importlib.import_module(f"toile.{name}")
-    table = names_of(getattr(module, "_FROM", None) or module._ELSEWHERE)
     shown = shown_to_type_checkers(module)
-    submodules = {n for n, v in shown.items() if isinstance(v, types.ModuleType)} - set(table)
-    assert set(table) == set(shown) - submodules
-    assert submodules <= set(getattr(module, "_MODULES", "").split())
+    assert set(names_of(module._ELSEWHERE)) == set(shown)
     for each, value in shown.items():
         assert getattr(module, each) is value, each
     assert set(shown) | set(module.__all__) <= set(dir(module))
@@ -72,25 +92,40 @@ def test_the_table_is_what_eager_imports_would_give(name):
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_submodules_are_attributes_and_no_name_hides_one(name):
-    package = importlib.import_module(f"toile.{name}")
-    modules = set(getattr(package, "_MODULES", "").split())
-    for each in modules:
-        assert getattr(package, each) is sys.modules[f"toile.{name}.{each}"]
+    package = importlib.import_module(name)
+    folder = Path(package.__file__).parent
     # Importing a file makes it an attribute of its package: a function must not be called like it.
-    files = {f.stem for f in Path(package.__file__).parent.glob("*.py")} - {"__init__"}
-    folders = {f.parent.name for f in Path(package.__file__).parent.glob("*/__init__.py")}
-    assert not set(names_of(package._FROM)) & (files | folders)
+    files = {f.stem for f in folder.glob("*.py")} - {"__init__"}
+    files |= {f.parent.name for f in folder.glob("*/__init__.py")}
+    names = public_names(package.__file__)
+    hidden = {n for n in files & set(names) if names[n] != (name, n)}
+    assert {f"{name}.{n}" for n in hidden} <= HIDDEN
+    for each in files - hidden:
+        if f"{name}.{each}" in sys.modules or name == "toile.core":
+            assert getattr(package, each) is sys.modules[f"{name}.{each}"]
 
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_all_can_be_imported(name):
-    package = importlib.import_module(f"toile.{name}")
+    package = importlib.import_module(name)
     space = {}
-    exec(f"from toile.{name} import *", space)
+    exec(f"from {name} import *", space)
     assert set(package.__all__) <= set(space)
     assert not hasattr(package, "something_else")
-    with pytest.raises(AttributeError, match=f"module 'toile.{name}' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
         package.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("wrong, right", [
+    ("numpy.zerso", "zeros"), ("linen.Dence", "Dense"), ("optim.adma", "adam"),
+    ("value_and_gard", "value_and_grad"), ("random.nromal", "normal"),
+    ("lax.fori_lop", "fori_loop"),
+])
+def test_the_nearest_name_is_suggested(wrong, right):
+    home, _, name = f"toile.{wrong}".rpartition(".")
+    with pytest.raises(AttributeError, match=f"did you mean '{right}'") as caught:
+        getattr(importlib.import_module(home), name)
+    assert isinstance(caught.value, MissingName) and caught.value.name == name
 
 
 def test_everything_of_the_package():
@@ -107,10 +142,9 @@ def test_a_name_is_looked_up_once():
     module = types.ModuleType("toile.made_for_this")
     sys.modules[module.__name__] = module
     try:
-        module.__getattr__, module.__dir__ = attach(
-            module.__name__, {"toile.engine.lazy": "attach=joined names_of"}
-        )
-        assert module.joined is attach and vars(module)["joined"] is attach
+        homes = names_of({"toile.engine.lazy": "attach_table=joined names_of"})
+        module.__getattr__, module.__dir__ = attach_table(module.__name__, homes)
+        assert module.joined is attach_table and vars(module)["joined"] is attach_table
         assert "names_of" in dir(module) and "names_of" not in vars(module)
     finally:
         del sys.modules[module.__name__]
@@ -169,7 +203,8 @@ def test_what_loads_while_something_is_traced_is_none_of_the_trace():
         from toile.engine.trace import Tracer
 
         def load(x):
-            for package in ("core", "linen", "optim", "parallel", "nn", "scipy", "compiler"):
+            for package in ("core", "linen", "optim", "parallel", "nn", "numpy", "lax", "random",
+                            "scipy", "compiler"):
                 whole = importlib.import_module(f"toile.{package}")
                 for found in pkgutil.walk_packages(whole.__path__, whole.__name__ + "."):
                     if "gpu" not in found.name:

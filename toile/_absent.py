@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from toile.engine.lazy import MissingName
+
 # What to use instead of each part; a name also covers everything below it.
 _INSTEAD = {
     "api_util": "it is JAX's own machinery; toile.core has Programs and avals",
@@ -75,9 +77,7 @@ class _Finder:
 
 def missing_attribute(module: str, name: str) -> AttributeError:
     """The error for an attribute that a module does not have."""
-    why = explanation(f"{module}.{name}")
-    text = f"module {module!r} has no attribute {name!r}"
-    return AttributeError(f"{text} ({why})" if why else text)
+    return MissingName(module, name, explanation(f"{module}.{name}") or "")
 
 
 def install() -> None:

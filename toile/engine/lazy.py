@@ -1,24 +1,61 @@
-"""Packages whose submodules are imported on first use.
+"""Packages whose names are imported on first use.
 
-`__getattr__, __dir__ = attach(__name__, {"home": "names of it"}, "submodules")` is all that such a
-package needs; a name is stored in the package at first use, so the lookup happens once. Type
-checkers read ordinary imports, which the package has under `if TYPE_CHECKING`.
+A package has one list of its public names: the imports in its `__init__.pyi`. Type checkers and
+editors read it, and so does `attach`: `__getattr__, __dir__, __all__ = attach(__name__, __file__)`
+is all that the package's `__init__.py` needs. A name is stored in the package when it is first
+used, so the lookup happens once; a submodule is an attribute whether it is listed or not.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from toile.engine.locks import loading
+from toile.engine.suggestions import did_you_mean
+
+_IMPORT = re.compile(r"^from (\S+) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+
+Homes = dict[str, tuple[str, str]]
 
 
-def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """For each name in a table: the module it comes from and its name there.
+class MissingName(AttributeError):
+    """A module does not have a name; the message suggests the nearest one that it has."""
 
-    "map_params=tree_map_params" exports `map_params` as `tree_map_params`."""
+    def __init__(self, package: str, name: str, more: str = ""):
+        super().__init__(name=name, obj=sys.modules.get(package))
+        self.package, self.more = package, more
+
+    def __str__(self) -> str:  # looked up only when the error is shown: `hasattr` stays cheap
+        text = f"module {self.package!r} has no attribute {self.name!r}"
+        if self.more:
+            return f"{text} ({self.more})"
+        return text + did_you_mean(str(self.name), dir(self.obj))
+
+
+def names_in(stub: str) -> Homes:
+    """For each name that a stub imports: the module it comes from and its name there."""
+    found: Homes = {}
+    for home, many, few in _IMPORT.findall(stub):
+        for entry in (many or few).split(","):
+            inner, _, outer = entry.partition(" as ")
+            if inner.strip():
+                found[(outer or inner).strip()] = home, inner.strip()
+    return found
+
+
+def public_names(file: str) -> Homes:
+    """The names of a package, from the stub beside its `__init__.py`."""
+    with open(f"{file.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
+        return names_in(stub.read())
+
+
+def names_of(table: Mapping[str, str]) -> Homes:
+    """The same for a table, {"home": "names of it"}; "inner=outer" exports under another name."""
     found = {}
     for home, text in table.items():
         for entry in text.split():
@@ -27,37 +64,44 @@ def names_of(table: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _missing(package: str, name: str) -> AttributeError:
-    return AttributeError(f"module {package!r} has no attribute {name!r}")
-
-
 def attach(
-    package: str,
-    table: Mapping[str, str],
-    modules: str = "",
-    missing: Callable[[str, str], AttributeError] = _missing,
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package.
+    package: str, file: str, missing: Callable[[str, str], AttributeError] = MissingName
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package with an `__init__.pyi`."""
+    homes = public_names(file)
+    get, listed = attach_table(package, homes, os.path.dirname(file), missing)
+    return get, listed, [name for name in homes if name[0] != "_"]
 
-    `table` has the names that the package takes from its submodules, or from another package given
-    in full ("toile.core.meta"); `modules` are submodules that are attributes."""
-    homes, submodules = names_of(table), frozenset(modules.split())
+
+def attach_table(
+    package: str, homes: Homes, folder: str = "",
+    missing: Callable[[str, str], AttributeError] = MissingName,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that takes names from other modules.
+
+    Files of `folder` are submodules."""
 
     def __getattr__(name: str) -> Any:
         """Import what is used for the first time."""
         if name in homes:
             home, inner = homes[name]
-            whole = home if home.startswith("toile.") else f"{package}.{home}"
             with loading:
-                value = getattr(importlib.import_module(whole), inner)
+                if home == package:
+                    value = importlib.import_module(f"{package}.{inner}")
+                else:
+                    value = getattr(importlib.import_module(home), inner)
             setattr(sys.modules[package], name, value)
             return value
-        if name in submodules:
+        if folder and name.isidentifier() and _is_module(os.path.join(folder, name)):
             with loading:
                 return importlib.import_module(f"{package}.{name}")
         raise missing(package, name)
 
     def __dir__() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes, *submodules})
+        return sorted({*vars(sys.modules[package]), *homes})
 
     return __getattr__, __dir__
+
+
+def _is_module(path: str) -> bool:
+    return os.path.isfile(f"{path}.py") or os.path.isfile(os.path.join(path, "__init__.py"))

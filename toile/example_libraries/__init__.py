@@ -7,7 +7,4 @@ and `toile.optim`.
 
 from toile.engine.lazy import attach as _attach
 
-__all__ = ["optimizers", "stax"]
-
-_MODULES = "optimizers stax"
-__getattr__, __dir__ = _attach(__name__, {}, _MODULES)
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

@@ -19,7 +19,7 @@ from toile.core import meta
 from toile.core.nn.linear import Contraction, add_bias, default_kernel_init, flattened
 from toile.core.nn.linear import as_tuple as _canonicalize_tuple
 from toile.engine.avals import Aval as ShapedArray
-from toile.engine.lazy import attach
+from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.linen import module
 from toile.linen.dtypes import DtypePromotion, promote_dtype
@@ -58,7 +58,7 @@ _ELSEWHERE = {
     ),
     "toile.linen.embedding": "Embed default_embed_init",
 }
-__getattr__, __dir__ = attach(__name__, _ELSEWHERE)
+__getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
 
 __all__ = [
     "Array", "Conv", "ConvGeneralDilatedT", "ConvLocal", "ConvTranspose", "Dense", "DenseGeneral",

@@ -16,7 +16,7 @@ import numpy as np
 from toile import numpy as jnp
 from toile.core.nn.normalization import Axes, group_count, normalized, statistics
 from toile.core.nn.normalization import canonical_axes as _canonicalize_axes
-from toile.engine.lazy import attach
+from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
 from toile.linen.dtypes import canonicalize_dtype
@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "toile.linen.transforms": "map_variables",
     "toile.linen.weight_normalization": "SpectralNorm WeightNorm _l2_normalize",
 }
-__getattr__, __dir__ = attach(__name__, _ELSEWHERE)
+__getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
 
 __all__ = [
     "BatchNorm", "GroupNorm", "Initializer", "InstanceNorm", "LayerNorm", "Module", "RMSNorm",

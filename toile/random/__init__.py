@@ -3,16 +3,9 @@
 Use each key once; `split` it for more. Equal keys give equal numbers, on every device and inside
 or outside jit.
 """
-# ruff: noqa: F403 -- every module lists its public names in __all__
 
-from toile.random.bits import *
-from toile.random.keys import *
-from toile.random.samplers_counts import *
-from toile.random.samplers_gamma import *
-from toile.random.samplers_inverse import *
-from toile.random.samplers_normal import *
+from toile.engine.lazy import attach as _attach
 
-__all__ = [
-    name for name, found in list(globals().items())
-    if name[0] != "_" and getattr(found, "__package__", None) != __name__
-]
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)
+
+from toile.random.bits import bits as bits  # noqa: E402 -- the function, not the module of that name

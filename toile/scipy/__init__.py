@@ -6,7 +6,4 @@ save for window functions by name in `signal`, at the call that needs them.
 
 from toile.engine.lazy import attach as _attach
 
-_MODULES = (
-    "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats"
-)
-__getattr__, __dir__ = _attach(__name__, {}, _MODULES)
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

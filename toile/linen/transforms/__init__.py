@@ -4,23 +4,8 @@ A plain `toile.vmap` knows nothing of variables and random streams; `nn.vmap` is
 of each collection and stream.
 """
 
-from toile.core.lift import In, InOutAxis, InOutScanAxis, Out
-from toile.linen.transforms import derivatives as _derivatives
-from toile.linen.transforms import functions as _functions
-from toile.linen.transforms.derivatives import *  # noqa: F403
-from toile.linen.transforms.functions import *  # noqa: F403
-from toile.linen.transforms.keys import ModuleKey as _HashableProxy  # noqa: F401
-from toile.linen.transforms.lifting import (
-    Target,
-    TransformTarget,
-    fork_rngs,
-    lift_direct_transform,
-    lift_transform,
-    lift_transform_cached,
-)
+from toile.engine.lazy import attach as _attach
 
-__all__ = [
-    "In", "InOutAxis", "InOutScanAxis", "Out", "Target", "TransformTarget", "fork_rngs",
-    "lift_direct_transform", "lift_transform", "lift_transform_cached",
-]  # fmt: skip
-__all__ += _derivatives.__all__ + _functions.__all__
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)
+
+from toile.linen.transforms.keys import ModuleKey as _HashableProxy  # noqa: E402, F401

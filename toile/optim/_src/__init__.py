@@ -7,13 +7,17 @@ name being `toile.optim`'s own; nothing loads before it is used. New code import
 import sys as _sys
 import types as _types
 
-from toile.engine.lazy import attach as _attach
-from toile.optim import _FROM
+from toile import optim as _optim
+from toile.engine.lazy import attach_table as _attach
+from toile.engine.lazy import public_names as _public_names
+
+_HOMES = _public_names(_optim.__file__)
 
 
 def _all_of(*parts: str) -> str:
     """The public names of modules of `toile.optim`."""
-    return " ".join(names for home, names in _FROM.items() if home.partition(".")[0] in parts)
+    return " ".join(name for name, (home, _) in _HOMES.items() if home.split(".")[2:3] != []
+                    and home.split(".")[2] in parts)
 
 
 _NAMES = {
@@ -44,14 +48,13 @@ def _module(name: str, names: str) -> _types.ModuleType:
     """A module that has names of `toile.optim`."""
     made = _types.ModuleType(f"{__name__}.{name}", f"What `optax._src.{name}` has.")
     _sys.modules[made.__name__] = made
-    vars(made)["__getattr__"], vars(made)["__dir__"] = _attach(
-        made.__name__, {"toile.optim": names}
-    )
+    homes = {name: ("toile.optim", name) for name in names.split()}
+    vars(made)["__getattr__"], vars(made)["__dir__"] = _attach(made.__name__, homes)
     return made
 
 
 for _name, _names in _NAMES.items():
     globals()[_name] = _module(_name, _names)
 
-__getattr__, __dir__ = _attach(__name__, {}, "utils")
+__getattr__, __dir__ = _attach(__name__, {"utils": (__name__, "utils")})
 __all__ = [*sorted(_NAMES), "utils"]  # noqa: PLE0604 -- names of modules that are made above

@@ -6,12 +6,13 @@ May import the compiler, the reference backend, control, primitives and the engi
 
 import typing as _typing
 
-from toile.engine.lazy import attach as _attach
+from toile.engine.lazy import attach_table as _attach
+from toile.engine.lazy import names_of as _names_of
 
 if _typing.TYPE_CHECKING:
     from toile.platforms.cpu.compilation import compiled, planned, run
 
-_FROM = {"compilation": "compiled planned run"}
-__getattr__, __dir__ = _attach(__name__, _FROM)
+_FROM = {"toile.platforms.cpu.compilation": "compiled planned run"}
+__getattr__, __dir__ = _attach(__name__, _names_of(_FROM))
 
 __all__ = ["compiled", "planned", "run"]

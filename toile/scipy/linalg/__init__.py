@@ -4,11 +4,7 @@ Factorisations and solvers over `lax.linalg`, matrix functions (expm, sqrtm, fun
 equations, and constructors of structured matrices. Arguments that only matter to LAPACK callers
 (`overwrite_a`, `check_finite`) are accepted and ignored.
 """
-# ruff: noqa: F403 -- every module says what is public in its __all__
 
-from toile.scipy.linalg._decompositions import *
-from toile.scipy.linalg._functions import *
-from toile.scipy.linalg._structured import *
-from toile.scipy.linalg._tridiagonal import *
+from toile.engine.lazy import attach as _attach
 
-__all__ = [name for name in globals() if name[0] != "_"]
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

@@ -3,13 +3,7 @@
 Compositions over `lax` (which has the gamma, error and Bessel families) plus rational
 approximations from `_tables`. The real SciPy is never imported here.
 """
-# ruff: noqa: F403 -- every module says what is public in its __all__
 
-from toile.scipy.special._bessel import *
-from toile.scipy.special._entropy import *
-from toile.scipy.special._erf import *
-from toile.scipy.special._expint import *
-from toile.scipy.special._gamma import *
-from toile.scipy.special._hyper import *
+from toile.engine.lazy import attach as _attach
 
-__all__ = [name for name in globals() if name[0] != "_"]
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

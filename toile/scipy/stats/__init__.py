@@ -6,11 +6,4 @@ Arguments outside the support give -inf, invalid parameters NaN. Each loads when
 
 from toile.engine.lazy import attach as _attach
 
-_FROM = {"_core": "mode rankdata sem", "_kde": "gaussian_kde"}
-_MODULES = (
-    "bernoulli beta betabinom binom cauchy chi2 dirichlet expon gamma gennorm geom gumbel_l "
-    "gumbel_r laplace logistic multinomial multivariate_normal nbinom norm pareto poisson t "
-    "truncnorm uniform vonmises wrapcauchy"
-)
-__getattr__, __dir__ = _attach(__name__, _FROM, _MODULES)
-__all__ = [name for name in __dir__() if name[0] != "_"]
+__getattr__, __dir__, __all__ = _attach(__name__, __file__)

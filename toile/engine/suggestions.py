@@ -1,0 +1,20 @@
+"""The nearest right name for a wrong one, for error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelled one probably means; None where none is close."""
+    import difflib  # 2 ms that only an error needs
+
+    near = difflib.get_close_matches(name, known, 5, 0.75)  # the best match first
+    letters = sorted(name)
+    return min(near, key=lambda n: (sorted(n) != letters, abs(len(n) - len(name))), default=None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """" (did you mean 'zeros'?)", or nothing."""
+    near = nearest(name, known)
+    return f" (did you mean {near!r}?)" if near else ""
