@@ -9,34 +9,17 @@ from __future__ import annotations
 
 import enum
 import importlib
-import importlib.util
 import inspect
 import logging
 import re
-import types
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tools.api_coverage import NAMESPACES, compare_all, join, markdown
+from tools.api_coverage import compare_all, markdown
+from tools.public_names import namespaces, own_docstring, public_list
 
 log = logging.getLogger("mkdocs.hooks.api_pages")
-
-# Namespaces that JAX does not have; those that do not exist yet are left out.
-OWN = ("core", "cursor", "interop", "io", "jax_utils", "linen", "metrics", "optim")
-OWN += ("serialization", "struct", "training", "training.checkpoints", "training.train_state")
-OWN += ("traverse_util",)
-
-
-def public_list(module: types.ModuleType) -> list[str]:
-    """A module's `__all__`, or its names that are neither private nor modules."""
-    names = getattr(module, "__all__", None) or [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and type(value).__name__ != "_Feature"
-    ]
-    return sorted(n for n in names if not isinstance(getattr(module, n), types.ModuleType))
-
 
 def as_markdown(doc: str) -> str:
     """A docstring as Markdown: examples fenced, characters outside `code` taken literally."""
@@ -58,18 +41,6 @@ def signature(name: str, value: Any) -> str:
     except (TypeError, ValueError):
         text = "(...)"
     return name + re.sub(r" at 0x[0-9a-f]+", "", text)
-
-
-def own_docstring(value: Any) -> str:
-    """The docstring written for `value` itself, not one inherited from its type."""
-    doc = getattr(value, "__doc__", None)
-    kind = value if isinstance(value, type) else type(value)
-    generated = isinstance(value, type) and doc and doc.startswith(f"{value.__name__}(")
-    if not isinstance(doc, str) or generated:
-        return ""
-    if not isinstance(value, type) and doc == kind.__doc__:
-        return ""
-    return inspect.cleandoc(doc)
 
 
 def entry(namespace: str, name: str, value: Any) -> str:
@@ -100,20 +71,6 @@ def page(namespace: str) -> str:
     head = f"# {namespace}\n\n{as_markdown(inspect.cleandoc(module.__doc__ or ''))}\n"
     entries = (entry(namespace, name, getattr(module, name)) for name in public_list(module))
     return "\n".join([head, *entries])
-
-
-def exists(namespace: str) -> bool:
-    """Whether toile has that module (one that only explains its absence is left out)."""
-    try:
-        importlib.import_module(namespace)
-    except (ImportError, NotImplementedError):
-        return False
-    return True
-
-
-def namespaces() -> list[str]:
-    """The namespaces that have a page."""
-    return [n for n in sorted(join("toile", n) for n in (*NAMESPACES, *OWN)) if exists(n)]
 
 
 def on_files(files: Files, config: Any) -> Files:

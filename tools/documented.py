@@ -23,7 +23,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from tools.api_pages import namespaces, own_docstring, public_list
+from tools.public_names import is_ours, namespaces, own_docstring, public_list
 
 # Packages whose names a NumPy or SciPy user knows: an example is up to the writer.
 KNOWN = ("toile.numpy", "toile.scipy", "toile.dtypes", "toile.typing", "toile.errors",
@@ -73,8 +73,7 @@ def _under(name: str, namespace: str) -> bool:
 
 
 def _is_ours(value: Any) -> bool:
-    home = str(getattr(value, "__module__", ""))
-    if not home.startswith("toile") or isinstance(value, types.ModuleType):
+    if not is_ours(value) or isinstance(value, types.ModuleType):
         return False
     return not (isinstance(value, type) and issubclass(value, (enum.Enum, Warning)))
 

@@ -1,0 +1,95 @@
+"""Every public name with its signature, one on a line: what must not change unnoticed.
+
+`python -m tools.api_snapshot` writes tests/golden/api.txt; a test compares. A change of that file
+needs a line in CHANGELOG.md, and docs/stability.md says which changes are allowed.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.public_names import is_ours, namespaces, public_list
+
+FILE = Path(__file__).parents[1] / "tests" / "golden" / "api.txt"
+EMPTY = inspect.Parameter.empty
+
+
+def default(value: Any) -> str:
+    """A default value, without addresses."""
+    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type)):
+        return value.__name__
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return text if "\n" not in text else f"<{type(value).__name__}>"
+
+
+def parameters(value: Any) -> str:
+    """`(x, axis=None, *, keepdims=False)`; nothing for what cannot be called."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return "(...)"
+    plain = [p.replace(annotation=EMPTY, default=_Text(default(p.default)))
+             if p.default is not EMPTY else p.replace(annotation=EMPTY)
+             for p in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=EMPTY))
+
+
+class _Text(str):
+    """Prints as it is."""
+
+    __repr__ = str.__str__
+
+
+def members(cls: type, public: set[type]) -> Iterator[tuple[str, Any]]:
+    """Methods and properties of a class that no public base of it has."""
+    bases = {b for base in cls.__mro__[1:] if base in public for b in base.__mro__}
+    found: dict[str, Any] = {}
+    for owner in reversed(cls.__mro__):
+        if owner not in bases and owner.__module__.startswith("toile"):
+            found |= vars(owner)
+    for name, value in found.items():
+        if not name.startswith("_") and (callable(value) or _is_attribute(value)):
+            yield name, value
+
+
+def _is_attribute(value: Any) -> bool:
+    return isinstance(value, (property, classmethod, staticmethod))
+
+
+def lines() -> Iterator[str]:
+    """The lines of the file, not sorted."""
+    found = {}
+    for namespace in namespaces():
+        module = importlib.import_module(namespace)
+        found |= {f"{namespace}.{name}": getattr(module, name) for name in public_list(module)}
+    classes = {v for v in found.values() if isinstance(v, type)}
+    for name, value in found.items():
+        made_here = isinstance(value, (type, types.FunctionType)) or is_ours(type(value))
+        if not (callable(value) and is_ours(value) and made_here) or isinstance(value, enum.EnumMeta):
+            yield f"{name}: {type(value).__name__}"  # its signature is Python's affair
+            continue
+        yield name + parameters(value)
+        if not isinstance(value, type):
+            continue
+        for part, member in () if name.endswith("_p") else members(value, classes):
+            shown = ": property" if isinstance(member, property) else (
+                parameters(getattr(value, part)))
+            yield f"{name}.{part}{shown}"
+
+
+def snapshot() -> str:
+    """The text of the file."""
+    return "\n".join(sorted(set(lines()))) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(snapshot())
+    print(f"{len(FILE.read_text().splitlines())} names in {FILE}", file=sys.stderr)

@@ -1,0 +1,55 @@
+"""The public namespaces of toile and what they contain."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from typing import Any
+
+from tools.api_coverage import NAMESPACES, join
+
+# Namespaces that JAX does not have; those that do not exist yet are left out.
+OWN = ("core", "cursor", "interop", "io", "jax_utils", "linen", "metrics", "optim")
+OWN += ("serialization", "struct", "training", "training.checkpoints", "training.train_state")
+OWN += ("traverse_util",)
+
+
+def public_list(module: types.ModuleType) -> list[str]:
+    """A module's `__all__`, or what is its own and has a name without an underscore in front."""
+    names = getattr(module, "__all__", None) or [
+        name for name, value in vars(module).items()
+        if not name.startswith("_") and type(value).__name__ != "_Feature" and is_ours(value)
+    ]
+    return sorted(n for n in names if not isinstance(getattr(module, n), types.ModuleType))
+
+
+def is_ours(value: Any) -> bool:
+    """Whether something is toile's: what typing, NumPy and others define is not."""
+    return str(getattr(value, "__module__", "toile")).partition(".")[0] == "toile"
+
+
+def own_docstring(value: Any) -> str:
+    """The docstring written for `value` itself, not one inherited from its type."""
+    doc = getattr(value, "__doc__", None)
+    kind = value if isinstance(value, type) else type(value)
+    generated = isinstance(value, type) and doc and doc.startswith(f"{value.__name__}(")
+    if not isinstance(doc, str) or generated:
+        return ""
+    if not isinstance(value, type) and doc == kind.__doc__:
+        return ""
+    return inspect.cleandoc(doc)
+
+
+def exists(namespace: str) -> bool:
+    """Whether toile has that module (one that only explains its absence is left out)."""
+    try:
+        importlib.import_module(namespace)
+    except (ImportError, NotImplementedError):
+        return False
+    return True
+
+
+def namespaces() -> list[str]:
+    """The namespaces that have a page."""
+    return [n for n in sorted(join("toile", n) for n in (*NAMESPACES, *OWN)) if exists(n)]
