@@ -1,0 +1,15 @@
+"""The types that users annotate with."""
+from toile import Array
+from toile.typing import ArrayLike, DTypeLike
+import numpy as np
+import toile.numpy as jnp
+
+def normalized(x: ArrayLike, dtype: DTypeLike = jnp.float32) -> Array:
+    """An array of unit length."""
+    x = jnp.asarray(x, dtype)
+    return x / jnp.linalg.norm(x)
+
+for value in (1.0, np.ones(3), jnp.ones(3), 2, np.float32(1)):
+    normalized(value)
+normalized(np.ones(2), "bfloat16")
+normalized(np.ones(2), np.float16)
