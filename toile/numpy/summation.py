@@ -24,12 +24,12 @@ from toile.numpy._operands import no_out
 __all__ = ["einsum", "einsum_path"]
 
 
-def _from_sublists(operands):
+def _from_sublists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The string form of einsum(x, [0, 1], y, [1, 2], [0, 2])."""
     pairs, rest = len(operands) // 2, len(operands) % 2
-    arrays = list(operands[0:2 * pairs:2])
+    arrays = operands[0:2 * pairs:2]
     lists = list(operands[1:2 * pairs:2])
-    seen = []
+    seen: list[Any] = []
     for part in [*lists, *([operands[-1]] if rest else [])]:
         for v in part:
             if v is not Ellipsis and v not in seen:
