@@ -27,7 +27,7 @@ __all__ = [
 
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
-             length: int | None = None, out_sharding: Any = None) -> Array:
+             length: int | None = None, out_sharding: object = None) -> Array:
     """Count how often each non-negative integer occurs in an array.
 
     Without `length`, the length of the result depends on the values of `x`; in functions that are
@@ -39,7 +39,7 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         minlength: least length of the result; ignored if `length` is given.
         length: length of the result; greater integers are left out. None takes the greatest element
             and one.
-        out_sharding: ignored.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of rank 1 whose element i is the number (or total weight) of the elements equal to
@@ -126,7 +126,7 @@ def _bins(x, edges):
 
 def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLike] | None = None,
               weights: ArrayLike | None = None, density: bool | None = None,
-              out_sharding: Any = None) -> tuple[Array, Array]:
+              out_sharding: object = None) -> tuple[Array, Array]:
     """Count the elements that fall into each of a number of bins.
 
     A bin contains its lower edge and not its upper edge; the last bin contains both. Elements
@@ -138,7 +138,7 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         range: lowest and highest edge; None takes the least and greatest element.
         weights: what each element adds to its bin, in the shape of `a`; None for 1.
         density: whether counts are divided by their sum and the widths of the bins.
-        out_sharding: ignored.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both are floating: of the

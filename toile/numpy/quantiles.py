@@ -257,7 +257,7 @@ def _fraction(name: str, q: Any) -> Any:
 def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
-               out_sharding: Any = None) -> Array:
+               out_sharding: object = None) -> Array:
     """Compute quantiles of the elements over axes, with `q` in percent; see `quantile`.
 
     Args:
@@ -271,7 +271,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         keepdims: whether the reduced axes stay, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
             weighs all elements equally.
-        out_sharding: ignored.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes

@@ -194,7 +194,7 @@ def _by_own_product(dot, arrays, simple, precision, preferred):
 def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any], out: None = None,
            optimize: bool | Literal["auto", "greedy", "optimal"] | Sequence[Any] = "auto",
            precision: lax.PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
-           _dot_general: Callable[..., Array] | None = None, out_sharding: Any = None) -> Array:
+           _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
     """Sum products of arrays whose axes are named by letters.
 
     In "ij,jk->ik" the operands have the axes i, j and j, k, the result i, k. Axes of the same
@@ -214,7 +214,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
-        out_sharding: ignored.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array with the axes of the result, in the dtype that the operands promote to. Booleans
