@@ -60,7 +60,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         An array of the shape of `a`; of rank 1 if `axis` is None.
 
     Differences:
-        NumPy sums narrow integers in int64; here they keep their dtype.
+        NumPy sums narrow integers in 64 bits; here they keep their dtype.
     """
     return _cumulative("cumsum", lax.cumsum, a, axis, dtype, out)
 
@@ -82,7 +82,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
         An array of the shape of `a`; of rank 1 if `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in int64; here they keep their dtype.
+        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
     """
     return _cumulative("cumprod", lax.cumprod, a, axis, dtype, out)
 
@@ -188,7 +188,7 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
 
     Differences:
-        NumPy multiplies narrow integers in int64; here they keep their dtype.
+        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
     """
     return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
                          1, False)

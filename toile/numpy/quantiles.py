@@ -170,7 +170,7 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the values below which given fractions of the elements over axes lie.
+    """Compute the values below which given fractions of the elements over the given axes lie.
 
     The quantile 0.5 is the median. With n elements in order, `q` is the position `q * (n - 1)`,
     counted from 0; `method` tells what happens between two elements. The result is NaN where an
@@ -214,7 +214,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                 overwrite_input: bool = False, method: QuantileMethod = "linear",
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the quantiles of the elements over axes, ignoring NaN; see `quantile`.
+    """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
 
     The result is NaN where all elements are. If a reduced axis is empty, it is NaN and has no axis
     for `q`.
@@ -258,7 +258,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
                out_sharding: object = None) -> Array:
-    """Compute quantiles of the elements over axes, with `q` in percent; see `quantile`.
+    """Compute quantiles of the elements over the given axes, with `q` in percent; see `quantile`.
 
     Args:
         a: array or number.
@@ -310,7 +310,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
 def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
            keepdims: bool = False) -> Array:
-    """Compute the middle element over axes, or the mean of the two middle ones.
+    """Compute the middle element over the given axes, or the mean of the two middle ones.
 
     The result is NaN where an element is.
 
@@ -334,7 +334,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
 
 def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
               keepdims: bool = False) -> Array:
-    """Compute the median of the elements over axes, ignoring NaN.
+    """Compute the median of the elements over the given axes, ignoring NaN.
 
     The result is NaN where all elements are, and where there are none.
 

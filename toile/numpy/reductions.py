@@ -179,10 +179,10 @@ def _general(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: boo
 def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
         promote_integers: bool = True) -> Array:
-    """Sum the elements over axes.
+    """Sum the elements over the given axes.
 
-    The sum of no elements is 0. float16 and bfloat16 are summed in float32 and rounded once, at the
-    end.
+    The sum of no elements is 0. Floats narrower than float32 are summed in float32 and rounded
+    once, at the end.
 
     Args:
         a: array or number.
@@ -204,7 +204,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         ValueError: `initial` is not a scalar, or `where` is not boolean.
 
     Differences:
-        NumPy sums integers in int64. It has no `promote_integers`, which JAX has.
+        NumPy sums integers in 64 bits. It has no `promote_integers`, which JAX has.
 
     >>> x = jnp.array([[1, 2], [3, 4]], dtype="int8")
     >>> jnp.sum(x, axis=0)
@@ -223,10 +223,10 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
          promote_integers: bool = True) -> Array:
-    """Multiply the elements over axes.
+    """Multiply the elements over the given axes.
 
-    The product of no elements is 1. float16 and bfloat16 are multiplied in float32 and rounded
-    once, at the end.
+    The product of no elements is 1. Floats narrower than float32 are multiplied in float32 and
+    rounded once, at the end.
 
     Args:
         a: array or number.
@@ -249,14 +249,14 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         ValueError: `initial` is not a scalar, or `where` is not boolean.
 
     Differences:
-        NumPy multiplies integers in int64. It has no `promote_integers`, which JAX has.
+        NumPy multiplies integers in 64 bits. It has no `promote_integers`, which JAX has.
     """
     return _reduce(_PROD, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over axes, or NaN if one of them is NaN.
+    """Find the greatest element over the given axes, or NaN if one of them is NaN.
 
     Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
     that are equally great share the gradient. `nanmax` ignores NaN.
@@ -287,7 +287,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over axes, or NaN if one of them is NaN.
+    """Find the least element over the given axes, or NaN if one of them is NaN.
 
     Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
     that are equally small share the gradient. `nanmin` ignores NaN.
@@ -319,7 +319,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the least and the greatest element over axes.
+    """Find the least and the greatest element over the given axes.
 
     Args:
         a: array or number.
@@ -349,7 +349,7 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether all elements over axes differ from zero.
+    """Tell whether all elements over the given axes differ from zero.
 
     NaN differs from zero. The answer for no elements is True.
 
@@ -372,7 +372,7 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether at least one element over axes differs from zero.
+    """Tell whether at least one element over the given axes differs from zero.
 
     NaN differs from zero. The answer for no elements is False.
 
@@ -397,7 +397,7 @@ amax, amin = max, min
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Count the elements over axes that differ from zero; NaN does.
+    """Count the elements over the given axes that differ from zero; NaN does.
 
     Args:
         a: array or number.
@@ -412,7 +412,7 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 
 
 def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
-    """Compute the difference of the greatest and the least element over axes ("peak to peak").
+    """Compute the range of the elements over the given axes: the greatest minus the least.
 
     It is NaN if one of the elements is. Differences of signed integers may overflow and wrap
     around.
@@ -447,9 +447,10 @@ def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
 
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over axes.
+    """Compute the arithmetic mean of the elements over the given axes.
 
-    The mean of no elements is NaN, without a warning. float16 and bfloat16 are summed in float32.
+    The mean of no elements is NaN, without a warning. Floats narrower than float32 are summed in
+    float32.
 
     Args:
         a: array or number.
@@ -495,10 +496,10 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
 def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over axes.
+    """Compute the variance of the elements over the given axes.
 
     This is the sum of the squared distances from the mean, divided by the number of elements minus
-    `ddof`. It is NaN where that divisor is not positive. float16 and bfloat16 are summed in
+    `ddof`. It is NaN where that divisor is not positive. Floats narrower than float32 are summed in
     float32.
 
     Args:
@@ -579,7 +580,7 @@ def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
 def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over axes: the square root of `var`.
+    """Compute the standard deviation of the elements over the given axes: the square root of `var`.
 
     It is NaN where the number of elements minus `ddof` is not positive.
 
@@ -623,7 +624,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: Literal[True], keepdims: bool = False) -> tuple[Array, Array]: ...
 def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
-    """Compute the weighted mean of the elements over axes.
+    """Compute the weighted mean of the elements over the given axes.
 
     It is NaN or infinite where the weights sum up to 0.
 

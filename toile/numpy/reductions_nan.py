@@ -45,7 +45,9 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
 
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over axes, ignoring NaN; the result is NaN where all elements are.
+    """Find the greatest element over the given axes, ignoring NaN.
+
+    The result is NaN where all elements are.
 
     Args:
         a: array or number.
@@ -71,7 +73,9 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over axes, ignoring NaN; the result is NaN where all elements are.
+    """Find the least element over the given axes, ignoring NaN.
+
+    The result is NaN where all elements are.
 
     Args:
         a: array or number.
@@ -98,7 +102,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """Sum the elements over axes with NaN taken as 0.
+    """Sum the elements over the given axes with NaN taken as 0.
 
     A complex number counts as NaN if one of its parts is.
 
@@ -126,7 +130,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
-    """Multiply the elements over axes with NaN taken as 1.
+    """Multiply the elements over the given axes with NaN taken as 1.
 
     A complex number counts as NaN if one of its parts is.
 
@@ -158,7 +162,7 @@ def _numbers(a: Any, where: Any) -> Any:
 
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over axes, ignoring NaN.
+    """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
 
     It is NaN where all elements are. Sum and count are rounded to the dtype of the result before
     they are divided, so that float16 overflows with more than 65504 elements; give `dtype` then.
@@ -191,7 +195,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over axes, ignoring NaN.
+    """Compute the variance of the elements over the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
     that is not positive.
@@ -255,7 +259,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
            mean: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over axes, ignoring NaN.
+    """Compute the standard deviation of the elements over the given axes, ignoring NaN.
 
     It is the square root of `nanvar`.
 

@@ -68,7 +68,7 @@ class _Methods:
     def reduce(self, a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None,
                out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                where: ArrayLike | None = None) -> Array:
-        """Combine the elements over axes, first element first.
+        """Combine the elements over the given axes, first element first.
 
         Args:
             a: array or number.
