@@ -29,7 +29,7 @@ issubdtype = dtypes.issubdtype
 canonical_dtype = dtypes.canonicalize_dtype
 
 
-def arr(x):
+def arr(x: object) -> Array:
     """`x` as an Array; Python scalars become weakly typed."""
     return x if isinstance(x, Array) else creation.asarray(x)
 

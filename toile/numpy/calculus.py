@@ -141,8 +141,8 @@ def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
     axis = canonical_axis(axis, p.ndim)
     if h.issubdtype(p.dtype, np.integer) and isinstance(period, int):
         dtype = p.dtype
-        interval, odd = divmod(period, 2)
-        edge = odd == 0
+        interval: int | h.Array = period // 2
+        edge = period % 2 == 0
     else:
         p, = promote_inexact(p)
         dtype, edge = p.dtype, True

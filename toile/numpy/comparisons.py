@@ -11,7 +11,7 @@ import numpy as np
 
 from toile import lax
 from toile.engine import dtypes
-from toile.engine.arrays import Array
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, real_part, to_inexact
 from toile.numpy._operands import as_array, convert, literal
@@ -25,8 +25,21 @@ __all__ = [
 ]
 
 
-def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether |a - b| <= atol + rtol |b|, or both are the same infinity."""
+def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
+            equal_nan: bool = False) -> Array:
+    """Tell where `abs(a - b) <= atol + rtol * abs(b)`.
+
+    Infinities are close to equal infinities only. Integers are compared as floats.
+
+    Args:
+        a, b: arrays or numbers, which are broadcast against each other.
+        rtol: tolerance relative to `b`.
+        atol: absolute tolerance.
+        equal_nan: whether NaN is close to NaN.
+
+    Returns:
+        A boolean array of the broadcast shape; the tolerances may be arrays and are broadcast, too.
+    """
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):
         return lax.eq(a, b)
@@ -50,31 +63,59 @@ def _all(x: Any) -> Any:
     return lax.reduce_and(x, tuple(range(x.ndim)))
 
 
-def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether all elements are close (see `isclose`)."""
+def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
+             equal_nan: bool = False) -> Array:
+    """Tell whether all elements of two arrays are close; see `isclose`.
+
+    Args:
+        a, b: arrays or numbers, which are broadcast against each other.
+        rtol: tolerance relative to `b`.
+        atol: absolute tolerance.
+        equal_nan: whether NaN is close to NaN.
+
+    Returns:
+        A boolean array of rank 0; True for empty arrays.
+    """
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
 
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """Whether two arrays have one shape and equal elements."""
-    a1, a2 = asarray(a1), asarray(a2)
-    if a1.shape != a2.shape:
+def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
+    """Tell whether two arrays have the same shape and equal elements.
+
+    Dtypes may differ: they are promoted before the comparison.
+
+    Args:
+        a1, a2: arrays, numbers or nested lists.
+        equal_nan: whether NaN equals NaN.
+
+    Returns:
+        A boolean array of rank 0.
+    """
+    x, y = asarray(a1), asarray(a2)
+    if x.shape != y.shape:
         return lax.full((), False, BOOL)
-    a1, a2 = promote_args("array_equal", a1, a2)
-    same = lax.eq(a1, a2)
-    if equal_nan and a1.dtype in INEXACT:
-        same = lax.bitwise_or(same, lax.bitwise_and(isnan(a1), isnan(a2)))
+    x, y = promote_args("array_equal", x, y)
+    same = lax.eq(x, y)
+    if equal_nan and x.dtype in INEXACT:
+        same = lax.bitwise_or(same, lax.bitwise_and(isnan(x), isnan(y)))
     return _all(same)
 
 
-def array_equiv(a1: Any, a2: Any) -> Any:
-    """Whether two arrays are equal once broadcast against each other."""
-    a1, a2 = asarray(a1), asarray(a2)
+def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """Tell whether two arrays are equal after they are broadcast against each other.
+
+    Args:
+        a1, a2: arrays, numbers or nested lists.
+
+    Returns:
+        A boolean array of rank 0; False where the shapes cannot be broadcast.
+    """
+    x, y = asarray(a1), asarray(a2)
     try:
-        broadcast_shapes(a1.shape, a2.shape)
+        broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return lax.full((), False, BOOL)
-    return _all(lax.eq(*promote_args("array_equiv", a1, a2)))
+    return _all(lax.eq(*promote_args("array_equiv", x, y)))
 
 
 def _signed_infinity(x: Any, out: Any, value: float, name: str) -> Any:
@@ -89,18 +130,49 @@ def _signed_infinity(x: Any, out: Any, value: float, name: str) -> Any:
     return lax.eq(x, literal(value, x.dtype))
 
 
-def isposinf(x: Any, /, out: None = None) -> Any:
-    """Whether x is plus infinity."""
+def isposinf(x: ArrayLike, /, out: None = None) -> Array:
+    """Tell which elements are inf.
+
+    Args:
+        x: array or number.
+        out: not supported; must be None.
+
+    Returns:
+        A boolean array of the shape of `x`.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     return _signed_infinity(x, out, np.inf, "isposinf")
 
 
-def isneginf(x: Any, /, out: None = None) -> Any:
-    """Whether x is minus infinity."""
+def isneginf(x: ArrayLike, /, out: None = None) -> Array:
+    """Tell which elements are -inf.
+
+    Args:
+        x: array or number.
+        out: not supported; must be None.
+
+    Returns:
+        A boolean array of the shape of `x`.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     return _signed_infinity(x, out, -np.inf, "isneginf")
 
 
-def iscomplex(x: Any) -> Any:
-    """Whether elements have an imaginary part other than zero."""
+def iscomplex(x: ArrayLike) -> Array:
+    """Tell which elements have an imaginary part other than 0.
+
+    `iscomplexobj` looks at the dtype instead.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     x = as_array("iscomplex", x)
     if x.dtype not in COMPLEX:
         return lax.full(x.shape, False, BOOL)
@@ -108,13 +180,29 @@ def iscomplex(x: Any) -> Any:
     return lax.ne(im, literal(0, im.dtype))
 
 
-def isreal(x: Any) -> Any:
-    """Whether elements have no imaginary part other than zero."""
+def isreal(x: ArrayLike) -> Array:
+    """Tell which elements have no imaginary part other than 0.
+
+    `isrealobj` looks at the dtype instead.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     return lax.bitwise_not(iscomplex(x))
 
 
-def iscomplexobj(x: Any) -> bool:
-    """Whether `x` holds complex numbers, as a type."""
+def iscomplexobj(x: ArrayLike) -> bool:
+    """Tell whether the dtype of `x` is complex, whatever its values are.
+
+    Args:
+        x: array, number or list; the answer for None is False.
+
+    Returns:
+        A Python bool.
+    """
     if x is None:
         return False
     if not hasattr(x, "dtype"):
@@ -122,13 +210,30 @@ def iscomplexobj(x: Any) -> bool:
     return dtypes.issubdtype(dtypes.dtype(x), np.complexfloating)
 
 
-def isrealobj(x: Any) -> bool:
-    """Whether `x` holds real numbers, as a type."""
+def isrealobj(x: ArrayLike) -> bool:
+    """Tell whether the dtype of `x` is not complex, whatever its values are.
+
+    Args:
+        x: array, number or list; the answer for None is True.
+
+    Returns:
+        A Python bool.
+    """
     return not iscomplexobj(x)
 
 
-def isscalar(element: Any) -> bool:
-    """Whether `element` is a number or an array of rank 0."""
+def isscalar(element: object) -> bool:
+    """Tell whether `element` is a scalar: a number, a string or an array of rank 0.
+
+    Args:
+        element: any object.
+
+    Returns:
+        A Python bool.
+
+    Differences:
+        NumPy says False for arrays of rank 0.
+    """
     if hasattr(element, "__jax_array__"):
         element = element.__jax_array__()
     if isinstance(element, (Array, np.ndarray)):

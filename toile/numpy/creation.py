@@ -248,9 +248,9 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
     elif device is None and type(fill) is DeviceArray and _eager_on_host() \
             and dtype.__class__ is not _KeyDType:
         weak = dtype is None and fill.weak_type
-        fill = fill if dtype is None else convert(fill, dtype)
-        made = np.empty(shape, fill.dtype)
-        made.fill(fill._data)
+        one: Any = fill if dtype is None else convert(fill, dtype)
+        made = np.empty(shape, one.dtype)
+        made.fill(one._data)
         return DeviceArray(made, weak)
     else:
         result = lax.full(shape, fill, dtype)

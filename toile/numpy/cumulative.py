@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
 from toile.numpy._dtypes import BOOL, INEXACT, default_int, user_dtype
@@ -42,23 +43,84 @@ def _cumulative(name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, na
     return convert(run(convert(a, work), axis=axis), dtype)
 
 
-def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    """Sums of the elements up to each one along `axis`."""
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+           out: None = None) -> Array:
+    """Compute the sums of the elements up to and including each one along an axis.
+
+    Integers that overflow wrap around. All sums after a NaN are NaN.
+
+    Args:
+        a: array or number.
+        axis: axis to sum along; None takes all elements in row-major order.
+        dtype: dtype in which elements are summed and the result is returned; None takes that of
+            `a`, and the default integer dtype for booleans.
+        out: not supported; must be None.
+
+    Returns:
+        An array of the shape of `a`; of rank 1 if `axis` is None.
+
+    Differences:
+        NumPy sums narrow integers in 64 bits; here they keep their dtype.
+    """
     return _cumulative("cumsum", lax.cumsum, a, axis, dtype, out)
 
 
-def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    """Products of the elements up to each one along `axis`."""
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+            out: None = None) -> Array:
+    """Compute the products of the elements up to and including each one along an axis.
+
+    Integers that overflow wrap around. All products after a NaN are NaN.
+
+    Args:
+        a: array or number.
+        axis: axis to multiply along; None takes all elements in row-major order.
+        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
+            `a`, and the default integer dtype for booleans.
+        out: not supported; must be None.
+
+    Returns:
+        An array of the shape of `a`; of rank 1 if `axis` is None.
+
+    Differences:
+        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
+    """
     return _cumulative("cumprod", lax.cumprod, a, axis, dtype, out)
 
 
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    """`cumsum` with NaN taken as 0."""
+def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+              out: None = None) -> Array:
+    """Compute the sums of the elements up to and including each one, with NaN taken as 0.
+
+    Args:
+        a: array or number.
+        axis: axis to sum along; None takes all elements in row-major order.
+        dtype: dtype in which elements are summed and the result is returned; None takes that of
+            `a`, and the default integer dtype for booleans.
+        out: not supported; must be None.
+
+    Returns:
+        An array of the shape of `a`; of rank 1 if `axis` is None.
+
+    >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 2.0]))
+    Array([1., 1., 3.], dtype=float32)
+    """
     return _cumulative("nancumsum", lax.cumsum, a, axis, dtype, out, nan_as=0)
 
 
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    """`cumprod` with NaN taken as 1."""
+def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
+               out: None = None) -> Array:
+    """Compute the products of the elements up to and including each one, with NaN taken as 1.
+
+    Args:
+        a: array or number.
+        axis: axis to multiply along; None takes all elements in row-major order.
+        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
+            `a`, and the default integer dtype for booleans.
+        out: not supported; must be None.
+
+    Returns:
+        An array of the shape of `a`; of rank 1 if `axis` is None.
+    """
     return _cumulative("nancumprod", lax.cumprod, a, axis, dtype, out, nan_as=1)
 
 
@@ -82,15 +144,51 @@ def _from_initial(name: str, what: str, run: Any, x: Any, axis: Any, dtype: Any,
     return lax.concatenate([lax.full(shape, first, out.dtype), out], axis)
 
 
-def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None,
-                   include_initial: bool = False) -> Any:
-    """Sums of the elements up to each one; with `include_initial`, a 0 before them."""
+def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+                   include_initial: bool = False) -> Array:
+    """Compute the sums of the elements up to and including each one, if asked for from 0 on.
+
+    Unlike `cumsum` it sums narrow integers in the default integer dtype, as `sum` does.
+
+    Args:
+        x: array of rank 1 at least.
+        axis: axis to sum along; it may be None for arrays of rank 1 only.
+        dtype: dtype in which elements are summed and the result is returned; None takes that of
+            `sum`.
+        include_initial: whether the result begins with a 0 and is longer by one.
+
+    Returns:
+        An array of the shape of `x`; with `include_initial`, longer by one along `axis`.
+
+    Raises:
+        ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
+
+    >>> jnp.cumulative_sum(jnp.array([1, 2, 3]), include_initial=True)
+    Array([0, 1, 3, 6], dtype=int32)
+    """
     return _from_initial("cumulative_sum", "sum", lax.cumsum, x, axis, dtype, include_initial, 0,
                          True)
 
 
-def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None,
-                    include_initial: bool = False) -> Any:
-    """Products of the elements up to each one; with `include_initial`, a 1 before them."""
+def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
+                    include_initial: bool = False) -> Array:
+    """Compute the products of the elements up to and including each one, if asked for from 1 on.
+
+    Args:
+        x: array of rank 1 at least.
+        axis: axis to multiply along; it may be None for arrays of rank 1 only.
+        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
+            `x`, and the default integer dtype for booleans.
+        include_initial: whether the result begins with a 1 and is longer by one.
+
+    Returns:
+        An array of the shape of `x`; with `include_initial`, longer by one along `axis`.
+
+    Raises:
+        ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
+
+    Differences:
+        NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
+    """
     return _from_initial("cumulative_prod", "product", lax.cumprod, x, axis, dtype, include_initial,
                          1, False)

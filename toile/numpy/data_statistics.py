@@ -4,12 +4,17 @@ Numbers of bins are static. Histograms put each sample in a bin by searchsorted 
 scatter.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, index_update
@@ -21,8 +26,35 @@ __all__ = [
 ]
 
 
-def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
-    """How often each non-negative integer occurs, or the sum of its weights."""
+def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
+             length: int | None = None, out_sharding: object = None) -> Array:
+    """Count how often each non-negative integer occurs in an array.
+
+    Without `length`, the length of the result depends on the values of `x`; in functions that are
+    traced (`jit`), `length` must be given.
+
+    Args:
+        x: integers or booleans in an array of rank 1; negative ones are counted as 0.
+        weights: what each element of `x` adds to its count; None for 1.
+        minlength: least length of the result; ignored if `length` is given.
+        length: length of the result; greater integers are left out. None takes the greatest element
+            and one.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of rank 1 whose element i is the number (or total weight) of the elements equal to
+        i. The dtype is that of the weights; counts have the default integer dtype.
+
+    Raises:
+        TypeError: `x` does not hold integers.
+        ValueError: `x` is not of rank 1, or `weights` has another shape.
+
+    Differences:
+        NumPy has no `length`, refuses negative integers, and returns weights as float64.
+
+    >>> jnp.bincount(jnp.array([0, 1, 1, 5]), length=4)
+    Array([1, 2, 0, 0], dtype=int32)
+    """
     x = h.as_array("bincount", x)
     if not h.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
         raise TypeError(f"x argument to bincount must have an integer type; got {x.dtype}{here()}")
@@ -40,32 +72,46 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     elif np.shape(weights) != x.shape:
         raise ValueError(f"shape of weights must match shape of x, got {np.shape(weights)} and "
                          f"{x.shape}{here()}")
-    weights = arr(weights)
-    if weights.dtype == np.bool_:
-        weights = lax.convert_element_type(weights, h.index_dtype())
+    added = arr(weights)
+    if added.dtype == np.bool_:
+        added = lax.convert_element_type(added, h.index_dtype())
     # Scatters drop indices beyond the end in any integer dtype; only bools have to be converted.
     places = lax.convert_element_type(x, np.int32) if x.dtype == np.bool_ else (jnp.clip(x, 0))
-    return index_update.update(lax.full((length,), 0, weights.dtype), (places,), weights, "add",
+    return index_update.update(lax.full((length,), 0, added.dtype), (places,), added, "add",
                                mode="drop")
 
 
 # Histograms.
 
-def histogram_bin_edges(a, bins=10, range=None, weights=None):
-    """The edges of the bins that histogram would use."""
+def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
+                        range: Sequence[ArrayLike] | None = None,
+                        weights: ArrayLike | None = None) -> Array:
+    """Compute the edges of the bins that `histogram` uses.
+
+    Args:
+        a: array or number; only its least and greatest element matter.
+        bins: number of bins of equal width, or an array of edges, which is returned.
+        range: lowest and highest edge; None takes the least and greatest element (0 and 1 if there
+            are none). If both are equal, they are moved apart by 0.5 each.
+        weights: ignored.
+
+    Returns:
+        An array of shape (bins + 1,). Floating dtypes of `a` stay; integers and booleans give
+        float32 (64-bit integers float64).
+
+    Raises:
+        NotImplementedError: `bins` is the name of a method, as NumPy allows.
+    """
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented." + here())
-    a = jnp.ravel(a)
-    dtype = h.dtypes.to_inexact_dtype(h.result_type(a))
+    x = jnp.ravel(a)
+    dtype = h.dtypes.to_inexact_dtype(h.result_type(x))
     if np.ndim(bins) == 1:
         return lax.convert_element_type(arr(bins), dtype)
     count = h.static_int(bins, "bins argument of histogram_bin_edges")
     if range is None:
-        low, high = (jnp.min(a), jnp.max(a)) if a.size else (0.0, 1.0)
-    else:
-        low, high = range
-    low = lax.convert_element_type(arr(low), dtype)
-    high = lax.convert_element_type(arr(high), dtype)
+        range = (jnp.min(x), jnp.max(x)) if x.size else (0.0, 1.0)
+    low, high = (lax.convert_element_type(arr(end), dtype) for end in range)
     flat = low == high
     low, high = jnp.where(flat, low - 0.5, low), jnp.where(flat, high + 0.5, high)
     return jnp.linspace(low, high, count + 1, dtype=dtype)
@@ -78,8 +124,36 @@ def _bins(x, edges):
     return jnp.where(x == edges[last], last, place)
 
 
-def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=None):
-    """How many elements (or how much weight) fall into each bin, and the edges of the bins."""
+def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLike] | None = None,
+              weights: ArrayLike | None = None, density: bool | None = None,
+              out_sharding: object = None) -> tuple[Array, Array]:
+    """Count the elements that fall into each of a number of bins.
+
+    A bin contains its lower edge and not its upper edge; the last bin contains both. Elements
+    outside of all bins, and NaN, are not counted. Edges found from elements with NaN are NaN.
+
+    Args:
+        a: array or number; its shape does not matter.
+        bins: number of bins of equal width, or an array of edges in ascending order.
+        range: lowest and highest edge; None takes the least and greatest element.
+        weights: what each element adds to its bin, in the shape of `a`; None for 1.
+        density: whether counts are divided by their sum and the widths of the bins.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both are floating: of the
+        dtype of `a` and `weights`, and float32 for integers.
+
+    Raises:
+        ValueError: `weights` has another shape than `a`.
+        NotImplementedError: `bins` is the name of a method, as NumPy allows.
+
+    Differences:
+        NumPy returns counts as integers.
+
+    >>> jnp.histogram(jnp.array([0, 1, 1, 4]), bins=4)[0]
+    Array([1., 2., 0., 1.], dtype=float32)
+    """
     if weights is None:
         check("histogram", a, bins if not isinstance(bins, str) else 0)
         a, = promote_inexact(a)
@@ -90,17 +164,38 @@ def histogram(a, bins=10, range=None, weights=None, density=None, out_sharding=N
             raise ValueError("weights should have the same shape as a." + here())
         a, weights = promote_inexact(a, weights)
     edges = histogram_bin_edges(a, bins, range, weights)
-    a, weights = jnp.ravel(a), jnp.ravel(weights)
-    x, edges = promote_inexact(a, edges)
-    counts = index_update.update(lax.full((edges.shape[0],), 0, weights.dtype), (_bins(x, edges),),
-                                 weights, "add", mode="drop")[1:]
+    added = jnp.ravel(weights)
+    x, edges = promote_inexact(jnp.ravel(a), edges)
+    counts = index_update.update(lax.full((edges.shape[0],), 0, added.dtype), (_bins(x, edges),),
+                                 added, "add", mode="drop")[1:]
     if density:
         counts = counts / (edges[1:] - edges[:-1]) / jnp.sum(counts)
     return counts, edges
 
 
-def histogramdd(sample, bins=10, range=None, weights=None, density=None):
-    """Counts over a grid of bins in several dimensions, and the edges along each."""
+def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
+                range: Sequence[Sequence[ArrayLike] | None] | None = None,
+                weights: ArrayLike | None = None,
+                density: bool | None = None) -> tuple[Array, list[Array]]:
+    """Count points in the boxes of a grid of any number of dimensions.
+
+    Args:
+        sample: array of shape (N, D): N points with D coordinates.
+        bins: number of bins along every dimension, or a list of the number of bins, or the array of
+            edges, for each.
+        range: lowest and highest edge (or None) for each dimension; None takes the least and
+            greatest coordinates.
+        weights: what each point adds to its box, in shape (N,); None for 1.
+        density: whether counts are divided by their sum and the volumes of the boxes.
+
+    Returns:
+        The counts, with an axis for each dimension, and a list of the edges along each. Counts have
+        the default integer dtype, the dtype of `weights`, or with `density` that of the points.
+
+    Raises:
+        ValueError: `sample` is not of rank 2, or the length of `bins`, `range` or `weights` does
+            not fit.
+    """
     if weights is None:
         sample, = promote_inexact(sample)
     else:
@@ -111,12 +206,13 @@ def histogramdd(sample, bins=10, range=None, weights=None, density=None):
         raise ValueError(f"histogramdd: needed samples of shape (N, D), got {sample.shape}{here()}")
     count, rank = sample.shape
     range = _ranges(range, sample.shape)
-    if not isinstance(bins, (list, tuple)) and np.ndim(bins) == 0:
-        bins = [bins] * rank
-    if len(bins) != rank:
+    given: Any = bins
+    if not isinstance(given, (list, tuple)) and np.ndim(given) == 0:
+        given = [given] * rank
+    if len(given) != rank:
         raise ValueError("should be a bin for each dimension." + here())
     edges, places, sizes = [], [], []
-    for d, each in enumerate(bins):
+    for d, each in enumerate(given):
         column = sample[:, d]
         edge = histogram_bin_edges(column, each, range[d], weights)
         edges.append(edge)
@@ -150,17 +246,40 @@ def _density(total, edges):
     return total
 
 
-def histogram2d(x, y, bins=10, range=None, weights=None, density=None):
-    """Counts over a grid of two-dimensional bins, and the edges along each."""
+def histogram2d(x: ArrayLike, y: ArrayLike,
+                bins: int | ArrayLike | Sequence[int | ArrayLike] = 10,
+                range: Sequence[Sequence[ArrayLike] | None] | None = None,
+                weights: ArrayLike | None = None,
+                density: bool | None = None) -> tuple[Array, Array, Array]:
+    """Count points in the boxes of a grid of two dimensions.
+
+    Args:
+        x, y: coordinates of the points, in arrays of rank 1.
+        bins: number of bins or array of edges along both dimensions, or a pair of them, for `x` and
+            `y`.
+        range: lowest and highest edge (or None) for `x`, and for `y`; None takes the least and
+            greatest coordinates.
+        weights: what each point adds to its box, in the shape of `x`; None for 1.
+        density: whether counts are divided by their sum and the areas of the boxes.
+
+    Returns:
+        The counts, of shape (bins of x, bins of y), the edges along `x`, and the edges along `y`.
+        Counts have the dtype that `histogramdd` gives them.
+
+    >>> x, y = jnp.array([0.0, 0.1, 1.0]), jnp.array([0.0, 1.0, 1.0])
+    >>> jnp.histogram2d(x, y, bins=2)[0]
+    Array([[1, 1],
+           [0, 1]], dtype=int32)
+    """
     check("histogram2d", x, y)
-    one_for_both = not isinstance(bins, (list, tuple)) and np.ndim(bins) == 1
-    if one_for_both or isinstance(bins, (list, tuple)) and len(bins) not in (1, 2):
-        edges = arr(bins)
-        bins = [edges, edges]
-    elif isinstance(bins, (list, tuple)) and len(bins) == 1:
-        bins = [bins[0], bins[0]]
+    given: Any = bins
+    one_for_both = not isinstance(given, (list, tuple)) and np.ndim(given) == 1
+    if one_for_both or isinstance(given, (list, tuple)) and len(given) not in (1, 2):
+        given = [arr(given)] * 2
+    elif isinstance(given, (list, tuple)) and len(given) == 1:
+        given = [given[0], given[0]]
     sample = jnp.stack([arr(x), arr(y)], axis=-1)
-    counts, edges = histogramdd(sample, bins, range, weights, density)
+    counts, edges = histogramdd(sample, given, range, weights, density)
     return counts, edges[0], edges[1]
 
 
@@ -190,8 +309,39 @@ def _check_inexact(name, dtype):
                          f"dtype={dtype!r}{here()}")
 
 
-def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
-    """The covariance matrix of variables in rows (or columns)."""
+def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+        ddof: int | None = None, fweights: ArrayLike | None = None,
+        aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
+    """Compute the covariance matrix of variables.
+
+    Args:
+        m: observations: an array of rank 2 with a variable in each row, or of one variable in rank
+            1.
+        y: further variables, in the form of `m`.
+        rowvar: whether rows are variables and columns observations; False for the opposite.
+        bias: whether sums are divided by the number N of observations; by default, by N - 1.
+        ddof: what is subtracted from N in the divisor; it takes the place of `bias`.
+        fweights: how often each observation counts: integers in an array of rank 1.
+        aweights: the weight of each observation, in an array of rank 1.
+        dtype: floating or complex dtype of the result; None takes that of `m`, and float32 for
+            integers and booleans (float64 for 64-bit integers).
+
+    Returns:
+        An array of shape (variables, variables); of rank 0 for one variable. It is NaN or infinite
+        if the divisor is 0.
+
+    Raises:
+        ValueError: `m` or `y` has more than two axes, or `dtype` is not floating or complex.
+        TypeError: `fweights` does not hold integers.
+        RuntimeError: weights are not of rank 1, or not as many as observations.
+
+    Differences:
+        Negative weights count as positive ones; NumPy refuses them.
+
+    >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    Array([[ 1., -1.],
+           [-1.,  1.]], dtype=float32)
+    """
     _check_inexact("cov", dtype)
     if y is not None:
         m, y = promote_inexact(*h.as_arrays("cov", m, y))
@@ -201,15 +351,14 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
         m, = promote_inexact(*h.as_arrays("cov", m))
     if m.ndim > 2:
         raise ValueError("m has more than 2 dimensions" + here())
-    if dtype is not None:
-        m = lax.convert_element_type(m, dtype)
-    x = _variables(m, rowvar or m.ndim == 1)
+    x = _variables(m if dtype is None else lax.convert_element_type(m, dtype),
+                   rowvar or m.ndim == 1)
     if x.shape[0] == 0:
         return lax.full((0, 0), 0, x.dtype)
     if y is not None:
-        y = lax.convert_element_type(y, x.dtype)
         in_rows = rowvar or y.ndim < 2 or y.shape[0] == 1
-        x = lax.concatenate([x, _variables(y, in_rows)], 0)
+        other = _variables(lax.convert_element_type(y, x.dtype), in_rows)
+        x = lax.concatenate([x, other], 0)
     ddof = ddof if ddof is not None else 0 if bias else 1
     w = _observation_weights(fweights, aweights, x.shape[1])
     mean, total = jnp.average(x, axis=1, weights=w, returned=True)
@@ -234,8 +383,27 @@ def _weighted_divisor(total, w, aweights, ddof):
     return total - ddof * jnp.sum(w * aweights) / total
 
 
-def corrcoef(x, y=None, rowvar=True, dtype=None):
-    """The matrix of correlation coefficients."""
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
+             dtype: DTypeLike | None = None) -> Array:
+    """Compute the matrix of correlation coefficients of variables.
+
+    Coefficients are limited to [-1, 1], also the parts of complex ones. Those of a variable that
+    does not vary are NaN.
+
+    Args:
+        x: observations: an array of rank 2 with a variable in each row, or of one variable in rank
+            1.
+        y: further variables, in the form of `x`.
+        rowvar: whether rows are variables and columns observations; False for the opposite.
+        dtype: floating or complex dtype of the result; None takes that of `x`, and float32 for
+            integers and booleans (float64 for 64-bit integers).
+
+    Returns:
+        An array of shape (variables, variables); of rank 0 for one variable.
+
+    Raises:
+        ValueError: `x` or `y` has more than two axes, or `dtype` is not floating or complex.
+    """
     check("corrcoef", x)
     _check_inexact("corrcoef", dtype)
     c = cov(x, y, rowvar, dtype=dtype)
@@ -250,8 +418,39 @@ def corrcoef(x, y=None, rowvar=True, dtype=None):
 
 # Interpolation.
 
-def interp(x, xp, fp, left=None, right=None, period=None):
-    """Piecewise linear interpolation of the points (xp, fp) at `x`."""
+def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
+           left: ArrayLike | Literal["extrapolate"] | None = None,
+           right: ArrayLike | Literal["extrapolate"] | None = None,
+           period: ArrayLike | None = None) -> Array:
+    """Evaluate a function that is linear between given points.
+
+    The result is not meaningful if `xp` is not in ascending order, which is not checked. NaN in `x`
+    gives NaN.
+
+    Args:
+        x: where to evaluate the function.
+        xp: abscissas of the points, in ascending order unless `period` is given.
+        fp: values at the points, real or complex, in the shape of `xp`.
+        left: value for `x` below all abscissas; None takes the first value, "extrapolate" continues
+            the first line.
+        right: value for `x` above all abscissas; None takes the last value, "extrapolate" continues
+            the last line.
+        period: period of the function; abscissas are then reduced to one period and sorted, and
+            `left` and `right` are ignored.
+
+    Returns:
+        An array of the shape of `x`, and a floating or complex dtype.
+
+    Raises:
+        ValueError: `xp` and `fp` are not of rank 1 and equal size, or `x` is complex.
+
+    Differences:
+        NumPy has no "extrapolate".
+
+    >>> xp, fp = jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 10.0, 30.0])
+    >>> jnp.interp(jnp.array([-1.0, 0.5, 3.0]), xp, fp, right="extrapolate")
+    Array([ 0.,  5., 50.], dtype=float32)
+    """
     check("interp", x, xp, fp)
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size, got "
@@ -265,15 +464,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if h.issubdtype(x.dtype, np.complexfloating):
         raise ValueError("jnp.interp: complex x values not supported." + here())
     if period is not None:
-        if np.ndim(period):
-            raise ValueError(f"period must be a scalar; got {period}{here()}")
-        period = jnp.absolute(period)
-        x, xp = jnp.remainder(x, period), jnp.remainder(xp, period)
-        xp, order = lax.sort((xp, lax.iota(np.int32, xp.shape[0])), num_keys=1)
-        fp = fp[order]
-        end = xp.shape[0] - 1
-        xp = jnp.concatenate([xp[end:] - period, xp, xp[:1] + period])
-        fp = jnp.concatenate([fp[end:], fp, fp[:1]])
+        x, xp, fp = _in_one_period(x, xp, fp, period)
         left = right = None
     n = xp.shape[0]
     i = jnp.clip(jnp.searchsorted(xp, x, "right"), 1, max(n - 1, 1))
@@ -290,6 +481,19 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     if not isinstance(right, str):
         f = jnp.where(x > xp[n - 1], fp[n - 1] if right is None else right, f)
     return f
+
+
+def _in_one_period(x: Array, xp: Any, fp: Any, period: ArrayLike) -> tuple[Array, Array, Array]:
+    """Abscissas reduced to one period, the points in order, with a neighbor at each end."""
+    if np.ndim(period):
+        raise ValueError(f"period must be a scalar; got {period}{here()}")
+    period = jnp.absolute(period)
+    x, xp = jnp.remainder(x, period), jnp.remainder(xp, period)
+    xp, order = lax.sort((xp, lax.iota(np.int32, xp.shape[0])), num_keys=1)
+    fp = fp[order]
+    end = xp.shape[0] - 1
+    xp = jnp.concatenate([xp[end:] - period, xp, xp[:1] + period])
+    return x, xp, jnp.concatenate([fp[end:], fp, fp[:1]])
 
 
 # Convolution.
@@ -316,15 +520,69 @@ def _convolve(name, a, v, mode, precision, preferred):
     return lax.reshape(out, (out.shape[2],))
 
 
-def convolve(a, v, mode="full", *, precision=None, preferred_element_type=None):
-    """The discrete convolution of two rank-1 arrays."""
+def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] = "full", *,
+             precision: lax.PrecisionLike = None,
+             preferred_element_type: DTypeLike | None = None) -> Array:
+    """Compute the discrete convolution of two arrays of rank 1.
+
+    Element n is the sum over m of `a[m] * v[n - m]`.
+
+    Args:
+        a, v: arrays of rank 1, which are not empty.
+        mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
+            as the longer array has, "valid" those where the shorter array is inside of the longer
+            one.
+        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        preferred_element_type: dtype of the products and of the result; None for the promoted
+            dtype.
+
+    Returns:
+        An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
+        float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+
+    Differences:
+        NumPy convolves integers as integers.
+
+    >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([0, 1]))
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
     a, v = promote_inexact(a, v, name="convolve")
     return _convolve("convolve", a, v, mode, precision,
                      contractions.element_type(preferred_element_type))
 
 
-def correlate(a, v, mode="valid", *, precision=None, preferred_element_type=None):
-    """The cross-correlation of two rank-1 arrays, the second conjugated."""
+def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] = "valid", *,
+              precision: lax.PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None) -> Array:
+    """Compute the cross-correlation of two arrays of rank 1.
+
+    Its elements are the sums over m of `a[m + k] * conj(v[m])`, for shifts k in ascending order.
+
+    Args:
+        a, v: arrays of rank 1, which are not empty.
+        mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
+            as the longer array has, "valid" those where the shorter array is inside of the longer
+            one.
+        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        preferred_element_type: dtype of the products and of the result; None for the promoted
+            dtype.
+
+    Returns:
+        An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
+        float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+
+    Differences:
+        NumPy correlates integers as integers.
+
+    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([0, 1]))
+    Array([2., 3.], dtype=float32)
+    """
     a, v = promote_inexact(a, v, name="correlate")
     if v.ndim == 1:
         v = lax.rev(jnp.conj(v), (0,))

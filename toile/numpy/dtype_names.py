@@ -7,6 +7,7 @@ The scalar types are those of `engine.dtypes`; printing is NumPy's own. May impo
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from toile.engine.arrays import Array as ndarray
 from toile.engine.config import flags as _flags
 from toile.engine.dtypes import *
 from toile.engine.dtypes import bool_, isdtype
+
+if TYPE_CHECKING:
+    from toile.engine.annotations import DTypeLike as _DTypeLike
+    from toile.engine.devices import Device as _Device
 
 bool = bool_
 dtype = np.dtype  # type: ignore[assignment]
@@ -40,21 +45,41 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """What the Python array API standard lets a program ask of `toile.numpy`."""
+    """Answers to the questions of the Python array API standard about `toile.numpy`.
+
+    >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
+    dtype('int32')
+    """
 
     def capabilities(self) -> dict[str, _Any]:
-        """What arrays can do inside of transformed functions, and their highest rank."""
+        """Tell what arrays can do in traced functions.
+
+        Returns:
+            The answers by name: "boolean indexing" and "data-dependent shapes" are False, "max
+            dimensions" is 64.
+        """
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
     def default_device(self) -> None:
-        """None: arrays are where toile puts them."""
+        """Return None: arrays are placed where toile's configuration says."""
 
-    def devices(self) -> list[_Any]:
-        """What may be passed as `device`."""
+    def devices(self) -> list[_Device | None]:
+        """List what functions take as `device`.
+
+        Returns:
+            None, which stands for the default, and the devices.
+        """
         return [None, *_devices()]
 
-    def default_dtypes(self, *, device: _Any = None) -> dict[str, np.dtype]:
-        """The dtypes that results have where none is asked for."""
+    def default_dtypes(self, *, device: _Device | None = None) -> dict[str, np.dtype]:
+        """Tell the dtypes that results have where none is asked for.
+
+        Args:
+            device: ignored; devices have the same dtypes.
+
+        Returns:
+            A dtype each for "real floating", "complex floating", "integral" and "indexing".
+        """
         integral = _d.default_int_dtype()
         return {
             "real floating": _d.default_float_dtype(),
@@ -63,8 +88,19 @@ class ArrayNamespaceInfo:
             "indexing": integral,
         }
 
-    def dtypes(self, *, device: _Any = None, kind: _Any = None) -> dict[str, np.dtype]:
-        """The standard's dtypes that arrays can have, by name; `kind` as in `isdtype`."""
+    def dtypes(
+        self, *, device: _Device | None = None,
+        kind: _DTypeLike | tuple[_DTypeLike, ...] | None = None,
+    ) -> dict[str, np.dtype]:
+        """List the dtypes of the standard that arrays can have.
+
+        Args:
+            device: ignored; devices have the same dtypes.
+            kind: kind of dtypes, as in `isdtype`; None for all.
+
+        Returns:
+            The dtypes by name; those of 64 bits (and complex128) only if x64 is enabled.
+        """
         known = map(np.dtype, _STANDARD[: None if _flags.enable_x64 else 9])
         return {d.name: d for d in known if kind is None or isdtype(d, kind)}
 
@@ -76,9 +112,58 @@ _STANDARD = (
 
 
 def __array_namespace_info__() -> ArrayNamespaceInfo:
-    """The object that answers questions about this module."""
+    """Return what answers the array API standard's questions about this module.
+
+    Returns:
+        An object with the methods `capabilities`, `default_device`, `default_dtypes`, `devices` and
+        `dtypes`.
+    """
     return ArrayNamespaceInfo()
 
+
+# What the scalar types hold, if not integers: bits of exponent and of fraction, greatest number.
+_HOLDS = {
+    "bool": "booleans",
+    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities and NaN",
+    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities and NaN",
+    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities and NaN",
+    "float8_e3m4": "8-bit floats (3, 4), at most 15.5",
+    "float8_e4m3": "8-bit floats (4, 3), at most 240",
+    "float8_e4m3fn": "8-bit floats (4, 3), at most 448, without infinities",
+    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities and -0.0",
+    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities and -0.0",
+    "float8_e5m2": "8-bit floats (5, 2), at most 57344",
+    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities and -0.0",
+    "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
+    "bfloat16": "16-bit floats (8, 7) with the range of float32",
+    "float16": "16-bit floats (5, 10), at most 65504",
+    "float32": "32-bit floats (8, 23)",
+    "float64": "64-bit floats (11, 52)",
+    "complex64": "complex numbers of two float32",
+    "complex128": "complex numbers of two float64",
+}
+
+
+def _describe(kind: _d.ScalarMeta) -> str:
+    """The docstring of a scalar type."""
+    name = kind.__name__
+    if name in _HOLDS:
+        holds = _HOLDS[name].replace("(", "(bits of exponent and fraction: ", 1)
+    else:
+        bits = int(name.lstrip("uint"))
+        least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        holds = f"{bits}-bit integers, from {least} to {end - 1}"
+    wide = name in ("int64", "uint64", "float64", "complex128")
+    note = "\nWithout x64 enabled, the array has half that width, and there is a warning." * wide
+    return (
+        f"Scalar type of {holds}.\n\nIt can be given wherever a dtype is needed, and makes an "
+        f"array of that dtype when it is called.{note}\n\n"
+        "Args:\n    x: array, number or nested list to convert.\n"
+    )
+
+
+for _type in [t for t in vars(_d).values() if isinstance(t, _d.ScalarMeta)]:
+    _type.__doc__ = _describe(_type)
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__",

@@ -7,11 +7,12 @@ one gather per neighbour. May import the engine, `lax`, `_promotion`, `reduction
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axes
 from toile.numpy._dtypes import COMPLEX, HALVES
@@ -22,6 +23,9 @@ from toile.numpy.ufuncs import isnan
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
+QuantileMethod: TypeAlias = Literal[
+    "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"
+]
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 _INT32 = np.dtype("int32")
 
@@ -163,16 +167,78 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
     return _columns(lax.broadcast_in_dim(weights, shape, axes), axes)
 
 
-def quantile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-             method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
-    """The values below which fractions `q` of the elements over `axis` lie."""
+def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+             overwrite_input: bool = False, method: QuantileMethod = "linear",
+             keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """Compute the values below which given fractions of the elements over the given axes lie.
+
+    The quantile 0.5 is the median. With n elements in order, `q` is the position `q * (n - 1)`,
+    counted from 0; `method` tells what happens between two elements. The result is NaN where an
+    element is.
+
+    Args:
+        a: array or number.
+        q: fraction between 0 and 1, or an array of rank 1 of them. Fractions outside that interval
+            are taken as 0 or 1.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        method: "linear" interpolates between the neighbors of a position, "lower" and "higher" take
+            one of them, "midpoint" their mean, "nearest" the nearer one (of two equally near, the
+            lower). "inverted_cdf" takes the least element for which the share of elements up to it
+            reaches `q`.
+        keepdims: whether the reduced axes stay, with size 1.
+        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
+            weighs all elements equally.
+
+    Returns:
+        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        stay; integers and booleans give float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
+            none of these.
+        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+
+    Differences:
+        NumPy has more methods, raises ValueError for `q` outside of [0, 1], and takes the even
+        position of two equally near ones.
+
+    >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
+    Array([1.75, 2.5 ], dtype=float32)
+    """
     _check_out("quantile", out, overwrite_input)
     return _quantile("quantile", a, q, axis, method, keepdims, weights, False)
 
 
-def nanquantile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-                method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
-    """`quantile` of the elements that are numbers."""
+def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+                overwrite_input: bool = False, method: QuantileMethod = "linear",
+                keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
+
+    The result is NaN where all elements are. If a reduced axis is empty, it is NaN and has no axis
+    for `q`.
+
+    Args:
+        a: array or number.
+        q: fraction between 0 and 1, or an array of rank 1 of them.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
+            `quantile`.
+        keepdims: whether the reduced axes stay, with size 1.
+        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
+            weighs all elements equally.
+
+    Returns:
+        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        stay; integers and booleans give float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is none of these.
+        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+    """
     _check_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
 
@@ -188,32 +254,103 @@ def _fraction(name: str, q: Any) -> Any:
     return lax.div(q, literal(100, q.dtype, q.weak_type))
 
 
-def percentile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-               method: str = "linear", keepdims: bool = False, *, weights: Any = None,
-               out_sharding: Any = None) -> Any:
-    """`quantile` with `q` in percent."""
+def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+               overwrite_input: bool = False, method: QuantileMethod = "linear",
+               keepdims: bool = False, *, weights: ArrayLike | None = None,
+               out_sharding: object = None) -> Array:
+    """Compute quantiles of the elements over the given axes, with `q` in percent; see `quantile`.
+
+    Args:
+        a: array or number.
+        q: percentage between 0 and 100, or an array of rank 1 of them.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
+            `quantile`.
+        keepdims: whether the reduced axes stay, with size 1.
+        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
+            weighs all elements equally.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        stay; integers and booleans give float32 (64-bit integers float64).
+    """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
     return quantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
-def nanpercentile(a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-                  method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
-    """`nanquantile` with `q` in percent."""
+def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
+                  overwrite_input: bool = False, method: QuantileMethod = "linear",
+                  keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
+    """Compute quantiles of the elements that are not NaN, with `q` in percent; see `nanquantile`.
+
+    Args:
+        a: array or number.
+        q: percentage between 0 and 100, or an array of rank 1 of them.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
+            `quantile`.
+        keepdims: whether the reduced axes stay, with size 1.
+        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
+            weighs all elements equally.
+
+    Returns:
+        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        stay; integers and booleans give float32 (64-bit integers float64).
+    """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
     return nanquantile(a, q, axis, out, overwrite_input, method, keepdims, weights=weights)
 
 
-def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-           keepdims: bool = False) -> Any:
-    """The middle element over `axis`, or the mean of the two middle ones."""
+def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
+           keepdims: bool = False) -> Array:
+    """Compute the middle element over the given axes, or the mean of the two middle ones.
+
+    The result is NaN where an element is.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        keepdims: whether the reduced axes stay, with size 1.
+
+    Returns:
+        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
+    """
     no_out("median", out)
     return quantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)
 
 
-def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False,
-              keepdims: bool = False) -> Any:
-    """`median` of the elements that are numbers."""
+def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
+              keepdims: bool = False) -> Array:
+    """Compute the median of the elements over the given axes, ignoring NaN.
+
+    The result is NaN where all elements are, and where there are none.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        overwrite_input: not supported; must be False.
+        keepdims: whether the reduced axes stay, with size 1.
+
+    Returns:
+        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        ValueError: `a` is complex.
+    """
     no_out("nanmedian", out)
     return nanquantile(a, 0.5, axis, None, overwrite_input, "midpoint", keepdims)

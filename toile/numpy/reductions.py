@@ -9,12 +9,13 @@ combines in that order. Half-precision numbers are accumulated in float32. May i
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from toile import lax
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.arrays import DeviceArray
 from toile.engine.platform_registry import array_platforms
 from toile.engine.source import here
@@ -175,9 +176,42 @@ def _general(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: boo
     return convert(result, result_dtype)
 
 
-def sum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-        initial: Any = None, where: Any = None, promote_integers: bool = True) -> Any:
-    """The sum of elements over `axis`."""
+def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+        promote_integers: bool = True) -> Array:
+    """Sum the elements over the given axes.
+
+    The sum of no elements is 0. Floats narrower than float32 are summed in float32 and rounded
+    once, at the end.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype in which elements are summed and the result is returned; None takes that of
+            `a`, subject to `promote_integers`.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that is added to the sum; None for 0.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
+            (int32, or int64 with x64 enabled; unsigned ones accordingly) are summed in that dtype.
+
+    Returns:
+        An array of the remaining axes. Booleans are counted in the default integer dtype.
+
+    Raises:
+        ValueError: `initial` is not a scalar, or `where` is not boolean.
+
+    Differences:
+        NumPy sums integers in 64 bits. It has no `promote_integers`, which JAX has.
+
+    >>> x = jnp.array([[1, 2], [3, 4]], dtype="int8")
+    >>> jnp.sum(x, axis=0)
+    Array([4, 6], dtype=int32)
+    >>> jnp.sum(x, axis=0, promote_integers=False)
+    Array([4, 6], dtype=int8)
+    """
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and initial is None
         and where is None and out is None and a.dtype in _WIDE and not a.weak_type
@@ -186,15 +220,63 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims:
     return _reduce(_SUM, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
-def prod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-         initial: Any = None, where: Any = None, promote_integers: bool = True) -> Any:
-    """The product of elements over `axis`."""
+def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+         promote_integers: bool = True) -> Array:
+    """Multiply the elements over the given axes.
+
+    The product of no elements is 1. Floats narrower than float32 are multiplied in float32 and
+    rounded once, at the end.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
+            `a`, subject to `promote_integers`.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number by which the product is multiplied; None for 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
+            (int32, or int64 with x64 enabled; unsigned ones accordingly) are multiplied in that
+            dtype.
+
+    Returns:
+        An array of the remaining axes. Booleans give the default integer dtype.
+
+    Raises:
+        ValueError: `initial` is not a scalar, or `where` is not boolean.
+
+    Differences:
+        NumPy multiplies integers in 64 bits. It has no `promote_integers`, which JAX has.
+    """
     return _reduce(_PROD, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
-def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-        where: Any = None) -> Any:
-    """The greatest element over `axis`; NaN if there is one."""
+def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+        initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """Find the greatest element over the given axes, or NaN if one of them is NaN.
+
+    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
+    that are equally great share the gradient. `nanmax` ignores NaN.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that takes part like another element; needed for empty axes and with
+            `where`.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes and the dtype of `a`.
+
+    Raises:
+        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+    """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
         and out is None and not a.weak_type and a.size
@@ -203,9 +285,29 @@ def max(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, init
     return _reduce(_MAX, a, axis, None, out, keepdims, initial, where)
 
 
-def min(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-        where: Any = None) -> Any:
-    """The least element over `axis`; NaN if there is one."""
+def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+        initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """Find the least element over the given axes, or NaN if one of them is NaN.
+
+    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
+    that are equally small share the gradient. `nanmin` ignores NaN.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that takes part like another element; needed for empty axes and with
+            `where`.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes and the dtype of `a`.
+
+    Raises:
+        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+    """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
         and out is None and not a.weak_type and a.size
@@ -214,25 +316,77 @@ def min(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, init
     return _reduce(_MIN, a, axis, None, out, keepdims, initial, where)
 
 
-def minmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-           where: Any = None) -> tuple[Any, Any]:
-    """The least and the greatest element over `axis`; `initial` may be a pair, one for each."""
+def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+           initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+           where: ArrayLike | None = None) -> tuple[Array, Array]:
+    """Find the least and the greatest element over the given axes.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that takes part like another element, or a tuple of one for the minimum and
+            one for the maximum; needed for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        `min(a, ...)` and `max(a, ...)`.
+
+    Raises:
+        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+
+    Differences:
+        NumPy has no function of this name.
+
+    >>> jnp.minmax(jnp.array([3, 1, 2]))
+    (Array(1, dtype=int32), Array(3, dtype=int32))
+    """
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
     return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
 
 
-def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *,
-        where: Any = None) -> Any:
-    """Whether every element over `axis` differs from zero."""
+def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
+        where: ArrayLike | None = None) -> Array:
+    """Tell whether all elements over the given axes differ from zero.
+
+    NaN differs from zero. The answer for no elements is True.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        A boolean array of the remaining axes.
+    """
     a = truth(as_array("all", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
         return lax.reduce_and(a, canonicalize_axes(axis, a.ndim))
     return _reduce(_ALL, a, axis, None, out, keepdims, None, where)
 
 
-def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *,
-        where: Any = None) -> Any:
-    """Whether some element over `axis` differs from zero."""
+def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
+        where: ArrayLike | None = None) -> Array:
+    """Tell whether at least one element over the given axes differs from zero.
+
+    NaN differs from zero. The answer for no elements is False.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        A boolean array of the remaining axes.
+    """
     a = truth(as_array("any", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
         return lax.reduce_or(a, canonicalize_axes(axis, a.ndim))
@@ -242,13 +396,40 @@ def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *,
 amax, amin = max, min
 
 
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """How many elements over `axis` differ from zero."""
+def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
+    """Count the elements over the given axes that differ from zero; NaN does.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        keepdims: whether the reduced axes stay, with size 1.
+
+    Returns:
+        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        enabled).
+    """
     return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
 
 
-def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    """The greatest element less the least."""
+def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
+    """Compute the range of the elements over the given axes: the greatest minus the least.
+
+    It is NaN if one of the elements is. Differences of signed integers may overflow and wrap
+    around.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+
+    Returns:
+        An array of the remaining axes and the dtype of `a`.
+
+    Raises:
+        ValueError: a reduced axis is empty.
+        TypeError: `a` is boolean.
+    """
     no_out("ptp", out)
     return lax.sub(max(a, axis, None, keepdims), min(a, axis, None, keepdims))
 
@@ -264,9 +445,26 @@ def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
     return sum(where, axis, dtype, keepdims=keepdims)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *,
-         where: Any = None) -> Any:
-    """The arithmetic mean of elements over `axis`."""
+def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+         keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
+    """Compute the arithmetic mean of the elements over the given axes.
+
+    The mean of no elements is NaN, without a warning. Floats narrower than float32 are summed in
+    float32.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
+            and takes float32 for integers and booleans (float64 for 64-bit integers).
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes.
+    """
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and where is None
         and out is None and a.dtype in _WIDE and not a.weak_type
@@ -295,10 +493,39 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
     return widened(work), real_part(work)
 
 
-def var(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-        keepdims: bool = False, *, where: Any = None, mean: Any = None,
-        correction: Any = None) -> Any:
-    """The variance of elements over `axis`; the divisor is their number less `ddof`."""
+def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+        ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+        mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
+    """Compute the variance of the elements over the given axes.
+
+    This is the sum of the squared distances from the mean, divided by the number of elements minus
+    `ddof`. It is NaN where that divisor is not positive. Floats narrower than float32 are summed in
+    float32.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
+            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
+            complex numbers.
+        out: not supported; must be None.
+        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
+            it.
+        correction: another name of `ddof`; only one of the two may be given.
+
+    Returns:
+        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+
+    Raises:
+        ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` complex.
+
+    >>> jnp.var(jnp.array([1, 2, 3]), ddof=1)
+    Array(1., dtype=float32)
+    """
     return _variance("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
@@ -350,19 +577,78 @@ def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
     return divisor, lax.gt(divisor, literal(0, dtype))
 
 
-def std(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-        keepdims: bool = False, *, where: Any = None, mean: Any = None,
-        correction: Any = None) -> Any:
-    """The standard deviation of elements over `axis`: the square root of `var`."""
+def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
+        ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+        mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
+    """Compute the standard deviation of the elements over the given axes: the square root of `var`.
+
+    It is NaN where the number of elements minus `ddof` is not positive.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
+            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
+            complex numbers.
+        out: not supported; must be None.
+        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate of the
+            variance.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
+            it.
+        correction: another name of `ddof`; only one of the two may be given.
+
+    Returns:
+        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+
+    Raises:
+        ValueError: both `ddof` and `correction` are given, `dtype` is an integer dtype, or `dtype`
+            is real and `a` complex.
+    """
     if dtype is not None and user_dtype(dtype, "std") not in INEXACT:
         raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}{here()}")
     variance = _variance("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
     return lax.sqrt(variance)
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False,
-            keepdims: bool = False) -> Any:
-    """The weighted mean of elements over `axis`, and the sum of weights if `returned`."""
+@overload
+def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
+            returned: Literal[False] = False, keepdims: bool = False) -> Array: ...
+@overload
+def average(a: ArrayLike, axis: AxisLike, weights: ArrayLike | None, returned: Literal[True],
+            keepdims: bool = False) -> tuple[Array, Array]: ...
+@overload
+def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None, *,
+            returned: Literal[True], keepdims: bool = False) -> tuple[Array, Array]: ...
+def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
+            returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
+    """Compute the weighted mean of the elements over the given axes.
+
+    It is NaN or infinite where the weights sum up to 0.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        weights: weights of the shape of `a`, or of its reduced axes in the order of `axis`; None
+            weighs all elements equally.
+        returned: whether the sum of the weights is returned, too.
+        keepdims: whether the reduced axes stay, with size 1.
+
+    Returns:
+        An array of the remaining axes; with `returned`, a tuple of it and the sums of the weights
+        (the number of elements if `weights` is None), which have its shape.
+
+    Raises:
+        ValueError: the shape of `weights` does not fit.
+
+    Differences:
+        NumPy raises ZeroDivisionError where the weights sum up to 0.
+
+    >>> jnp.average(jnp.array([1, 2, 3]), weights=jnp.array([3, 1, 0]), returned=True)
+    (Array(1.25, dtype=float32), Array(4., dtype=float32))
+    """
     a = as_array("average", a)
     if weights is None:
         result = mean(a, axis, keepdims=keepdims)
@@ -409,11 +695,47 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
     return lax.reshape(result, shape) if keepdims else result
 
 
-def argmax(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """Where the greatest element along `axis` is, the first of equals."""
+def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
+           keepdims: bool | None = None) -> Array:
+    """Find the index of the greatest element along an axis, the first of several.
+
+    NaN counts as greater than all numbers.
+
+    Args:
+        a: array or number.
+        axis: axis to search; None searches all elements in row-major order.
+        out: not supported; must be None.
+        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+
+    Returns:
+        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        enabled).
+
+    Raises:
+        ValueError: there are no elements to search.
+        TypeError: `a` is complex.
+    """
     return _position("argmax", lax.argmax, a, axis, out, keepdims)
 
 
-def argmin(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """Where the least element along `axis` is, the first of equals."""
+def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
+           keepdims: bool | None = None) -> Array:
+    """Find the index of the least element along an axis, the first of several.
+
+    NaN counts as less than all numbers.
+
+    Args:
+        a: array or number.
+        axis: axis to search; None searches all elements in row-major order.
+        out: not supported; must be None.
+        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+
+    Returns:
+        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        enabled).
+
+    Raises:
+        ValueError: there are no elements to search.
+        TypeError: `a` is complex.
+    """
     return _position("argmin", lax.argmin, a, axis, out, keepdims)

@@ -10,6 +10,7 @@ from typing import Any
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy._dtypes import COMPLEX, INEXACT, default_int, real_part, to_inexact, user_dtype
 from toile.numpy._operands import as_array, convert, literal, no_out
@@ -42,28 +43,111 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
     return select(jnp.all(isnan(a), axis, None, keepdims), math.nan, result)
 
 
-def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-           where: Any = None) -> Any:
-    """The greatest element that is a number; NaN if none is."""
+def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """Find the greatest element over the given axes, ignoring NaN.
+
+    The result is NaN where all elements are.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that takes part like another element; needed for empty axes and with
+            `where`.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes and the dtype of `a`.
+
+    Raises:
+        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+
+    Differences:
+        NumPy warns where all elements are NaN.
+    """
     return _nan_extreme("nanmax", jnp.max, lowest, a, axis, out, keepdims, initial, where)
 
 
-def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
-           where: Any = None) -> Any:
-    """The least element that is a number; NaN if none is."""
+def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
+           initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
+    """Find the least element over the given axes, ignoring NaN.
+
+    The result is NaN where all elements are.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that takes part like another element; needed for empty axes and with
+            `where`.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes and the dtype of `a`.
+
+    Raises:
+        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+
+    Differences:
+        NumPy warns where all elements are NaN.
+    """
     return _nan_extreme("nanmin", jnp.min, highest, a, axis, out, keepdims, initial, where)
 
 
-def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-           initial: Any = None, where: Any = None) -> Any:
-    """The sum of the elements that are numbers."""
+def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+           out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+           where: ArrayLike | None = None) -> Array:
+    """Sum the elements over the given axes with NaN taken as 0.
+
+    A complex number counts as NaN if one of its parts is.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype in which elements are summed and the result is returned; None takes that of
+            `sum`.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number that is added to the sum; None for 0.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes.
+
+    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 2.0]))
+    Array(3., dtype=float32)
+    """
     no_out("nansum", out)
     return jnp.sum(_without_nan("nansum", a, 0), axis, dtype, None, keepdims, initial, where)
 
 
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-            initial: Any = None, where: Any = None) -> Any:
-    """The product of the elements that are numbers."""
+def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+            where: ArrayLike | None = None) -> Array:
+    """Multiply the elements over the given axes with NaN taken as 1.
+
+    A complex number counts as NaN if one of its parts is.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
+            `prod`.
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        initial: number by which the product is multiplied; None for 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes.
+    """
     no_out("nanprod", out)
     return jnp.prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
 
@@ -76,9 +160,29 @@ def _numbers(a: Any, where: Any) -> Any:
     return lax.bitwise_and(numbers, broadcast_to(checked_where("nanmean", where), a.shape))
 
 
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
-            where: Any = None) -> Any:
-    """The mean of the elements that are numbers."""
+def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+            out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
+    """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
+
+    It is NaN where all elements are. Sum and count are rounded to the dtype of the result before
+    they are divided, so that float16 overflows with more than 65504 elements; give `dtype` then.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
+            and takes float32 for integers and booleans (float64 for 64-bit integers).
+        out: not supported; must be None.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+
+    Returns:
+        An array of the remaining axes.
+
+    Differences:
+        NumPy warns where all elements are NaN.
+    """
     a = as_array("nanmean", a)
     no_out("nanmean", out)
     if a.dtype not in INEXACT:
@@ -88,9 +192,39 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepd
     return lax.div(nansum(a, axis, dtype, None, keepdims, where=where), count)
 
 
-def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-           keepdims: bool = False, where: Any = None, mean: Any = None) -> Any:
-    """The variance of the elements that are numbers."""
+def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+           out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
+           mean: ArrayLike | None = None) -> Array:
+    """Compute the variance of the elements over the given axes, ignoring NaN.
+
+    The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
+    that is not positive.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
+            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
+            complex numbers.
+        out: not supported; must be None.
+        ddof: whole number that is subtracted from the number of elements; 1 gives the unbiased
+            estimate.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
+            it.
+
+    Returns:
+        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+
+    Raises:
+        ValueError: `dtype` is real and `a` complex.
+
+    Differences:
+        NumPy warns where all elements are NaN. A fraction in `ddof` is dropped unless `a` holds
+        integers.
+    """
     a = as_array("nanvar", a)
     no_out("nanvar", out)
     if a.dtype not in INEXACT:
@@ -122,9 +256,38 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: 
     return convert(lax.div(total, divisor), result_dtype)
 
 
-def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0,
-           keepdims: bool = False, where: Any = None, mean: Any = None) -> Any:
-    """The standard deviation of the elements that are numbers."""
+def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
+           out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
+           mean: ArrayLike | None = None) -> Array:
+    """Compute the standard deviation of the elements over the given axes, ignoring NaN.
+
+    It is the square root of `nanvar`.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to reduce; None reduces all of them.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
+            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
+            complex numbers.
+        out: not supported; must be None.
+        ddof: whole number that is subtracted from the number of elements; 1 gives the unbiased
+            estimate of the variance.
+        keepdims: whether the reduced axes stay, with size 1.
+        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
+            all.
+        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
+            it.
+
+    Returns:
+        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+
+    Raises:
+        ValueError: `dtype` is real and `a` complex.
+
+    Differences:
+        NumPy warns where all elements are NaN. A fraction in `ddof` is dropped unless `a` holds
+        integers.
+    """
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
@@ -137,11 +300,56 @@ def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out:
     return select(jnp.all(isnan(a), axis, None, bool(keepdims)), -1, result)
 
 
-def nanargmax(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """Where the greatest number along `axis` is; -1 if there is none."""
+def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
+              keepdims: bool | None = None) -> Array:
+    """Find the index of the greatest element along an axis, ignoring NaN; the first of several.
+
+    It is -1 where all elements are NaN. NaN is taken as -inf, so that its index may be found where
+    no number is greater than -inf.
+
+    Args:
+        a: array or number.
+        axis: axis to search; None searches all elements in row-major order.
+        out: not supported; must be None.
+        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+
+    Returns:
+        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        enabled).
+
+    Raises:
+        ValueError: there are no elements to search.
+
+    Differences:
+        NumPy raises ValueError where all elements are NaN.
+
+    >>> jnp.nanargmax(jnp.array([[1.0, jnp.nan, 3.0], [jnp.nan] * 3]), axis=1)
+    Array([ 2, -1], dtype=int32)
+    """
     return _nan_position("nanargmax", lax.argmax, lowest, a, axis, out, keepdims)
 
 
-def nanargmin(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Any:
-    """Where the least number along `axis` is; -1 if there is none."""
+def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
+              keepdims: bool | None = None) -> Array:
+    """Find the index of the least element along an axis, ignoring NaN; the first of several.
+
+    It is -1 where all elements are NaN. NaN is taken as inf, so that its index may be found where
+    no number is less than inf.
+
+    Args:
+        a: array or number.
+        axis: axis to search; None searches all elements in row-major order.
+        out: not supported; must be None.
+        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+
+    Returns:
+        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        enabled).
+
+    Raises:
+        ValueError: there are no elements to search.
+
+    Differences:
+        NumPy raises ValueError where all elements are NaN.
+    """
     return _nan_position("nanargmin", lax.argmin, highest, a, axis, out, keepdims)

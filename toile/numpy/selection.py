@@ -367,12 +367,13 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")
     pairs = list(zip(columns, dims))
-    stride, total = 1, 0
+    stride = 1
+    total: int | h.Array = 0
     for c, n in reversed(pairs) if order == "C" else pairs:
         total = ufuncs.add(total, ufuncs.multiply(c, stride))
         stride *= n
-    total = arr(total)
-    return lax.convert_element_type(total, total.dtype if dtype is None else dtype)
+    found = arr(total)
+    return lax.convert_element_type(found, found.dtype if dtype is None else dtype)
 
 
 def _checked_coordinates(c, n):

@@ -4,12 +4,17 @@ The order of contraction is NumPy's einsum_path; a plan is cached, so that a tra
 pays a dictionary lookup. Labels are characters; an ellipsis becomes labels of its own.
 """
 
+from __future__ import annotations
+
 import functools
 import string
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import contractions, diagonals, manipulation
@@ -19,12 +24,12 @@ from toile.numpy._operands import no_out
 __all__ = ["einsum", "einsum_path"]
 
 
-def _from_sublists(operands):
+def _from_sublists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The string form of einsum(x, [0, 1], y, [1, 2], [0, 2])."""
     pairs, rest = len(operands) // 2, len(operands) % 2
-    arrays = list(operands[0:2 * pairs:2])
+    arrays = operands[0:2 * pairs:2]
     lists = list(operands[1:2 * pairs:2])
-    seen = []
+    seen: list[Any] = []
     for part in [*lists, *([operands[-1]] if rest else [])]:
         for v in part:
             if v is not Ellipsis and v not in seen:
@@ -186,12 +191,47 @@ def _by_own_product(dot, arrays, simple, precision, preferred):
     return lax.transpose(out, tuple(axes[i] for i in perm))
 
 
-def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
-           preferred_element_type=None, _dot_general=None, out_sharding=None):
-    """Sum of products of operands whose axes are named by letters.
+def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any], out: None = None,
+           optimize: bool | Literal["auto", "greedy", "optimal"] | Sequence[Any] = "auto",
+           precision: lax.PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+           _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
+    """Sum products of arrays whose axes are named by letters.
 
-    >>> einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape  # a matrix product
-    (2, 4)
+    In "ij,jk->ik" the operands have the axes i, j and j, k, the result i, k. Axes of the same
+    letter are matched; letters that the result does not have are summed over. Without "->", the
+    result has the letters that occur once, in alphabetical order. A letter that occurs twice in one
+    operand takes the diagonal. "..." stands for any further axes, which are broadcast.
+
+    Args:
+        subscripts: letters of each operand and of the result. Alternatively, arrays and lists of
+            integers take turns in the arguments, and a list for the result may follow: `einsum(x,
+            [0, 1], y, [1, 2], [0, 2])`.
+        operands: arrays or numbers, one for each part of `subscripts`.
+        out: not supported; must be None.
+        optimize: in which order three or more operands are contracted: "optimal", "greedy" (or
+            True), in the given order (False), or as a list of positions that `einsum_path` returns;
+            "auto" takes the optimal order for up to four operands.
+        precision: precision of the products, as in `lax.dot_general`; None for the default.
+        preferred_element_type: dtype of the products and of the result; None for the promoted
+            dtype.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array with the axes of the result, in the dtype that the operands promote to. Booleans
+        are combined with "and" and "or".
+
+    Raises:
+        ValueError: the subscripts do not fit the operands.
+
+    Differences:
+        NumPy has no `precision` and `preferred_element_type`, and has `dtype`, `order` and
+        `casting`.
+
+    >>> x, y = jnp.array([[1, 2], [3, 4]]), jnp.array([10, 100])
+    >>> jnp.einsum("ij,j->i", x, y)  # a matrix times a vector
+    Array([210, 430], dtype=int32)
+    >>> jnp.einsum("ii", x)  # the trace
+    Array(5, dtype=int32)
     """
     no_out("einsum", out)
     if not isinstance(subscripts, str):
@@ -269,8 +309,31 @@ def _arrange(x, labels, target, sizes, preferred, weak):
     return h.with_dtype(x, x.dtype, weak)
 
 
-def einsum_path(subscripts, /, *operands, optimize="auto"):
-    """The order in which einsum would contract, and a printable account of its cost."""
+def einsum_path(
+    subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
+    optimize: bool | Literal["auto", "greedy", "optimal"] = "auto",
+) -> tuple[list[tuple[int, ...]], str]:
+    """Find the order in which `einsum` contracts its operands.
+
+    Only the shapes of the operands matter.
+
+    Args:
+        subscripts: letters of each operand and of the result, as in `einsum`.
+        operands: arrays or numbers, one for each part of `subscripts`.
+        optimize: "optimal", "greedy" (or True), or "auto" for the optimal order of up to four
+            operands.
+
+    Returns:
+        A list of the positions of the operands contracted in each step (the result of a step is
+        appended to the remaining operands), and a text that tells the cost.
+
+    Differences:
+        The list of NumPy begins with the string "einsum_path".
+
+    >>> x, y, z = jnp.ones((2, 9)), jnp.ones((9, 3)), jnp.ones((3, 1))
+    >>> jnp.einsum_path("ij,jk,kl->il", x, y, z)[0]
+    [(1, 2), (0, 1)]
+    """
     if not isinstance(subscripts, str):
         subscripts, operands = _from_sublists((subscripts, *operands))
     dummies = [np.broadcast_to(np.float32(0), manipulation.shape(x)) for x in operands]

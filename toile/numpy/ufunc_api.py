@@ -16,6 +16,7 @@ import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import cumulative, reductions
 from toile.numpy import ufuncs as _u
@@ -28,12 +29,12 @@ from toile.numpy._promotion import broadcast_shapes, broadcast_to, select
 __all__ = ["frompyfunc", "ufunc"]
 
 
-def _to_front(x: Any, axis: int) -> Any:
+def _to_front(x: Array, axis: int) -> Array:
     order = (axis, *(i for i in range(x.ndim) if i != axis))
     return x if axis == 0 else lax.transpose(x, order)
 
 
-def _from_front(x: Any, axis: int) -> Any:
+def _from_front(x: Array, axis: int) -> Array:
     return x if axis == 0 else lax.transpose(x, (*range(1, axis + 1), 0, *range(axis + 1, x.ndim)))
 
 
@@ -51,22 +52,44 @@ class _Methods:
             raise ValueError(f"{method} only supported for functions returning a single value, got "
                              f"{self.name}{here()}")
 
-    def _start(self, x: Any, dtype: Any) -> Any:
+    def _start(self, x: Any, dtype: Any) -> Array:
         """Elements in the dtype in which results come back, so that a carry keeps its dtype."""
         x = as_array(self.name, x)
         if dtype is not None:
             return convert(x, user_dtype(dtype, self.name))
         return self._truth(convert(x, x.dtype))
 
-    def _truth(self, x: Any) -> Any:
+    def _truth(self, x: Array) -> Array:
         """Booleans for the logical functions, which only test for 0; other elements unchanged."""
         if x.dtype == BOOL or not self.name.startswith("logical_"):
             return x
         return lax.ne(x, lax.full_like(x, 0))
 
-    def reduce(self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None,
-               keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-        """Fold the function over `axis`, first element first."""
+    def reduce(self, a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None,
+               out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
+               where: ArrayLike | None = None) -> Array:
+        """Combine the elements over the given axes, first element first.
+
+        Args:
+            a: array or number.
+            axis: axis or axes to reduce; None reduces all of them.
+            dtype: dtype of the elements and of the result; None takes that of `a` (that of `sum`
+                and `prod` for `add` and `multiply`). Logical functions give booleans.
+            out: not supported; must be None.
+            keepdims: whether the reduced axes stay, with size 1.
+            initial: value that is combined with the first element; None takes the function's
+                identity, if it has one.
+            where: boolean array, broadcast to the shape of `a`, of the elements that count; None
+                counts all.
+
+        Returns:
+            An array of the remaining axes.
+
+        Raises:
+            ValueError: the function does not take two arguments and return one; or it has no
+                identity, `initial` is None, and an axis is empty, or `where` or a tuple of several
+                axes is given.
+        """
         self._binary("reduce")
         no_out(f"{self.name}.reduce", out)
         if initial is None and self.identity is None and where is not None:
@@ -87,7 +110,7 @@ class _Methods:
         result = self._fold(flat, mask, initial)
         return lax.expand_dims(result, axes) if keepdims else result
 
-    def _fold(self, rows: Any, mask: Any, initial: Any) -> Any:
+    def _fold(self, rows: Any, mask: Any, initial: Any) -> Array:
         """Fold over the first axis."""
         first = self.identity if initial is None else initial
         if first is None:
@@ -106,8 +129,19 @@ class _Methods:
 
         return lax.scan(step, carry, rows if mask is None else (rows, mask))[0]
 
-    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        """All partial results of `reduce` along one axis."""
+    def accumulate(self, a: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None,
+                   out: None = None) -> Array:
+        """Compute all intermediate results of `reduce` along one axis.
+
+        Args:
+            a: array or number.
+            axis: axis to combine along.
+            dtype: dtype of the elements and of the result; None takes that of `a`.
+            out: not supported; must be None.
+
+        Returns:
+            An array of the shape of `a`.
+        """
         self._binary("accumulate")
         no_out(f"{self.name}.accumulate", out)
         if axis is None or isinstance(axis, tuple):
@@ -126,9 +160,23 @@ class _Methods:
         rest = lax.scan(step, first, lax.slice_in_dim(rows, 1, rows.shape[0]))[1]
         return _from_front(lax.concatenate([lax.expand_dims(first, (0,)), rest], 0), axis)
 
-    def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None,
-                 out: None = None) -> Any:
-        """Folds of the slices of `axis` that begin at `indices` and end at the next index."""
+    def reduceat(self, a: ArrayLike, indices: ArrayLike, axis: int = 0,
+                 dtype: DTypeLike | None = None, out: None = None) -> Array:
+        """Reduce slices of one axis: each begins at an index and ends before the next one.
+
+        The last slice ends with the axis. Where the next index is not greater, the result is the
+        element at the index.
+
+        Args:
+            a: array or number.
+            indices: integers in an array of rank 1, where the slices begin.
+            axis: axis to reduce.
+            dtype: dtype of the elements and of the result; None takes that of `a`.
+            out: not supported; must be None.
+
+        Returns:
+            An array like `a`, with the number of `indices` as the size of `axis`.
+        """
         self._binary("reduceat")
         no_out(f"{self.name}.reduceat", out)
         a, begin = self._start(a, dtype), as_array(self.name, indices, 1)
@@ -154,8 +202,23 @@ class _Methods:
         result = lax.scan(step, start, (lax.iota(begin.dtype, n), rows))[0]
         return _from_front(result, axis)
 
-    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Any:
-        """`a` with the function applied at `indices`; repeated ones count repeatedly."""
+    def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
+           inplace: bool = True) -> Array:
+        """Apply the function to the elements at some indices; repeated indices count repeatedly.
+
+        Args:
+            a: array or number.
+            indices: what `a[indices]` takes.
+            b: second operand, broadcast to the shape of `a[indices]`; None for functions of one
+                argument.
+            inplace: must be False, since arrays cannot be changed.
+
+        Returns:
+            An array like `a` with new elements at `indices`.
+
+        Raises:
+            NotImplementedError: `inplace` is True.
+        """
         if inplace:
             raise NotImplementedError(f"{self.name}.at: arrays are immutable and are not updated "
                                       "in place (pass inplace=False and use the result: arr = "
@@ -170,7 +233,7 @@ class _Methods:
             return getattr(a.at[indices], name)(b)
         return self._at_in_turn(a, indices, b)
 
-    def _at_in_turn(self, a: Any, indices: Any, b: Any) -> Any:
+    def _at_in_turn(self, a: Array, indices: Any, b: Any) -> Array:
         """One element after the other, which repeated indices require."""
         flat_place = lax.reshape(lax.iota(np.dtype("int32"), a.size), a.shape)[indices]
         b = lax.reshape(broadcast_to(b, flat_place.shape), (flat_place.size,))
@@ -185,8 +248,16 @@ class _Methods:
         flat = lax.scan(step, lax.reshape(a, (a.size,)), (place, b))[0]
         return lax.reshape(flat, a.shape)
 
-    def outer(self, a: Any, b: Any, /) -> Any:
-        """The function of every pair of an element of `a` and one of `b`."""
+    def outer(self, a: ArrayLike, b: ArrayLike, /) -> Array:
+        """Apply the function to every pair of an element of `a` and an element of `b`.
+
+        Args:
+            a: array or number of the first operands.
+            b: array or number of the second operands.
+
+        Returns:
+            An array of shape `a.shape + b.shape`.
+        """
         self._binary("outer")
         a, b = as_array(self.name, a), as_array(self.name, b, 1)
         shape = (*a.shape, *b.shape)
@@ -204,14 +275,45 @@ class _UfuncMeta(type):
 
 
 class ufunc(metaclass=_UfuncMeta):
-    """A function of numbers applied elementwise, with the methods of NumPy's ufuncs."""
+    """A function of numbers that is applied to arrays element by element.
+
+    Arguments are broadcast against each other. A ufunc is called like a function and has the
+    methods `reduce`, `accumulate`, `reduceat`, `at` and `outer`. Functions of this package such as
+    `add` are plain functions that have the same methods, and `isinstance(jnp.add, jnp.ufunc)` is
+    True.
+
+    Args:
+        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
+            `vmap`.
+        nin: number of arguments.
+        nout: number of results; more than one are returned as a tuple.
+        name: name of the function; None takes that of `func`.
+        nargs: value of the attribute `nargs`; None for `nin`.
+        identity: value that leaves the other operand unchanged, with which reductions begin; None
+            for none.
+        call: the same function of whole arrays, used in place of `func`; None for none.
+        reduce, accumulate, at, reduceat: functions used as these methods; None for the general
+            ones.
+
+    Differences:
+        `out` and `where` are not supported in calls. NumPy's `nargs` counts arguments and results.
+
+    >>> add_twice = jnp.ufunc(lambda x, y: x + 2 * y, nin=2, nout=1)
+    >>> add_twice(jnp.array([1, 2]), 10)
+    Array([21, 22], dtype=int32)
+    >>> add_twice.reduce(jnp.array([1, 2, 3]))
+    Array(11, dtype=int32)
+    """
 
     __name__: str
 
     def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
-                 nargs: int | None = None, identity: Any = None, call: Any = None,
-                 reduce: Any = None, accumulate: Any = None, at: Any = None,
-                 reduceat: Any = None) -> None:
+                 nargs: int | None = None, identity: ArrayLike | None = None,
+                 call: Callable[..., Any] | None = None,
+                 reduce: Callable[..., Array] | None = None,
+                 accumulate: Callable[..., Array] | None = None,
+                 at: Callable[..., Array] | None = None,
+                 reduceat: Callable[..., Array] | None = None) -> None:
         self._func = func
         self.__name__ = name or str(getattr(func, "__name__", "ufunc"))
         self.__doc__ = func.__doc__
@@ -224,7 +326,7 @@ class ufunc(metaclass=_UfuncMeta):
             setattr(self, method, given.get(method) or getattr(self._methods, method))
         self._whole = call  # the same function of whole arrays, where the user has one
 
-    def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
+    def __call__(self, *args: ArrayLike, out: None = None, where: None = None) -> Any:
         if out is not None:
             raise NotImplementedError(f"out argument of {self}{here()}")
         if where is not None:
@@ -259,19 +361,42 @@ class ufunc(metaclass=_UfuncMeta):
 _METHOD_NAMES = ("reduce", "accumulate", "at", "reduceat", "outer")
 
 
-def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
-    """A `ufunc` from a function of `nin` numbers that returns `nout` of them."""
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
+               identity: ArrayLike | None = None) -> ufunc:
+    """Make a `ufunc` from a function of numbers.
+
+    Args:
+        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
+            `vmap`.
+        nin: number of arguments.
+        nout: number of results; more than one are returned as a tuple.
+        identity: value that leaves the other operand unchanged, with which reductions begin; None
+            for none.
+
+    Returns:
+        A `ufunc`.
+
+    Differences:
+        Results have numeric dtypes, not dtype object as in NumPy, and `func` must work with traced
+        values.
+
+    >>> larger = jnp.frompyfunc(lambda x, y: jnp.where(x > y, x, y), 2, 1)
+    >>> larger.outer(jnp.array([1, 5]), jnp.array([2, 3]))
+    Array([[2, 3],
+           [5, 5]], dtype=int32)
+    """
     return ufunc(func, nin, nout, identity=identity)
 
 
 def _reduction(fold: Callable[..., Any]) -> Callable[..., Any]:
     """The method `reduce`, from a function of all its arguments."""
 
-    def method(a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False,
-               initial: Any = None, where: Any = None) -> Any:
-        """Fold over `axis`."""
+    def method(a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None, out: None = None,
+               keepdims: bool = False, initial: ArrayLike | None = None,
+               where: ArrayLike | None = None) -> Array:
         return fold(a, axis, dtype, out, keepdims, initial, where)
 
+    method.__doc__ = _Methods.reduce.__doc__
     return method
 
 
@@ -309,15 +434,16 @@ def _bits(reduce: Any, name: str, combine: Any) -> Callable[..., Any]:
 
 
 def _running(run: Any) -> Callable[..., Any]:
-    def method(a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        """All partial results of `reduce` along one axis."""
+    def method(a: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None,
+               out: None = None) -> Array:
         return run(a, axis, dtype, out)
 
+    method.__doc__ = _Methods.accumulate.__doc__
     return method
 
 
-def _logaddexp_reduce(a: Any, axis: Any = 0, dtype: Any = None, out: None = None,
-                      keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def _logaddexp_fold(a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, initial: Any,
+                    where: Any) -> Any:
     """log(sum(exp(a))) over `axis`, around the greatest element."""
     a = as_array("logaddexp", a)
     a = convert(a, a.dtype if dtype is None else user_dtype(dtype))
@@ -345,7 +471,7 @@ _FAST: dict[str, dict[str, Callable[..., Any]]] = {
     "bitwise_and": {"reduce": _bits(lax.reduce_and, "bitwise_and", lax.bitwise_and)},
     "bitwise_or": {"reduce": _bits(lax.reduce_or, "bitwise_or", lax.bitwise_or)},
     "bitwise_xor": {"reduce": _bits(lax.reduce_xor, "bitwise_xor", lax.bitwise_xor)},
-    "logaddexp": {"reduce": _logaddexp_reduce},
+    "logaddexp": {"reduce": _reduction(_logaddexp_fold)},
 }
 
 _IDENTITIES: dict[str, Any] = {

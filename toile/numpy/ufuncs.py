@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, UNSIGNED_INTEGERS, default_float
 from toile.numpy._operands import as_array, convert, literal
@@ -34,127 +35,355 @@ __all__ = [
 # Arithmetic.
 
 
-def add(x: Any, y: Any, /) -> Any:
-    """x + y; logical or for booleans."""
+def add(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Add two arrays element by element.
+
+    Integers that overflow wrap around. The sum of two booleans is their logical or.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Differences:
+        NumPy promotes int32 and float32 to float64; toile keeps the float dtype, here float32.
+    """
     x, y = pair("add", x, y)
     return lax.bitwise_or(x, y) if x.dtype is BOOL else lax.add(x, y)
 
 
-def subtract(x: Any, y: Any, /) -> Any:
-    """x - y."""
+def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Subtract `y` from `x` element by element.
+
+    Integers that overflow wrap around: unsigned 1 - 2 is the greatest number of the dtype.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        TypeError: both are boolean.
+    """
     return lax.sub(*pair("subtract", x, y))
 
 
-def multiply(x: Any, y: Any, /) -> Any:
-    """x * y; logical and for booleans."""
+def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Multiply two arrays element by element.
+
+    Integers that overflow wrap around. The product of two booleans is their logical and.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+    """
     x, y = pair("multiply", x, y)
     return lax.bitwise_and(x, y) if x.dtype is BOOL else lax.mul(x, y)
 
 
-def true_divide(x1: Any, x2: Any, /) -> Any:
-    """x1 / x2 as floating-point numbers."""
+def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Divide `x1` by `x2` as floating-point numbers; the same as `divide`.
+
+    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+    """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
 
-def divide(x1: Any, x2: Any, /) -> Any:
-    """x1 / x2 as floating-point numbers."""
+def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Divide `x1` by `x2` as floating-point numbers.
+
+    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    >>> jnp.divide(jnp.array([1, 3]), 2)
+    Array([0.5, 1.5], dtype=float32)
+    """
     return lax.div(*inexact_pair("divide", x1, x2))
 
 
-def maximum(x: Any, y: Any, /) -> Any:
-    """The greater of x and y; NaN if either is."""
+def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Return the greater of two elements, or NaN where either is NaN.
+
+    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
+    elements are equal, each gets half of the gradient. `fmax` ignores NaN.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+    """
     return lax.max(*pair("maximum", x, y))
 
 
-def minimum(x: Any, y: Any, /) -> Any:
-    """The lesser of x and y; NaN if either is."""
+def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Return the lesser of two elements, or NaN where either is NaN.
+
+    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
+    elements are equal, each gets half of the gradient. `fmin` ignores NaN.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+    """
     return lax.min(*pair("minimum", x, y))
 
 
-def negative(x: Any, /) -> Any:
-    """-x."""
+def negative(x: ArrayLike, /) -> Array:
+    """Negate each element.
+
+    Unsigned integers wrap around: the negative of 1 is the greatest number of the dtype.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` is boolean; use `logical_not`.
+    """
     return lax.neg(as_array("negative", x))
 
 
-def positive(x: Any, /) -> Any:
-    """+x: x itself."""
+def positive(x: ArrayLike, /) -> Array:
+    """Return `x` as an array, unchanged.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Differences:
+        NumPy refuses booleans.
+    """
     return as_array("positive", x)
 
 
-def absolute(x: Any, /) -> Any:
-    """The magnitude of x."""
+def absolute(x: ArrayLike, /) -> Array:
+    """Compute the absolute value of each element, or the modulus of a complex number.
+
+    The least signed integer of a dtype has no positive counterpart and stays negative. The
+    derivative at 0 is 1.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+    """
     x = as_array("absolute", x)
     dtype = x.dtype
     return x if dtype is BOOL or dtype in UNSIGNED_INTEGERS else lax.abs(x)
 
 
-def abs(x: Any, /) -> Any:
-    """The magnitude of x."""
+def abs(x: ArrayLike, /) -> Array:
+    """Compute the absolute value of each element, or the modulus of a complex number.
+
+    The same as `absolute`.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+    """
     return absolute(x)
 
 
-def fabs(x: Any, /) -> Any:
-    """The magnitude of a real x, as a float."""
+def fabs(x: ArrayLike, /) -> Array:
+    """Compute the absolute value of each element as a floating-point number.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        TypeError: `x` is complex; use `absolute`.
+    """
     x = inexact("fabs", x)
     if x.dtype in COMPLEX:
         raise TypeError("ufunc 'fabs' does not support complex dtypes" + here())
     return lax.abs(x)
 
 
-def sign(x: Any, /) -> Any:
-    """-1, 0 or 1 with the sign of x; x/|x| for complex numbers."""
+def sign(x: ArrayLike, /) -> Array:
+    """Return -1, 0 or 1 for negative, zero and positive elements.
+
+    The sign of NaN is NaN, that of a complex number `x / abs(x)`, and 0 for a complex 0. The
+    derivative is 0.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` is boolean.
+    """
     return lax.sign(as_array("sign", x))
 
 
-def square(x: Any, /) -> Any:
-    """x * x."""
+def square(x: ArrayLike, /) -> Array:
+    """Multiply each element by itself.
+
+    Integers that overflow wrap around.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; booleans give int32.
+    """
     x = as_array("square", x)
     return lax.square(convert(x, np.dtype("int32")) if x.dtype is BOOL else x)
 
 
-def reciprocal(x: Any, /) -> Any:
-    """1 / x."""
+def reciprocal(x: ArrayLike, /) -> Array:
+    """Compute `1 / x` for each element.
+
+    The reciprocal of 0 is an infinity.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+
+    Differences:
+        NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
+    """
     return lax.integer_pow(inexact("reciprocal", x), -1)
 
 
 # Exponents, logarithms and roots.
 
 
-def exp(x: Any, /) -> Any:
-    """e to the x."""
+def exp(x: ArrayLike, /) -> Array:
+    """Compute e to the power of each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.exp(inexact("exp", x))
 
 
-def exp2(x: Any, /) -> Any:
-    """2 to the x."""
+def exp2(x: ArrayLike, /) -> Array:
+    """Compute 2 to the power of each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.exp2(inexact("exp2", x))
 
 
-def expm1(x: Any, /) -> Any:
-    """exp(x) - 1, accurate near 0."""
+def expm1(x: ArrayLike, /) -> Array:
+    """Compute `exp(x) - 1` for each element, without the rounding error of that formula near 0.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.expm1(inexact("expm1", x))
 
 
-def log(x: Any, /) -> Any:
-    """The natural logarithm."""
+def log(x: ArrayLike, /) -> Array:
+    """Compute the natural logarithm of each element.
+
+    The logarithm of 0 is -inf, that of a negative real number NaN; both without a warning. Complex
+    numbers give the value whose imaginary part is between -pi and pi.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.log(inexact("log", x))
 
 
-def log1p(x: Any, /) -> Any:
-    """log(1 + x), accurate near 0."""
+def log1p(x: ArrayLike, /) -> Array:
+    """Compute `log(1 + x)` for each element, without the rounding error of that formula near 0.
+
+    It is -inf at -1 and NaN for real numbers below -1.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.log1p(inexact("log1p", x))
 
 
-def log2(x: Any, /) -> Any:
-    """The logarithm to base 2."""
+def log2(x: ArrayLike, /) -> Array:
+    """Compute the logarithm to base 2 of each element.
+
+    The logarithm of 0 is -inf, that of a negative real number NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.log2(inexact("log2", x))
 
 
 _PER_DECADE = float(1 / np.log(10))
 
 
-def log10(x: Any, /) -> Any:
-    """The logarithm to base 10."""
+def log10(x: ArrayLike, /) -> Array:
+    """Compute the logarithm to base 10 of each element.
+
+    The logarithm of 0 is -inf, that of a negative real number NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     x = inexact("log10", x)
     y = lax.log(x)
     if x.dtype in COMPLEX:
@@ -164,71 +393,198 @@ def log10(x: Any, /) -> Any:
     return lax.mul(y, literal(_PER_DECADE, x.dtype))
 
 
-def sqrt(x: Any, /) -> Any:
-    """The square root."""
+def sqrt(x: ArrayLike, /) -> Array:
+    """Compute the square root of each element.
+
+    Negative real numbers give NaN; make `x` complex to get imaginary roots.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.sqrt(inexact("sqrt", x))
 
 
-def cbrt(x: Any, /) -> Any:
-    """The cube root."""
+def cbrt(x: ArrayLike, /) -> Array:
+    """Compute the real cube root of each element; negative numbers have negative roots.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        TypeError: `x` is complex.
+    """
     return lax.cbrt(inexact("cbrt", x))
 
 
 # Trigonometric and hyperbolic functions.
 
 
-def sin(x: Any, /) -> Any:
-    """The sine."""
+def sin(x: ArrayLike, /) -> Array:
+    """Compute the sine of each element, an angle in radians.
+
+    Infinities give NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.sin(inexact("sin", x))
 
 
-def cos(x: Any, /) -> Any:
-    """The cosine."""
+def cos(x: ArrayLike, /) -> Array:
+    """Compute the cosine of each element, an angle in radians.
+
+    Infinities give NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.cos(inexact("cos", x))
 
 
-def tan(x: Any, /) -> Any:
-    """The tangent."""
+def tan(x: ArrayLike, /) -> Array:
+    """Compute the tangent of each element, an angle in radians.
+
+    Infinities give NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.tan(inexact("tan", x))
 
 
-def arcsin(x: Any, /) -> Any:
-    """The inverse sine."""
+def arcsin(x: ArrayLike, /) -> Array:
+    """Compute the angle between -pi/2 and pi/2 whose sine is each element.
+
+    Real numbers outside [-1, 1] give NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.asin(inexact("arcsin", x))
 
 
-def arccos(x: Any, /) -> Any:
-    """The inverse cosine."""
+def arccos(x: ArrayLike, /) -> Array:
+    """Compute the angle between 0 and pi whose cosine is each element.
+
+    Real numbers outside [-1, 1] give NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.acos(inexact("arccos", x))
 
 
-def arctan(x: Any, /) -> Any:
-    """The inverse tangent."""
+def arctan(x: ArrayLike, /) -> Array:
+    """Compute the angle between -pi/2 and pi/2 whose tangent is each element.
+
+    Infinities give -pi/2 and pi/2.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.atan(inexact("arctan", x))
 
 
-def sinh(x: Any, /) -> Any:
-    """The hyperbolic sine."""
+def sinh(x: ArrayLike, /) -> Array:
+    """Compute the hyperbolic sine of each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.sinh(inexact("sinh", x))
 
 
-def cosh(x: Any, /) -> Any:
-    """The hyperbolic cosine."""
+def cosh(x: ArrayLike, /) -> Array:
+    """Compute the hyperbolic cosine of each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.cosh(inexact("cosh", x))
 
 
-def tanh(x: Any, /) -> Any:
-    """The hyperbolic tangent."""
+def tanh(x: ArrayLike, /) -> Array:
+    """Compute the hyperbolic tangent of each element, a number between -1 and 1.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+
+    >>> jnp.tanh(jnp.array([-20.0, 0.0, 20.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return lax.tanh(inexact("tanh", x))
 
 
-def arcsinh(x: Any, /) -> Any:
-    """The inverse hyperbolic sine."""
+def arcsinh(x: ArrayLike, /) -> Array:
+    """Compute the number whose hyperbolic sine is each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.asinh(inexact("arcsinh", x))
 
 
-def arccosh(x: Any, /) -> Any:
-    """The inverse hyperbolic cosine; of complex numbers the root with non-negative real part."""
+def arccosh(x: ArrayLike, /) -> Array:
+    """Compute the non-negative number whose hyperbolic cosine is each element.
+
+    Real numbers below 1 give NaN. Of complex numbers, the result is the one whose real part is not
+    negative.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     y = lax.acosh(inexact("arccosh", x))
     if y.dtype in COMPLEX:
         re = lax.real(y)
@@ -236,24 +592,65 @@ def arccosh(x: Any, /) -> Any:
     return y
 
 
-def arctanh(x: Any, /) -> Any:
-    """The inverse hyperbolic tangent."""
+def arctanh(x: ArrayLike, /) -> Array:
+    """Compute the number whose hyperbolic tangent is each element.
+
+    -1 and 1 give infinities, real numbers outside [-1, 1] NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     return lax.atanh(inexact("arctanh", x))
 
 
-def arctan2(x1: Any, x2: Any, /) -> Any:
-    """The angle of the point (x2, x1)."""
+def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+
+    The angle is counted from the positive abscissa and lies in [-pi, pi]. It is 0 at the origin;
+    the sign of a zero `x1` tells pi from -pi.
+
+    Args:
+        x1: ordinate of the point.
+        x2: abscissa of the point; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
+    Array([3.1415927, 1.5707964], dtype=float32)
+    """
     return lax.atan2(*inexact_pair("arctan2", x1, x2))
 
 
-def deg2rad(x: Any, /) -> Any:
-    """Degrees to radians."""
+def deg2rad(x: ArrayLike, /) -> Array:
+    """Convert angles from degrees to radians.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     x = inexact("deg2rad", x)
     return lax.mul(x, literal(np.pi / 180, x.dtype, x.weak_type))
 
 
-def rad2deg(x: Any, /) -> Any:
-    """Radians to degrees."""
+def rad2deg(x: ArrayLike, /) -> Array:
+    """Convert angles from radians to degrees.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     x = inexact("rad2deg", x)
     return lax.mul(x, literal(180 / np.pi, x.dtype, x.weak_type))
 
@@ -265,28 +662,68 @@ def _whole(x: Any) -> bool:
     return x.dtype not in INEXACT
 
 
-def floor(x: Any, /) -> Any:
-    """The greatest whole number not above x."""
+def floor(x: ArrayLike, /) -> Array:
+    """Round each element down to a whole number.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+
+    Raises:
+        TypeError: `x` is complex.
+    """
     x = as_array("floor", x)
     return x if _whole(x) else lax.floor(x)
 
 
-def ceil(x: Any, /) -> Any:
-    """The least whole number not below x."""
+def ceil(x: ArrayLike, /) -> Array:
+    """Round each element up to a whole number.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+
+    Raises:
+        TypeError: `x` is complex.
+    """
     x = as_array("ceil", x)
     return x if _whole(x) else lax.ceil(x)
 
 
-def trunc(x: Any) -> Any:
-    """The whole number next to x towards zero."""
+def trunc(x: ArrayLike) -> Array:
+    """Round each element to a whole number towards zero.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+
+    Raises:
+        TypeError: `x` is complex.
+    """
     x = as_array("trunc", x)
     if _whole(x):
         return x
     return select(lax.lt(x, literal(0, x.dtype)), lax.ceil(x), lax.floor(x))
 
 
-def rint(x: Any, /) -> Any:
-    """The nearest whole number; halves go to the even one."""
+def rint(x: ArrayLike, /) -> Array:
+    """Round each element to the nearest whole number; halves go to the even neighbor.
+
+    Real and imaginary parts of complex numbers are rounded separately.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        the default float dtype (float32, or float64 with x64 enabled).
+    """
     x = as_array("rint", x)
     if _whole(x):
         return convert(x, default_float())
@@ -298,25 +735,55 @@ def rint(x: Any, /) -> Any:
 # Complex numbers.
 
 
-def conjugate(x: Any, /) -> Any:
-    """The complex conjugate."""
+def conjugate(x: ArrayLike, /) -> Array:
+    """Compute the complex conjugate of each element.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+    """
     x = as_array("conjugate", x)
     return lax.conj(x) if x.dtype in COMPLEX else x
 
 
-def conj(x: Any, /) -> Any:
-    """The complex conjugate."""
+def conj(x: ArrayLike, /) -> Array:
+    """Compute the complex conjugate of each element; the same as `conjugate`.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+    """
     return conjugate(x)
 
 
-def real(val: Any, /) -> Any:
-    """The real part."""
+def real(val: ArrayLike, /) -> Array:
+    """Return the real part of each element.
+
+    Args:
+        val: array or number.
+
+    Returns:
+        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else `val`
+        itself.
+    """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
 
 
-def imag(val: Any, /) -> Any:
-    """The imaginary part."""
+def imag(val: ArrayLike, /) -> Array:
+    """Return the imaginary part of each element.
+
+    Args:
+        val: array or number.
+
+    Returns:
+        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else zeros in
+        the dtype of `val`.
+    """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
 
@@ -324,13 +791,31 @@ def imag(val: Any, /) -> Any:
 # Comparison.
 
 
-def equal(x: Any, y: Any, /) -> Any:
-    """x == y."""
+def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements for equality, `x == y`.
+
+    NaN equals nothing, not even NaN.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return lax.eq(*pair("equal", x, y))
 
 
-def not_equal(x: Any, y: Any, /) -> Any:
-    """x != y."""
+def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements for inequality, `x != y`.
+
+    NaN differs from everything, also from NaN.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return lax.ne(*pair("not_equal", x, y))
 
 
@@ -344,34 +829,88 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
     return op(x, y)
 
 
-def less(x: Any, y: Any, /) -> Any:
-    """x < y."""
+def less(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements, `x < y`.
+
+    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
+    parts where those agree.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return _ordered("less", lax.lt, x, y)
 
 
-def less_equal(x: Any, y: Any, /) -> Any:
-    """x <= y."""
+def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements, `x <= y`.
+
+    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
+    parts where those agree.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return _ordered("less_equal", lax.le, x, y)
 
 
-def greater(x: Any, y: Any, /) -> Any:
-    """x > y."""
+def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements, `x > y`.
+
+    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
+    parts where those agree.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return _ordered("greater", lax.gt, x, y)
 
 
-def greater_equal(x: Any, y: Any, /) -> Any:
-    """x >= y."""
+def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compare elements, `x >= y`.
+
+    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
+    parts where those agree.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     return _ordered("greater_equal", lax.ge, x, y)
 
 
-def isnan(x: Any, /) -> Any:
-    """Whether x is NaN."""
+def isnan(x: ArrayLike, /) -> Array:
+    """Tell which elements are NaN; a complex number is if one of its parts is.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     x = as_array("isnan", x)
     return lax.ne(x, x)
 
 
-def isinf(x: Any, /) -> Any:
-    """Whether x is infinite."""
+def isinf(x: ArrayLike, /) -> Array:
+    """Tell which elements are infinite; a complex number is if one of its parts is.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     x = as_array("isinf", x)
     if x.dtype in COMPLEX:
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
@@ -380,8 +919,15 @@ def isinf(x: Any, /) -> Any:
     return lax.eq(lax.abs(x), literal(np.inf, x.dtype))
 
 
-def isfinite(x: Any, /) -> Any:
-    """Whether x is neither infinite nor NaN."""
+def isfinite(x: ArrayLike, /) -> Array:
+    """Tell which elements are neither infinite nor NaN, in both parts of a complex number.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     x = as_array("isfinite", x)
     if x.dtype in COMPLEX:
         return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
@@ -396,74 +942,214 @@ def truth(x: Any) -> Any:
     return x if x.dtype is BOOL else lax.ne(x, literal(0, x.dtype))
 
 
-def logical_and(x: Any, y: Any, /) -> Any:
-    """Whether x and y are both non-zero."""
+def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Tell where both elements differ from zero.
+
+    NaN differs from zero.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     x, y = pair("logical_and", x, y)
     return lax.bitwise_and(truth(x), truth(y))
 
 
-def logical_or(x: Any, y: Any, /) -> Any:
-    """Whether x or y is non-zero."""
+def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Tell where at least one of two elements differs from zero.
+
+    NaN differs from zero.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     x, y = pair("logical_or", x, y)
     return lax.bitwise_or(truth(x), truth(y))
 
 
-def logical_xor(x: Any, y: Any, /) -> Any:
-    """Whether exactly one of x and y is non-zero."""
+def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Tell where exactly one of two elements differs from zero.
+
+    NaN differs from zero.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        A boolean array of the broadcast shape.
+    """
     x, y = pair("logical_xor", x, y)
     return lax.bitwise_xor(truth(x), truth(y))
 
 
-def logical_not(x: Any, /) -> Any:
-    """Whether x is zero."""
+def logical_not(x: ArrayLike, /) -> Array:
+    """Tell which elements are zero.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+    """
     return lax.bitwise_not(truth(as_array("logical_not", x)))
 
 
-def bitwise_and(x: Any, y: Any, /) -> Any:
-    """The bits set in both x and y."""
+def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Keep the bits that are set in both integers; logical and for booleans.
+
+    Args:
+        x, y: integers or booleans, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        TypeError: the promoted dtype is floating or complex.
+    """
     return lax.bitwise_and(*pair("bitwise_and", x, y))
 
 
-def bitwise_or(x: Any, y: Any, /) -> Any:
-    """The bits set in x or y."""
+def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Set the bits that are set in at least one of two integers; logical or for booleans.
+
+    Args:
+        x, y: integers or booleans, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        TypeError: the promoted dtype is floating or complex.
+    """
     return lax.bitwise_or(*pair("bitwise_or", x, y))
 
 
-def bitwise_xor(x: Any, y: Any, /) -> Any:
-    """The bits set in one of x and y."""
+def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Set the bits that are set in exactly one of two integers; logical xor for booleans.
+
+    Args:
+        x, y: integers or booleans, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        TypeError: the promoted dtype is floating or complex.
+    """
     return lax.bitwise_xor(*pair("bitwise_xor", x, y))
 
 
-def invert(x: Any, /) -> Any:
-    """x with every bit flipped."""
+def invert(x: ArrayLike, /) -> Array:
+    """Flip every bit of integers; logical not for booleans.
+
+    For signed integers this is `-x - 1`.
+
+    Args:
+        x: integers or booleans.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` is floating or complex.
+    """
     return lax.bitwise_not(as_array("invert", x))
 
 
-def bitwise_not(x: Any, /) -> Any:
-    """x with every bit flipped."""
+def bitwise_not(x: ArrayLike, /) -> Array:
+    """Flip every bit of integers; logical not for booleans. The same as `invert`.
+
+    Args:
+        x: integers or booleans.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` is floating or complex.
+    """
     return lax.bitwise_not(as_array("bitwise_not", x))
 
 
-def bitwise_count(x: Any, /) -> Any:
-    """How many bits of |x| are set."""
+def bitwise_count(x: ArrayLike, /) -> Array:
+    """Count the bits that are set in the absolute value of each integer.
+
+    Args:
+        x: integers or booleans.
+
+    Returns:
+        A uint8 array of the shape of `x`.
+
+    Raises:
+        TypeError: `x` is floating or complex.
+
+    >>> jnp.bitwise_count(jnp.array([0, 7, -8]))
+    Array([0, 3, 1], dtype=uint8)
+    """
     x, _ = numeric_pair("bitwise_count", x, x)
     return convert(lax.population_count(absolute(x)), np.dtype("uint8"))
 
 
-def left_shift(x: Any, y: Any, /) -> Any:
-    """x with its bits moved up by y places."""
+def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
+
+    Bits that leave the dtype are lost. A shift by a negative number, or by the width of the dtype
+    or more, gives 0.
+
+    Args:
+        x: integers or booleans.
+        y: numbers of places; broadcast against `x`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+
+    Raises:
+        TypeError: the promoted dtype is floating or complex.
+    """
     return lax.shift_left(*numeric_pair("left_shift", x, y))
 
 
-def right_shift(x1: Any, x2: Any, /) -> Any:
-    """x1 with its bits moved down by x2 places; the sign is kept."""
+def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
+
+    Division rounds down, and signed integers keep their sign. A shift by a negative number, or by
+    the width of the dtype or more, leaves 0, or -1 of a negative integer.
+
+    Args:
+        x1: integers or booleans.
+        x2: numbers of places; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+
+    Raises:
+        TypeError: the promoted dtype is floating or complex.
+    """
     x1, x2 = numeric_pair("right_shift", x1, x2)
     logical = x1.dtype in UNSIGNED_INTEGERS
     return (lax.shift_right_logical if logical else lax.shift_right_arithmetic)(x1, x2)
 
 
-def nextafter(x: Any, y: Any, /) -> Any:
-    """The floating-point number next to x on the way to y."""
+def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Return the floating-point number next to `x` in the direction of `y`.
+
+    It is NaN where either is NaN, and `y` where both are equal.
+
+    Args:
+        x, y: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the floating dtype that both promote to; integers and
+        booleans give float32 (64-bit integers float64).
+
+    Raises:
+        TypeError: one of the operands is complex.
+    """
     return lax.nextafter(*inexact_pair("nextafter", x, y))
 
 

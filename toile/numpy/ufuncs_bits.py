@@ -12,6 +12,7 @@ import numpy as np
 from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, INTEGERS, to_inexact
 from toile.numpy._operands import as_array, convert, literal, no_out
@@ -35,8 +36,18 @@ def _bits_of(x: Any) -> Any:
     return lax.bitcast_convert_type(x, np.dtype(f"int{8 * x.dtype.itemsize}"))
 
 
-def signbit(x: Any, /) -> Any:
-    """Whether the sign of x is minus, also of -0.0."""
+def signbit(x: ArrayLike, /) -> Array:
+    """Tell which elements have a minus sign, also -0.0 and NaN with its sign bit set.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        A boolean array of the shape of `x`.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     x = as_array("signbit", x)
     dtype = x.dtype
     if dtype in COMPLEX:
@@ -49,8 +60,19 @@ def signbit(x: Any, /) -> Any:
     return lax.full(x.shape, False, BOOL)
 
 
-def copysign(x1: Any, x2: Any, /) -> Any:
-    """|x1| with the sign of x2."""
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Return the absolute value of `x1` with the sign of `x2`; the sign of -0.0 is minus.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    Raises:
+        TypeError: one of the operands is complex.
+    """
     x1, x2 = inexact_pair("copysign", x1, x2)
     if x1.dtype in COMPLEX:
         raise TypeError("copysign does not support complex-valued inputs" + here())
@@ -94,16 +116,48 @@ def _frexp_jvp(primals: Any, tangents: Any) -> Any:
     return (mantissa, exponent), (lax.mul(t, slope), np.zeros(x.shape, dtypes.float0))
 
 
-def frexp(x: Any, /) -> tuple[Any, Any]:
-    """The mantissa in [0.5, 1) and the exponent of 2 that make x."""
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
+    """Split each element into a mantissa and a power of 2: `x = mantissa * 2**exponent`.
+
+    The absolute value of the mantissa is in [0.5, 1). Zeros, infinities and NaN are their own
+    mantissas, with exponent 0.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        The mantissa, an array like `x` (float32 for integers and booleans), and the exponent, an
+        int32 array.
+
+    Raises:
+        TypeError: `x` is complex.
+
+    >>> jnp.frexp(jnp.array([8.0, -3.0]))
+    (Array([ 0.5 , -0.75], dtype=float32), Array([4, 2], dtype=int32))
+    """
     x = inexact("frexp", x)
     if x.dtype in COMPLEX:
         raise TypeError("frexp does not support complex-valued inputs" + here())
     return _frexp(convert(x, x.dtype))
 
 
-def ldexp(x1: Any, x2: Any, /) -> Any:
-    """x1 times 2 to the whole power x2."""
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Multiply `x1` by 2 to the whole power `x2`; the inverse of `frexp`.
+
+    Args:
+        x1: array or number.
+        x2: integer exponents; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape. A floating dtype of `x1` stays; integers and booleans give
+        float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: `x2` is floating or complex, or `x1` is complex.
+
+    >>> jnp.ldexp(jnp.array([0.5, -0.75]), jnp.array([4, 2]))
+    Array([ 8., -3.], dtype=float32)
+    """
     x1, x2 = as_array("ldexp", x1), as_array("ldexp", x2, 1)
     if x2.dtype in INEXACT or x1.dtype in COMPLEX:
         raise ValueError(f"ldexp not supported for input types {(x1.dtype, x2.dtype)}{here()}")
@@ -121,16 +175,50 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     return select(same, x1, result)
 
 
-def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
-    """The fractional and the whole part of x."""
+def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
+    """Split each element into its whole part, rounded towards zero, and the fraction that is left.
+
+    Args:
+        x: array or number.
+        out: not supported; must be None.
+
+    Returns:
+        The fractional part and the whole part, two arrays of the shape of `x`. Floating dtypes
+        stay; integers and booleans give float32 (64-bit integers float64).
+
+    Raises:
+        TypeError: `x` is complex.
+
+    Differences:
+        The fractional part of an infinity is NaN; in NumPy it is 0.
+
+    >>> jnp.modf(jnp.array([-1.5, 2.25]))
+    (Array([-0.5 ,  0.25], dtype=float32), Array([-1.,  2.], dtype=float32))
+    """
     no_out("modf", out)
     x = inexact("modf", x)
     whole = select(lax.ge(x, _zero(x)), lax.floor(x), lax.ceil(x))
     return lax.sub(x, whole), whole
 
 
-def spacing(x: Any, /) -> Any:
-    """The distance from x to the next floating-point number away from zero."""
+def spacing(x: ArrayLike, /) -> Array:
+    """Return the distance from each element to the next floating-point number away from zero.
+
+    It has the sign of `x`, and is NaN for infinities and NaN.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        ValueError: `x` is complex.
+
+    Differences:
+        The spacing at -0.0 is negative; in NumPy it is positive.
+    """
     x = inexact("spacing", x)
     if x.dtype in COMPLEX:
         raise ValueError("jnp.spacing is not defined for complex inputs." + here())

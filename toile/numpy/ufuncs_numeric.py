@@ -16,7 +16,8 @@ import numpy as np
 from toile import lax
 from toile.api import custom_jvp
 from toile.engine import dtypes
-from toile.engine.arrays import Array, ConcreteArray, DeviceArray
+from toile.engine.annotations import Array, ArrayLike
+from toile.engine.arrays import ConcreteArray, DeviceArray
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.numpy._dtypes import (
@@ -69,8 +70,22 @@ def _one(x: Any) -> Any:
 # Division with remainder.
 
 
-def floor_divide(x1: Any, x2: Any, /) -> Any:
-    """The whole number at or below x1 / x2."""
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Divide `x1` by `x2` and round the quotient down to a whole number.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+
+    Raises:
+        TypeError: one of the operands is complex.
+
+    Differences:
+        The quotient of integers by 0 has no meaning (it is not 0 as in NumPy); floats give an
+        infinity or NaN. There is no warning.
+    """
     x1, x2 = numeric_pair("floor_divide", x1, x2)
     dtype = x1.dtype
     if dtype in UNSIGNED_INTEGERS:
@@ -104,8 +119,23 @@ def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
     return (x if x.shape or not y.shape else lax.broadcast(x, y.shape)), y
 
 
-def remainder(x1: Any, x2: Any, /) -> Any:
-    """What floor division leaves: a number with the sign of x2."""
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute what is left of `x1` after `floor_divide`, a number with the sign of `x2`.
+
+    The remainder of division by 0 is 0 for integers and NaN for floats.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+
+    Raises:
+        TypeError: one of the operands is complex.
+
+    >>> jnp.remainder(jnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
+    """
     x1, x2 = numeric_pair("remainder", x1, x2)
     if x1.dtype not in INEXACT:
         x2 = select(lax.eq(x2, _zero(x2)), lax.full_like(x2, 1), x2)
@@ -115,24 +145,60 @@ def remainder(x1: Any, x2: Any, /) -> Any:
     return select(lax.bitwise_and(opposite, lax.ne(rest, zero)), lax.add(rest, x2), rest)
 
 
-def fmod(x1: Any, x2: Any, /) -> Any:
-    """What truncated division leaves: a number with the sign of x1."""
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute what is left of `x1` after a division that rounds towards zero.
+
+    The result has the sign of `x1`. The remainder of division by 0 is 0 for integers and NaN for
+    floats.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+
+    Raises:
+        TypeError: one of the operands is complex.
+
+    >>> jnp.fmod(jnp.array([7, -7]), 3)
+    Array([ 1, -1], dtype=int32)
+    """
     x1, x2 = numeric_pair("fmod", x1, x2)
     if x1.dtype not in INEXACT:
         x2 = select(lax.eq(x2, _zero(x2)), lax.full_like(x2, 1), x2)
     return lax.rem(x1, x2)
 
 
-def divmod(x1: Any, x2: Any, /) -> tuple[Any, Any]:
-    """floor_divide(x1, x2) and remainder(x1, x2)."""
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
+    """Compute the quotient rounded down and the remainder.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        `floor_divide(x1, x2)` and `remainder(x1, x2)`.
+
+    Raises:
+        TypeError: one of the operands is complex.
+    """
     x1, x2 = numeric_pair("divmod", x1, x2)
     if x1.dtype in INTEGERS:
         return floor_divide(x1, x2), remainder(x1, x2)
     return _float_divmod(x1, x2)
 
 
-def gcd(x1: Any, x2: Any) -> Any:
-    """The greatest common divisor."""
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Compute the greatest common divisor of integers, which is not negative; that of 0 and 0 is 0.
+
+    Args:
+        x1, x2: integers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        ValueError: the operands are not integers; booleans are none.
+    """
     x1, x2 = pair("gcd", x1, x2)
     if x1.dtype not in INTEGERS:
         raise ValueError("Arguments to jax.numpy.gcd must be integers." + here())
@@ -153,8 +219,20 @@ def gcd(x1: Any, x2: Any) -> Any:
     return _settled(lax.while_loop(unfinished, step, (x1, x2))[0])
 
 
-def lcm(x1: Any, x2: Any) -> Any:
-    """The least common multiple."""
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Compute the least common multiple of integers, which is not negative; with 0 it is 0.
+
+    Multiples that overflow wrap around.
+
+    Args:
+        x1, x2: integers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+
+    Raises:
+        ValueError: the operands are not integers; booleans are none.
+    """
     x1, x2 = pair("lcm", x1, x2)
     if x1.dtype not in INTEGERS:
         raise ValueError("Arguments to jax.numpy.lcm must be integers." + here())
@@ -168,8 +246,28 @@ def lcm(x1: Any, x2: Any) -> Any:
 # Powers.
 
 
-def power(x1: Any, x2: Any, /) -> Any:
-    """x1 to the power x2; one known whole number x2 is done by multiplication."""
+def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Raise `x1` to the power `x2`.
+
+    Anything to the power 0 is 1. A negative float to a power that is not whole is NaN. A Python
+    integer `x2`, or an integer array of rank 0 outside of `jit`, is a known exponent: the power is
+    computed by multiplication, and `x2` does not take part in promotion.
+
+    Args:
+        x1: base.
+        x2: exponent; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        Powers of integers are integers, which wrap around where they overflow.
+
+    Raises:
+        TypeError: `x1` holds integers and `x2` is a known negative exponent; use `float_power`.
+
+    Differences:
+        Integers to the powers in an integer array with negative elements have no meaning; NumPy
+        raises ValueError.
+    """
     if type(x2) is int or (
         not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
     ):
@@ -224,26 +322,64 @@ def _integer_power(x: Any, e: Any) -> Any:
     return lax.fori_loop(0, bits, step, carry)[0]
 
 
-def pow(x1: Any, x2: Any, /) -> Any:
-    """x1 to the power x2."""
+def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Raise `x1` to the power `x2`; the same as `power`.
+
+    Args:
+        x1: base.
+        x2: exponent; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; see `power`.
+    """
     return power(x1, x2)
 
 
-def float_power(x: Any, y: Any, /) -> Any:
-    """x to the power y as floating-point numbers."""
+def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Raise `x` to the power `y` as floating-point numbers.
+
+    Integers have negative powers, too. A negative number to a power that is not whole is NaN.
+
+    Args:
+        x: base.
+        y: exponent; broadcast against `x`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    Differences:
+        NumPy computes in float64 at least.
+
+    >>> jnp.float_power(jnp.array([2, 4]), -1)
+    Array([0.5 , 0.25], dtype=float32)
+    """
     return lax.pow(*inexact_pair("float_power", x, y))
 
 
-def hypot(x1: Any, x2: Any, /) -> Any:
-    """sqrt(x1**2 + x2**2) without overflow on the way."""
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute `sqrt(x1**2 + x2**2)`, without overflow of the squares.
+
+    The result is inf where either operand is infinite, even if the other is NaN.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    Raises:
+        ValueError: one of the operands is complex.
+    """
     x1, x2 = inexact_pair("hypot", x1, x2)
     if x1.dtype in COMPLEX:
         raise ValueError("jnp.hypot is not well defined for complex-valued inputs. Please convert "
                          "to real values first, such as by using abs(x)" + here())
-    x1, x2 = lax.abs(x1), lax.abs(x2)
     infinity = literal(np.inf, x1.dtype)
-    infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))
-    large, small = lax.max(x1, x2), lax.min(x1, x2)
+    a, b = lax.abs(x1), lax.abs(x2)
+    infinite = lax.bitwise_or(lax.eq(a, infinity), lax.eq(b, infinity))
+    large, small = lax.max(a, b), lax.min(a, b)
     nothing = lax.eq(large, _zero(large))
     ratio = lax.div(small, select(nothing, 1, large))
     length = lax.mul(large, lax.sqrt(lax.add(_one(ratio), lax.square(ratio))))
@@ -312,14 +448,35 @@ _plain_logaddexp, _logaddexp_e = _sum_of_powers(lax.exp, 1)
 _plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 
 
-def logaddexp(x1: Any, x2: Any, /) -> Any:
-    """log(exp(x1) + exp(x2)) without overflow on the way."""
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute `log(exp(x1) + exp(x2))`, without overflow of the exponentials.
+
+    It adds probabilities that are given by their logarithms; -inf stands for probability 0.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), 1000.0)
+    Array([1000.6932, 1000.    ], dtype=float32)
+    """
     function = _plain_logaddexp if state.trace is None else _logaddexp_e
     return function(*full_pair("logaddexp", x1, x2))
 
 
-def logaddexp2(x1: Any, x2: Any, /) -> Any:
-    """log2(2**x1 + 2**x2) without overflow on the way."""
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Compute `log2(2**x1 + 2**x2)`, without overflow of the powers.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+    """
     function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
     return _settled(function(*full_pair("logaddexp2", x1, x2)))
 
@@ -327,8 +484,16 @@ def logaddexp2(x1: Any, x2: Any, /) -> Any:
 # Special functions.
 
 
-def sinc(x: Any, /) -> Any:
-    """sin(pi x) / (pi x), and 1 at 0."""
+def sinc(x: ArrayLike, /) -> Array:
+    """Compute `sin(pi * x) / (pi * x)`, which is 1 at 0 and 0 at other integers and at infinities.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
+        float32 (64-bit integers float64).
+    """
     x = inexact("sinc", x)
     if x.dtype in COMPLEX:
         return _complex_sinc(x)
@@ -380,8 +545,19 @@ def _i0_jvp(primals: Any, tangents: Any) -> Any:
     return _i0(x), lax.mul(t, slope)
 
 
-def i0(x: Any) -> Any:
-    """The modified Bessel function of the first kind and order 0."""
+def i0(x: ArrayLike) -> Array:
+    """Compute the modified Bessel function of the first kind and order 0.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
+        (64-bit integers float64).
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     x = inexact("i0", x)
     if x.dtype in COMPLEX:
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {x.dtype}{here()}")
@@ -391,20 +567,51 @@ def i0(x: Any) -> Any:
 # Steps and bounds.
 
 
-def fmax(x1: Any, x2: Any) -> Any:
-    """The greater of x1 and x2; of a number and NaN, the number."""
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the greater of two elements; where one of them is NaN, the other.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+    """
     x1, x2 = same_shape(*pair("fmax", x1, x2))
     return select(lax.bitwise_or(greater(x1, x2), isnan(x2)), x1, x2)
 
 
-def fmin(x1: Any, x2: Any) -> Any:
-    """The lesser of x1 and x2; of a number and NaN, the number."""
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Return the lesser of two elements; where one of them is NaN, the other.
+
+    Args:
+        x1, x2: arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to.
+    """
     x1, x2 = same_shape(*pair("fmin", x1, x2))
     return select(lax.bitwise_or(less(x1, x2), isnan(x2)), x1, x2)
 
 
-def heaviside(x1: Any, x2: Any, /) -> Any:
-    """0 where x1 is negative, 1 where it is positive, x2 where it is 0."""
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Return 0 where `x1` is negative, 1 where it is positive and `x2` where it is 0.
+
+    Where `x1` is NaN, so is the result.
+
+    Args:
+        x1: array or number whose signs are tested.
+        x2: value at 0; broadcast against `x1`.
+
+    Returns:
+        An array of the broadcast shape, in the dtype that both promote to; integers and booleans
+        give float32 (64-bit integers float64).
+
+    Raises:
+        TypeError: one of the operands is complex.
+
+    >>> jnp.heaviside(jnp.array([-2.0, 0.0, 3.0]), 0.5)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     weak = pair_of(as_operand("heaviside", x1))[1]
     x1, x2 = full_pair("heaviside", x1, x2)
     weak = (weak or not x1.shape) and x1.weak_type and x2.weak_type
@@ -413,21 +620,44 @@ def heaviside(x1: Any, x2: Any, /) -> Any:
     return convert(select(isnan(x1), np.nan, result), result.dtype, weak)
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
-    """`arr` with values below `min` raised to it, then values above `max` lowered to it."""
+def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
+         max: ArrayLike | None = None) -> Array:
+    """Limit the elements of an array to an interval.
+
+    The bounds are broadcast against `arr`. Where `min` is greater than `max`, the result is `max`.
+    It is NaN where the element or one of its bounds is NaN.
+
+    Args:
+        arr: array or number.
+        min: lower bound; None for none.
+        max: upper bound; None for none.
+
+    Returns:
+        An array of the shape and dtype that the three promote to.
+
+    Raises:
+        ValueError: one of the three is complex, and complex numbers have no order; or `arr` is
+            missing.
+
+    Differences:
+        NumPy allows `out`; arrays of toile cannot be changed.
+
+    >>> jnp.clip(jnp.array([-2, 0, 5]), -1, 1)
+    Array([-1,  0,  1], dtype=int32)
+    """
     if arr is None:
         raise ValueError("No input was provided to the clip function." + here())
-    arr = as_array("clip", arr)
+    x = as_array("clip", arr)
     if min is not None:
-        arr, low = pair("clip", arr, min)
-        _refuse_complex(arr)
-        arr = lax.max(low, arr)
+        x, low = pair("clip", x, min)
+        _refuse_complex(x)
+        x = lax.max(low, x)
     if max is not None:
-        arr, high = pair("clip", arr, max)
-        _refuse_complex(arr)
-        arr = lax.min(high, arr)
-    _refuse_complex(arr)
-    return arr
+        x, high = pair("clip", x, max)
+        _refuse_complex(x)
+        x = lax.min(high, x)
+    _refuse_complex(x)
+    return x
 
 
 def _refuse_complex(x: Any) -> None:
@@ -437,8 +667,25 @@ def _refuse_complex(x: Any) -> None:
                          "the real or imaginary part first)." + here())
 
 
-def round(a: Any, decimals: int = 0, out: None = None) -> Any:
-    """`a` rounded to the given number of decimals; halves go to the even digit."""
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
+    """Round each element to a number of decimals; halves go to the even digit.
+
+    Real and imaginary parts of complex numbers are rounded separately.
+
+    Args:
+        a: array or number.
+        decimals: number of digits after the point; a negative number rounds to tens, hundreds, ...
+        out: not supported; must be None.
+
+    Returns:
+        An array of the shape and dtype of `a`; integers and booleans are returned unchanged.
+
+    Raises:
+        NotImplementedError: `a` is integer or boolean, and `decimals` is negative; NumPy rounds it.
+
+    >>> jnp.round(jnp.array([0.5, 1.5, 2.375]), 2)
+    Array([0.5 , 1.5 , 2.38], dtype=float32)
+    """
     x = as_array("round", a)
     decimals = operator.index(decimals)
     no_out("round", out)
@@ -465,9 +712,25 @@ def _round(x: Any, decimals: int) -> Any:
     return convert(lax.div(lax.round(lax.mul(x, factor), even), factor), dtype, weak)
 
 
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None,
-               neginf: Any = None) -> Any:
-    """`x` with NaN and infinities replaced by finite numbers."""
+def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
+               posinf: ArrayLike | None = None, neginf: ArrayLike | None = None) -> Array:
+    """Replace NaN and infinities by finite numbers.
+
+    In complex numbers, each part is replaced separately.
+
+    Args:
+        x: array or number.
+        copy: ignored; `x` is never changed.
+        nan: what replaces NaN.
+        posinf: what replaces inf; None for the greatest finite number of the dtype.
+        neginf: what replaces -inf; None for the least finite number of the dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+
+    >>> jnp.nan_to_num(jnp.array([jnp.nan, jnp.inf, 1.0]), nan=-1.0, posinf=9.0)
+    Array([-1.,  9.,  1.], dtype=float32)
+    """
     x = as_array("nan_to_num", x)
     dtype = x.dtype
     if dtype not in INEXACT:
@@ -489,8 +752,20 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None,
     return result
 
 
-def angle(z: Any, deg: bool = False) -> Any:
-    """The argument of complex numbers, in radians or degrees."""
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """Compute the angle of complex numbers, between -pi and pi.
+
+    The angle of a positive real number is 0, that of a negative one pi (-pi for a complex number
+    whose imaginary part is -0.0).
+
+    Args:
+        z: array or number.
+        deg: whether the result is in degrees; it is in radians by default.
+
+    Returns:
+        An array of the shape of `z`, in the dtype of the parts of complex numbers; floating dtypes
+        stay, integers and booleans give the default float dtype.
+    """
     z = as_array("angle", z)
     if z.dtype not in INEXACT:
         z = convert(z, default_float(), z.weak_type)

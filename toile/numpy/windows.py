@@ -1,11 +1,14 @@
 """Window functions of a static number of points: bartlett, blackman, hamming, hanning, kaiser."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.numpy import _helpers as h
 
 __all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
@@ -20,8 +23,19 @@ def _points(name, M):
     return jnp.arange(count, dtype=dtype), False, count
 
 
-def bartlett(M):
-    """The triangular window of M points."""
+def bartlett(M: int) -> Array:
+    """Make the Bartlett window: a triangle that rises from 0 to 1 and falls back to 0.
+
+    Args:
+        M: number of points; it must be known while tracing.
+
+    Returns:
+        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
+        1.
+
+    >>> jnp.bartlett(5)
+    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+    """
     n, trivial, M = _points("bartlett", M)
     if trivial:
         return n
@@ -39,23 +53,62 @@ def _cosines(name, M, weights):
     return out
 
 
-def blackman(M):
-    """The Blackman window of M points."""
+def blackman(M: int) -> Array:
+    """Make the Blackman window, a sum of two cosines that falls to 0 at both ends.
+
+    Point n is `0.42 - 0.5 * cos(t) + 0.08 * cos(2 * t)` with `t = 2 * pi * n / (M - 1)`.
+
+    Args:
+        M: number of points; it must be known while tracing.
+
+    Returns:
+        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
+        1.
+    """
     return _cosines("blackman", M, (0.42, -0.5, 0.08))
 
 
-def hamming(M):
-    """The Hamming window of M points."""
+def hamming(M: int) -> Array:
+    """Make the Hamming window, a cosine that falls to 0.08 at both ends.
+
+    Point n is `0.54 - 0.46 * cos(2 * pi * n / (M - 1))`.
+
+    Args:
+        M: number of points; it must be known while tracing.
+
+    Returns:
+        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
+        1.
+    """
     return _cosines("hamming", M, (0.54, -0.46))
 
 
-def hanning(M):
-    """The Hann window of M points."""
+def hanning(M: int) -> Array:
+    """Make the Hann window, a cosine that falls to 0 at both ends.
+
+    Point n is `0.5 - 0.5 * cos(2 * pi * n / (M - 1))`.
+
+    Args:
+        M: number of points; it must be known while tracing.
+
+    Returns:
+        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
+        1.
+    """
     return _cosines("hanning", M, (0.5, -0.5))
 
 
-def kaiser(M, beta):
-    """The Kaiser window of M points: I0(beta sqrt(1 - t^2)) / I0(beta), t from -1 to 1."""
+def kaiser(M: int, beta: ArrayLike) -> Array:
+    """Make the Kaiser window: `i0(beta * sqrt(1 - t**2)) / i0(beta)`, where t runs from -1 to 1.
+
+    Args:
+        M: number of points; it must be known while tracing.
+        beta: shape of the window: 0 gives ones, greater numbers narrower windows. It may be traced.
+
+    Returns:
+        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
+        1.
+    """
     n, trivial, M = _points("kaiser", M)
     if trivial:
         return n
