@@ -279,8 +279,8 @@ class MultiStepsState(NamedTuple):
 
     mini_step: ArrayLike
     gradient_step: ArrayLike
-    inner_opt_state: Any
-    acc_grads: Any
+    inner_opt_state: base.OptState
+    acc_grads: base.Updates
     skip_state: base.ArrayTree = ()
 
 

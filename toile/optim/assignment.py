@@ -102,8 +102,9 @@ def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
 
     >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
-    >>> assignment.base_hungarian_algorithm(cost)
-    (Array([0, 1, 3], dtype=int32, weak_type=True), Array([0, 2, 1], dtype=int32))
+    >>> i, j = assignment.base_hungarian_algorithm(cost)
+    >>> i.tolist(), j.tolist()
+    ([0, 1, 3], [0, 2, 1])
     """
     if 0 in cost_matrix.shape:
         return _empty_assignment()

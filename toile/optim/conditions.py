@@ -55,7 +55,7 @@ class ConditionallyTransformState(NamedTuple):
     Array(0, dtype=int32)
     """
 
-    inner_state: Any
+    inner_state: base.OptState
     step: ArrayLike
 
 
@@ -165,10 +165,10 @@ class ApplyIfFiniteState(NamedTuple):
     Array(True, dtype=bool)
     """
 
-    notfinite_count: Any
-    last_finite: Any
-    total_notfinite: Any
-    inner_state: Any
+    notfinite_count: ArrayLike
+    last_finite: ArrayLike
+    total_notfinite: ArrayLike
+    inner_state: base.OptState
 
 
 def apply_if_finite(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toile import numpy as jnp
 from toile import tree as trees
@@ -48,7 +48,7 @@ class ZeroNansState(NamedTuple):
     ZeroNansState(found_nan={'w': Array(False, dtype=bool)})
     """
 
-    found_nan: Any
+    found_nan: base.ArrayTree
 
 
 def zero_nans() -> base.GradientTransformation:

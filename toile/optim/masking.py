@@ -31,7 +31,7 @@ class MaskedState(NamedTuple):
     MaskedNode()}))
     """
 
-    inner_state: Any
+    inner_state: base.OptState
 
 
 class MaskedNode(NamedTuple):

@@ -63,6 +63,11 @@ class AccumulationType(enum.Enum):
 
     `MEAN` sums and divides at the end; `RUNNING_MEAN` keeps a mean, which cannot overflow; `CONCAT`
     joins results along their first axis, in the order of the batch.
+
+    >>> from toile.optim import microbatching
+    >>> mean = microbatching.microbatch(jnp.mean, 0, 2, microbatching.AccumulationType.MEAN)
+    >>> mean(jnp.arange(4.0))
+    Array(1.5, dtype=float32)
     """
 
     MEAN = enum.auto()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toile.optim import base
 from toile.optim.accumulation import ema
@@ -29,7 +29,7 @@ class SnapshotState(NamedTuple):
     SnapshotState(measurement={'norm': Array(0., dtype=float32)})
     """
 
-    measurement: dict[str, Any]
+    measurement: dict[str, base.ArrayTree]
 
 
 def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation:

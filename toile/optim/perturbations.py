@@ -13,8 +13,9 @@ from typing import Any
 import toile.numpy as jnp
 from toile import lax, random, tree
 from toile.api import vmap
-from toile.engine.annotations import Array, ArrayLike, DTypeLike, PyTree, ShapeLike
+from toile.engine.annotations import Array, DTypeLike, PyTree, ShapeLike
 from toile.optim import tree as whole
+from toile.optim.base import ArrayLike
 
 __all__ = ["Gumbel", "Normal", "make_perturbed_fun"]
 

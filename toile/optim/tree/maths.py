@@ -140,7 +140,7 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
     return jnp.vdot(x, y, precision=lax.Precision.HIGHEST)
 
 
-def vdot(tree_x: PyTree, tree_y: PyTree) -> Array:
+def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
     """Compute the inner product of two trees, conjugate in the first one.
 
     Args:
@@ -156,7 +156,7 @@ def vdot(tree_x: PyTree, tree_y: PyTree) -> Array:
     return trees.reduce(operator.add, trees.map(_vdot, tree_x, tree_y), initializer=0)
 
 
-def sum(tree: PyTree, associative_reduction: bool = False) -> Array:
+def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     """Add up all elements of all leaves.
 
     Args:
@@ -182,7 +182,7 @@ def _extreme(reduce_leaf: Callable, combine: Callable, start: float, tree: Any) 
     return trees.reduce(combine, trees.map(of_leaf, tree), initializer=start)
 
 
-def max(tree: PyTree) -> Array:
+def max(tree: PyTree) -> ArrayLike:
     """Find the largest element of all leaves.
 
     Args:
@@ -198,7 +198,7 @@ def max(tree: PyTree) -> Array:
     return _extreme(jnp.max, jnp.maximum, -float("inf"), tree)
 
 
-def min(tree: PyTree) -> Array:
+def min(tree: PyTree) -> ArrayLike:
     """Find the smallest element of all leaves.
 
     Args:
@@ -406,7 +406,7 @@ def where(condition: ArrayLike, tree_x: PyTree, tree_y: PyTree) -> PyTree:
 
 def allclose(
     a: PyTree, b: PyTree, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
-) -> Array:
+) -> ArrayLike:
     """Return whether all elements of two trees agree within tolerances.
 
     Args:
