@@ -298,8 +298,7 @@ class MultiSteps:
         use_grad_mean: whether to accumulate the mean, or the sum.
         should_skip_update_fn: function from (gradients, updates made, parameters) to a boolean
             scalar, True for gradients that are left out and not counted, and a tree kept in the
-            state; None to
-            take all.
+            state; None to take all.
         accumulator_dtype: dtype in which gradients are accumulated.
 
     >>> from toile import optim
