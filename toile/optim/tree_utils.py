@@ -13,20 +13,10 @@ tree_add_scalar_mul = tree.add_scale
 tree_l1_norm = functools.partial(tree.norm, ord=1)
 tree_l2_norm = functools.partial(tree.norm, ord=2)
 tree_linf_norm = functools.partial(tree.norm, ord="inf")
-for _norm, _what in (
-    (tree_l1_norm, "sum of the absolute values"), (tree_l2_norm, "Euclidean norm"),
-    (tree_linf_norm, "largest absolute value"),
-):
-    _norm.__doc__ = f"""Compute the {_what} of all elements of all leaves together.
-
-Args:
-    tree: tree of arrays.
-    ord: order of the norm, which is set already.
-    squared: whether to return the square of the result.
-
-Returns:
-    A real scalar.
-"""
+_TEXT = "Compute the {} of all elements of a tree: `tree_norm` with that `ord`; see there."
+tree_l1_norm.__doc__ = _TEXT.format("sum of the absolute values")
+tree_l2_norm.__doc__ = _TEXT.format("Euclidean norm")
+tree_linf_norm.__doc__ = _TEXT.format("largest absolute value")
 
 __all__ = [  # noqa: PLE0604
     *_long,

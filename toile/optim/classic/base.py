@@ -15,8 +15,7 @@ import toile.numpy as jnp
 from toile import jax_utils, lax, serialization, struct, tree
 from toile.api import value_and_grad
 from toile.api.devices import local_devices
-from toile.engine.annotations import PyTree
-from toile.engine.trace import Array
+from toile.engine.annotations import Array, PyTree
 from toile.optim.base import ArrayLike
 from toile.traverse_util import ModelParamTraversal, Traversal
 

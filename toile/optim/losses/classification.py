@@ -10,8 +10,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_dtype, check_floating
 
 __all__ = [

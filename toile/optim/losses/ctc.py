@@ -12,8 +12,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax, nn
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
 __all__ = ["ctc_loss", "ctc_loss_with_forward_probs"]

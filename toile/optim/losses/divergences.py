@@ -8,8 +8,7 @@ from __future__ import annotations
 import warnings
 
 import toile.numpy as jnp
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_floating
 
 __all__ = [

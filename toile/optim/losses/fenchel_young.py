@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import toile.numpy as jnp
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 
 __all__ = ["make_fenchel_young_loss"]
 

@@ -10,8 +10,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import vmap
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_same_shape
 from toile.optim.projections import projection_simplex
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import nn
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_floating
 
 __all__ = ["ranking_softmax_loss"]

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import toile.numpy as jnp
 from toile import nn
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
 __all__ = ["binary_dice_loss", "dice_loss", "multiclass_generalized_dice_loss"]

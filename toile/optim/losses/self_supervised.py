@@ -6,8 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax
-from toile.engine.trace import Array
-from toile.optim.base import ArrayLike
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_floating
 from toile.optim.losses.regression import cosine_similarity
 

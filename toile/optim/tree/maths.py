@@ -14,8 +14,7 @@ from typing import Any
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.annotations import PyTree
-from toile.engine.trace import Array
+from toile.engine.annotations import Array, PyTree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq
 from toile.typing import DTypeLike

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from toile import dtypes, random
 from toile import tree as trees
-from toile.engine.annotations import PyTree
-from toile.engine.trace import Array
+from toile.engine.annotations import Array, PyTree
 from toile.typing import DTypeLike
 
 
