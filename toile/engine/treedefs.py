@@ -143,7 +143,14 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: its nodes, with `*` in place of each leaf."""
+    """The structure of a tree: its nodes, with `*` in place of each leaf.
+
+    `tree_structure` and `tree_flatten` return structures. Equal structures compare equal, and they
+    can be hashed. `num_leaves` and `num_nodes` are the numbers of leaves and nodes.
+
+    Args:
+        args: none; there is no constructor.
+    """
 
     __slots__ = (
         "entry", "aux", "_children", "num_leaves", "num_nodes",
@@ -169,11 +176,11 @@ class PyTreeDef:
         )
 
     def children(self) -> list[PyTreeDef]:
-        """The structures of the immediate children."""
+        """List the structures of the immediate children."""
         return list(self._children)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """The root's type and its auxiliary data; None for a leaf."""
+        """Return the type of the root and its auxiliary data; None for a leaf."""
         if self.entry is None:
             return None
         return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
@@ -212,7 +219,10 @@ class PyTreeDef:
         return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """Flatten `tree` down to the leaves of this structure; it must match above them."""
+        """List the parts of `tree` that are where this structure has its leaves.
+
+        The tree must match the structure above them; it raises a ValueError otherwise.
+        """
         if self.entry is None:
             return [tree]
         if self._extract is None:
@@ -278,7 +288,7 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """This structure with `inner` in place of each leaf."""
+        """Return this structure with `inner` in place of each leaf."""
         if self.entry is None:
             return inner
         return node(self.entry, self.aux, tuple([c.compose(inner) for c in self._children]))
@@ -290,7 +300,13 @@ class PyTreeDef:
         leaves: Iterable[Any],
         /,
     ) -> Any:
-        """Fold bottom up: f_leaf(leaf), then f_node(folded children, auxiliary data)."""
+        """Combine leaves from the bottom up.
+
+        Args:
+            f_node: function of the results of the children and the auxiliary data of a node.
+            f_leaf: function of a leaf; None for the leaf itself.
+            leaves: as many values as there are leaves.
+        """
         iterator = iter(leaves)
 
         def fold(treedef: PyTreeDef) -> Any:
@@ -311,7 +327,7 @@ class PyTreeDef:
         return result
 
     def from_iterable_tree(self, tree: Any, /) -> Any:
-        """Build this structure from a tree of iterables of the same arities."""
+        """Build a tree of this structure from nested iterables of the same lengths."""
         if self.entry is None:
             return tree
         parts = tuple(tree)
@@ -327,18 +343,18 @@ class PyTreeDef:
     def from_node_data_and_children(
         registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef], /
     ) -> PyTreeDef:
-        """The structure with the given root (as node_data returns it) and children."""
+        """Return the structure with the given root, as `node_data` describes it, and children."""
         return make_from_node_data(node_data, children)
 
     def serialize_using_proto(self) -> bytes:
-        """The structure as a protocol buffer; for builtin containers with string keys."""
+        """Write the structure as a protocol buffer; for builtin containers with string keys."""
         from toile.engine.treeproto import dumps
 
         return dumps(self)
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
-        """The structure written by serialize_using_proto."""
+        """Read a structure that `serialize_using_proto` has written."""
         from toile.engine.treeproto import loads
 
         return loads(data)

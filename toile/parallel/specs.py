@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from toile.engine.shardings import Index, Shape, Sharding, checked_memory_kind
 from toile.engine.source import here
@@ -139,6 +139,7 @@ def _spec(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
 
 
 P = PartitionSpec
+ShardingLike: TypeAlias = Sharding | PartitionSpec  # what places a new array
 
 
 def axes_of(entry: Any) -> tuple[Any, ...]:
