@@ -44,5 +44,6 @@ def static(**kwargs: object) -> Any:
     >>> len(toile.tree.leaves(Dropout(jnp.ones(3))))
     1
     """
-    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
-    return dataclasses.field(metadata=metadata, **kwargs)
+    options: dict[str, Any] = {**kwargs}
+    metadata = {"static": True, **(options.pop("metadata", None) or {})}
+    return dataclasses.field(metadata=metadata, **options)

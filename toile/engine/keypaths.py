@@ -40,11 +40,7 @@ class _Key:
 
 
 class SequenceKey(_Key):
-    """An entry of a path: the position of a child in a list or tuple.
-
-    Args:
-        idx: position, from 0.
-    """
+    """The position of a child in a list or tuple."""
 
     __slots__ = ()
     _field = "idx"
@@ -63,11 +59,7 @@ class SequenceKey(_Key):
 
 
 class DictKey(_Key):
-    """An entry of a path: the key of a child in a dictionary.
-
-    Args:
-        key: key of the dictionary.
-    """
+    """The key of a child in a dictionary."""
 
     __slots__ = ()
     _field = "key"
@@ -86,11 +78,7 @@ class DictKey(_Key):
 
 
 class GetAttrKey(_Key):
-    """An entry of a path: the name of the attribute that holds a child.
-
-    Args:
-        name: name of the attribute.
-    """
+    """The attribute under which a child is reached."""
 
     __slots__ = ()
     _field = "name"
@@ -109,11 +97,7 @@ class GetAttrKey(_Key):
 
 
 class FlattenedIndexKey(_Key):
-    """An entry of a path: the position of a child of a registered type that gives no names.
-
-    Args:
-        key: position among the children, from 0.
-    """
+    """The position of a child of a registered type that names no keys."""
 
     __slots__ = ()
     _field = "key"
@@ -141,21 +125,5 @@ def simple_keystr(key: Any) -> str:
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """Write the path of a leaf as text.
-
-    Args:
-        keys: path, as `tree_flatten_with_path` returns it.
-        simple: whether to write the bare keys, positions and names, without brackets, quotes and
-            dots.
-        separator: text between the entries.
-
-    Returns:
-        Text such as `['a'][0].b`, or `a/0/b` with `simple=True, separator='/'`.
-
-    >>> from toile.tree_util import DictKey, SequenceKey, keystr
-    >>> keystr((DictKey('a'), SequenceKey(0)))
-    "['a'][0]"
-    >>> keystr((DictKey('a'), SequenceKey(0)), simple=True, separator='/')
-    'a/0'
-    """
+    """Write a key path as text: `['a'][0].b`, or `a/0/b` with simple=True, separator='/'."""
     return separator.join(map(simple_keystr if simple else str, keys))

@@ -143,14 +143,7 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: its nodes, with `*` in place of each leaf.
-
-    `tree_structure` and `tree_flatten` return structures. Equal structures compare equal, and they
-    can be hashed. `num_leaves` and `num_nodes` are the numbers of leaves and nodes.
-
-    Args:
-        args: none; there is no constructor.
-    """
+    """The structure of a tree: its nodes, with `*` in place of each leaf."""
 
     __slots__ = (
         "entry", "aux", "_children", "num_leaves", "num_nodes",
@@ -176,11 +169,11 @@ class PyTreeDef:
         )
 
     def children(self) -> list[PyTreeDef]:
-        """List the structures of the immediate children."""
+        """The structures of the immediate children."""
         return list(self._children)
 
     def node_data(self) -> tuple[type, Any] | None:
-        """Return the type of the root and its auxiliary data; None for a leaf."""
+        """The root's type and its auxiliary data; None for a leaf."""
         if self.entry is None:
             return None
         return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
@@ -219,10 +212,7 @@ class PyTreeDef:
         return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """List the parts of `tree` that are where this structure has its leaves.
-
-        The tree must match the structure above them; it raises a ValueError otherwise.
-        """
+        """Flatten `tree` down to the leaves of this structure; it must match above them."""
         if self.entry is None:
             return [tree]
         if self._extract is None:
@@ -288,7 +278,7 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """Return this structure with `inner` in place of each leaf."""
+        """This structure with `inner` in place of each leaf."""
         if self.entry is None:
             return inner
         return node(self.entry, self.aux, tuple([c.compose(inner) for c in self._children]))
@@ -300,13 +290,7 @@ class PyTreeDef:
         leaves: Iterable[Any],
         /,
     ) -> Any:
-        """Combine leaves from the bottom up.
-
-        Args:
-            f_node: function of the results of the children and the auxiliary data of a node.
-            f_leaf: function of a leaf; None for the leaf itself.
-            leaves: as many values as there are leaves.
-        """
+        """Fold bottom up: f_leaf(leaf), then f_node(folded children, auxiliary data)."""
         iterator = iter(leaves)
 
         def fold(treedef: PyTreeDef) -> Any:
@@ -327,7 +311,7 @@ class PyTreeDef:
         return result
 
     def from_iterable_tree(self, tree: Any, /) -> Any:
-        """Build a tree of this structure from nested iterables of the same lengths."""
+        """Build this structure from a tree of iterables of the same arities."""
         if self.entry is None:
             return tree
         parts = tuple(tree)
@@ -343,18 +327,18 @@ class PyTreeDef:
     def from_node_data_and_children(
         registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef], /
     ) -> PyTreeDef:
-        """Return the structure with the given root, as `node_data` describes it, and children."""
+        """The structure with the given root (as node_data returns it) and children."""
         return make_from_node_data(node_data, children)
 
     def serialize_using_proto(self) -> bytes:
-        """Write the structure as a protocol buffer; for builtin containers with string keys."""
+        """The structure as a protocol buffer; for builtin containers with string keys."""
         from toile.engine.treeproto import dumps
 
         return dumps(self)
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
-        """Read a structure that `serialize_using_proto` has written."""
+        """The structure written by serialize_using_proto."""
         from toile.engine.treeproto import loads
 
         return loads(data)

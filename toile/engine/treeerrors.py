@@ -7,14 +7,11 @@ node where the trees differ; the subtrees below it are not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toile.engine.keypaths import KeyPath, keystr
 from toile.engine.source import here
 from toile.engine.treedefs import node_type, short
-
-if TYPE_CHECKING:
-    from toile.engine.annotations import PyTree
 
 IsLeaf = Callable[[Any], bool]
 LISTED = 4  # differences listed in one message
@@ -118,55 +115,18 @@ def _differences(
 
 
 def equality_errors(
-    tree1: PyTree, tree2: PyTree, is_leaf: IsLeaf | None = None
+    tree1: Any, tree2: Any, is_leaf: IsLeaf | None = None
 ) -> Iterator[tuple[KeyPath, str, str, str]]:
-    """Find where the structures of two trees differ.
-
-    Parts below a difference are not compared.
-
-    Args:
-        tree1, tree2: trees to compare.
-        is_leaf: function of a part of a tree that returns True where it is to be a leaf, though it
-            is a container; None for no such parts.
-
-    Yields:
-        For each difference its path, what the first tree has there, what the second has, and an
-        explanation.
-
-    >>> from toile.tree_util import equality_errors, keystr
-    >>> for path, one, other, why in equality_errors({'a': 1}, {'a': [1]}):
-    ...     print(keystr(path), one, other, why)
-    ['a'] <class 'int'> <class 'list'> their Python types differ
-    """
+    """Each structural difference of two trees: path, thing in 1, thing in 2, explanation."""
     for found in _differences((), tree1, tree2, is_leaf, prefix=False):
         yield found[:4]
 
 
 def prefix_errors(
-    prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
+    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
 ) -> list[Callable[[str], ValueError]]:
-    """Explain why the structure of a tree is not the upper part of that of another one.
-
-    Args:
-        prefix_tree: tree with the structure that should be the upper part.
-        full_tree: tree with the whole structure.
-        is_leaf: function of a part of a tree that returns True where it is to be a leaf, though it
-            is a container; None for no such parts.
-
-    Returns:
-        For each difference a function of the name of the prefix tree that returns an error to
-        raise.
-
-    >>> from toile.tree_util import prefix_errors
-    >>> print(prefix_errors([0], [1, 2])[0]('in_axes'))
-    pytree structure error: different lengths of list at key path
-        in_axes
-    There the prefix pytree in_axes has
-        list of length 1
-    but the full pytree has
-        list of length 2
-    so the lengths do not match.
-    """
+    """Why `prefix_tree` is not a prefix of `full_tree`: functions from the tree's name to an
+    error."""
 
     def maker(found: tuple[KeyPath, str, str, str, str]) -> Callable[[str], ValueError]:
         path, first, second, explanation, title = found

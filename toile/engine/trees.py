@@ -13,7 +13,7 @@ import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toile.engine.keypaths import DictKey, KeyPath
 from toile.engine.source import here
@@ -35,9 +35,6 @@ from toile.engine.treedefs import (
     sorted_keys,
 )
 from toile.engine.treeerrors import mismatch
-
-if TYPE_CHECKING:
-    from toile.engine.annotations import PyTree
 
 IsLeaf = Callable[[Any], bool]
 Visitor = Callable[[Any, list[Any]], PyTreeDef]
@@ -262,29 +259,8 @@ def _columns(
     return out
 
 
-def tree_map(
-    f: Callable[..., Any], tree: PyTree, *rest: PyTree, is_leaf: IsLeaf | None = None
-) -> PyTree:
-    """Apply a function to each leaf of a tree.
-
-    Args:
-        f: function of a leaf of `tree` and the corresponding part of each tree in `rest`.
-        tree: nested containers of leaves.
-        rest: further trees, whose structures begin with that of `tree`.
-        is_leaf: function of a part of `tree` that returns True where it is to be a leaf, though it
-            is a container; None for no such parts.
-
-    Returns:
-        A tree with the structure of `tree` that has the results of `f`.
-
-    Raises:
-        ValueError: the structure of another tree does not begin with that of `tree`.
-
-    >>> import toile
-    >>> params, grads = {'w': 1.0, 'b': 2.0}, {'w': 0.1, 'b': 0.5}
-    >>> toile.tree.map(lambda p, g: p - g, params, grads)
-    {'b': 1.5, 'w': 0.9}
-    """
+def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """The tree of f(leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
     first, treedef = flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(list(map(f, first)))
@@ -292,27 +268,8 @@ def tree_map(
     return treedef.unflatten(list(map(f, first, *columns)))
 
 
-def broadcast_prefix(
-    prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
-) -> list[Any]:
-    """List, for each leaf of a tree, the leaf of a shallower tree above it.
-
-    Args:
-        prefix_tree: tree whose structure is the upper part of that of `full_tree`.
-        full_tree: tree that has the whole structure.
-        is_leaf: function of a part of `prefix_tree` that returns True where it is to be a leaf,
-            though it is a container; None for no such parts.
-
-    Returns:
-        As many leaves of `prefix_tree` as `full_tree` has leaves.
-
-    Raises:
-        ValueError: `prefix_tree` is not the upper part of `full_tree`.
-
-    >>> from toile.tree_util import broadcast_prefix
-    >>> broadcast_prefix([1, 2], [('a', 'b'), 'c'])
-    [1, 1, 2]
-    """
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """For each leaf of `full_tree`, the leaf of `prefix_tree` above it."""
     first, treedef = flatten(prefix_tree, is_leaf)
     name = "broadcast_prefix prefix_tree"
     (subtrees,) = _columns(name, treedef, prefix_tree, (full_tree,), is_leaf)
@@ -436,21 +393,7 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A function with some arguments fixed that is a tree: the arguments are its leaves.
-
-    Unlike a `functools.partial`, it can be an argument of jitted and other transformed functions.
-    The function itself is part of the structure.
-
-    Args:
-        func: function to call.
-        args: first arguments of the function.
-        kw: keyword arguments of the function.
-
-    >>> import toile
-    >>> add = toile.tree_util.Partial(lambda x, y: x + y, 3)
-    >>> toile.jit(lambda f, y: f(y))(add, 4)
-    Array(7, dtype=int32, weak_type=True)
-    """
+    """A functools.partial that is a tree: arguments are children, the function is structure."""
 
     def __new__(klass, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
         # functools.partial merges nested partials, but the arguments that are leaves of *this* tree
