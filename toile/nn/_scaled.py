@@ -102,9 +102,6 @@ def scaled_matmul(
     Raises:
         ValueError: an array does not have three axes, or sizes do not match.
 
-    Differences:
-        JAX asks for the operand types of an accelerator; toile takes any dtype on any device.
-
     >>> x, y = jnp.ones((1, 2, 4)), jnp.ones((1, 3, 4))
     >>> scales = jnp.full((1, 2, 2), 10.0), jnp.ones((1, 3, 2))  # two blocks of two elements
     >>> toile.nn.scaled_matmul(x, y, *scales)
