@@ -37,7 +37,7 @@ def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTre
     """
     _, unravel = ravel_pytree(params)
     slope = grad(lambda p: loss(p, inputs, targets))
-    return jvp(slope, [params], [unravel(v)])[1]
+    return jvp(slope, [params], [unravel(jnp.asarray(v))])[1]
 
 
 def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) -> Array:
