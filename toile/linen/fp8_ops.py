@@ -538,7 +538,8 @@ class Fp8Einsum(Fp8DotGeneralBase):
             lhs: the input; it is converted to the dtype of `rhs`.
             rhs: the kernel.
             precision: no effect but a warning, unless it is None.
-            preferred_element_type: dtype that products are summed in and that the sum is returned as.
+            preferred_element_type: dtype that products are summed in and that the sum is returned
+                as.
 
         Returns:
             The sum.
