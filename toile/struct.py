@@ -82,7 +82,8 @@ def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T
         return functools.partial(dataclass, **kwargs)
     if "_flax_dataclass" in vars(clz):
         return clz  # already made by this function
-    made: Any = records.dataclass(**{"frozen": True, **kwargs})(cast(Any, clz))
+    options: dict[str, Any] = {"frozen": True, **kwargs}
+    made: Any = records.dataclass(**options)(cast(Any, clz))
     data: list[str] = []
     meta: list[str] = []
     for each in dataclasses.fields(made):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from toile.engine.annotations import ArrayLike
-
 from toile.engine.avals import Aval
 from toile.engine.avals import aval_of as get_aval
 from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate

@@ -344,7 +344,7 @@ def _scope_function(
 
 def apply(
     fn: Callable[..., Any],
-    module: Module,
+    module: Module | Functional,
     mutable: CollectionFilter = False,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
@@ -374,7 +374,7 @@ def apply(
 
 def init_with_output(
     fn: Callable[..., Any],
-    module: Module,
+    module: Module | Functional,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
@@ -403,7 +403,7 @@ def init_with_output(
 
 def init(
     fn: Callable[..., Any],
-    module: Module,
+    module: Module | Functional,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:

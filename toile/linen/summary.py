@@ -28,7 +28,7 @@ from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.linen.context import CallInfo, recording_calls
-from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES
+from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES, Summarized
 from toile.linen.yaml_text import yaml_text
 from toile.typing import SizeBytes, bytes_text
 
@@ -330,7 +330,7 @@ def _rendered(
 
 
 def tabulate(
-    module: Module,
+    module: Module | Summarized,
     rngs: Array | Mapping[str, Array],
     depth: int | None = None,
     show_repeated: bool = False,

@@ -59,7 +59,7 @@ def pool(
         inputs, batch = inputs[None], 1
     _check("window axes and an axis of features", batch > 0, inputs.shape, window)
     if not isinstance(padding, str):
-        pairs = tuple(map(tuple, padding))
+        pairs: tuple[Any, ...] = tuple(map(tuple, padding))
         _check("a pair for each window axis", len(pairs) == len(window), pairs, window)
         _check("pairs (low, high)", all(len(pair) == 2 for pair in pairs), pairs, window)
         padding = ((0, 0),) * batch + pairs + ((0, 0),)
