@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from toile import struct
-from toile.engine.annotations import ArrayLike
+from toile.engine.annotations import Array
 
 __all__ = ["EarlyStopping"]
 
@@ -37,7 +36,7 @@ class EarlyStopping(struct.PyTreeNode):
 
     min_delta: float = 0
     patience: int = 0
-    best_metric: ArrayLike = float("inf")
+    best_metric: float | Array = float("inf")
     patience_count: int = 0
     should_stop: bool = False
     has_improved: bool = False
@@ -48,7 +47,7 @@ class EarlyStopping(struct.PyTreeNode):
             best_metric=float("inf"), patience_count=0, should_stop=False, has_improved=False
         )
 
-    def update(self, metric: ArrayLike) -> EarlyStopping:
+    def update(self, metric: float | Array) -> EarlyStopping:
         """Return the state after one more value.
 
         Args:

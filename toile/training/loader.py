@@ -10,14 +10,14 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from toile import random, tree
 from toile.api.devices import process_count as default_process_count
 from toile.api.devices import process_index as default_process_index
-from toile.engine.annotations import Array, ArrayLike, PyTree
+from toile.engine.annotations import Array, PyTree
 from toile.engine.source import here
 from toile.tree_util import tree_leaves_with_path
 
@@ -150,7 +150,7 @@ class Loader:
         """
         return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
 
-    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+    def load_state_dict(self, state: Mapping[str, SupportsInt]) -> None:
         """Go to a saved position.
 
         Args:

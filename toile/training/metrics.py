@@ -199,9 +199,9 @@ class Average(Metric):
             mask: array that is true where a value counts; its axes are the first ones of `values`.
                 None counts all.
         """
-        values, mask = _masked(values, mask)
-        total = jnp.where(mask > 0, values, 0).sum()
-        return cls(total=total, count=(mask > 0).sum(dtype="float32"))
+        shown, counts = _masked(values, mask)
+        total = jnp.where(counts > 0, shown, 0).sum()
+        return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Any) -> Any:
         """Return the metric of the data of both."""
@@ -263,10 +263,11 @@ class Std(Metric):
             mask: array that is true where a value counts; its axes are the first ones of `values`.
                 None counts all.
         """
-        values, mask = _masked(values, mask)
-        kept = jnp.where(mask > 0, values, 0)
+        shown, counts = _masked(values, mask)
+        kept = jnp.where(counts > 0, shown, 0)
         return cls(
-            total=kept.sum(), sum_of_squares=(kept**2).sum(), count=(mask > 0).sum(dtype="float32")
+            total=kept.sum(), sum_of_squares=(kept**2).sum(),
+            count=(counts > 0).sum(dtype="float32"),
         )
 
     def merge(self, other: Any) -> Any:

@@ -155,7 +155,7 @@ class Policy:
         """
         return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()
 
-    def _dtype_of(self, path: str) -> np.dtype:
+    def _dtype_of(self, path: str) -> DTypeLike:
         """The dtype in which the module at a path computes."""
         for glob, dtype in self.overrides:
             if path and paths.matches(glob, path):
