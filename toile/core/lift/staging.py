@@ -206,7 +206,16 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 def fold_rngs(
     fn: Callable[..., Any], variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Callable[..., Any]:
-    """A function of (scope, key, …) that draws the random numbers it would draw under `jit`."""
+    """Let a function of (scope, key, ...) draw the random numbers that it would draw under `jit`.
+
+    Args:
+        fn: function of a scope, a hashable key and arguments.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        A function like `fn`.
+    """
 
     def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
         rngs = _without_suffix(packed.rngs)
