@@ -32,8 +32,9 @@ def compact(fun: F) -> F:
     """Mark a method in which submodules and parameters may be created where they are used.
 
     Without it, submodules are created in `setup`. A submodule that is given no `name` is named
-    after its class and numbered: `Dense_0`, `Dense_1`. A module may have one such method, or
-    several that call each other.
+    after its class and numbered: `Dense_0`, `Dense_1`. Each call starts again from 0, so that
+    calling the method twice uses the same parameters. So do two such methods of one module that
+    are called one after the other: `compact_name_scope` keeps them apart.
 
     Args:
         fun: a method of a module.
@@ -83,7 +84,7 @@ def nowrap(fun: F) -> F:
 def compact_name_scope(fun: F) -> F:
     """Mark a method as compact, with its submodules under the name of the method.
 
-    A module may have several such methods, unlike those marked with `compact`.
+    A module may have several such methods, whose submodules do not share parameters.
 
     Args:
         fun: a method of a module.
