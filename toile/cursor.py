@@ -23,7 +23,11 @@ Key = Any
 
 @runtime_checkable
 class Indexable(Protocol):
-    """An object with items."""
+    """An object with items, which `obj[key]` reads.
+
+    Args:
+        *args, **kwargs: arguments of the class that has the items.
+    """
 
     def __getitem__(self, key: Any) -> Any: ...
 
@@ -37,15 +41,28 @@ class AccessType(enum.Enum):
 
 @dataclasses.dataclass
 class ParentKey(Generic[A]):
-    """The key of a cursor in its parent."""
+    """The key of a cursor in its parent.
+
+    Args:
+        parent: the parent, a cursor.
+        key: index, key or name of an attribute.
+        access_type: whether the part is an item or an attribute.
+    """
 
     parent: Cursor[A]
     key: Key
     access_type: AccessType
 
 
-def is_named_tuple(obj: Any) -> bool:
-    """Whether a value is a named tuple."""
+def is_named_tuple(obj: object) -> bool:
+    """Tell whether a value is a named tuple.
+
+    Args:
+        obj: any value.
+
+    Returns:
+        True if it is.
+    """
     return isinstance(obj, tuple) and all(
         hasattr(obj, name) for name in ("_fields", "_asdict", "_replace")
     )
@@ -93,7 +110,21 @@ def _traverse_tree(
 
 
 class Cursor(Generic[A]):
-    """A value inside an object, and the changes recorded below it. Made by `cursor`."""
+    """A value inside an object, and the changes recorded below it; made by `cursor`.
+
+    Items and attributes of a cursor are cursors again. Assigning to one records a change, and
+    operators act on the value: `c["step"] += 1` records an increment.
+
+    Args:
+        obj: the value.
+        parent_key: the parent and the key in it; None for the root.
+
+    >>> from toile.cursor import cursor
+    >>> c = cursor({"a": 1, "b": (2, 3)})
+    >>> c["b"][0] = 10
+    >>> c.build()
+    {'a': 1, 'b': (10, 3)}
+    """
 
     _obj: Any
     _parent_key: ParentKey[A] | None
@@ -160,12 +191,16 @@ class Cursor(Generic[A]):
         self._changes[name] = Cursor(value, ParentKey(self, name, AccessType.ATTR))
 
     def set(self, value: Any) -> A:
-        """A copy of the whole object with `value` here, and with all changes recorded so far.
+        """Return a copy of the whole object with another value here.
 
-        Example::
+        The changes recorded so far are made too.
 
-            >>> cursor({"a": 1, "b": (2, 3)})["b"][0].set(10)
-            {'a': 1, 'b': (10, 3)}
+        Args:
+            value: the new value.
+
+        >>> from toile.cursor import cursor
+        >>> cursor({"a": 1, "b": (2, 3)})["b"][0].set(10)
+        {'a': 1, 'b': (10, 3)}
         """
         if self._parent_key is None:
             return value
@@ -174,15 +209,14 @@ class Cursor(Generic[A]):
         return parent._root.build()
 
     def build(self) -> A:
-        """A copy of this cursor's value with the changes recorded below it.
+        """Return a copy of this cursor's value with the changes recorded below it.
 
-        Example::
-
-            >>> c = cursor({"a": 1, "b": (2, 3)})
-            >>> c["b"][0] = 10
-            >>> c["a"] += 5
-            >>> c.build()
-            {'a': 6, 'b': (10, 3)}
+        >>> from toile.cursor import cursor
+        >>> c = cursor({"a": 1, "b": (2, 3)})
+        >>> c["b"][0] = 10
+        >>> c["a"] += 5
+        >>> c.build()
+        {'a': 6, 'b': (10, 3)}
         """
         changes = {
             key: child.build() if isinstance(child, Cursor) else child
@@ -191,17 +225,23 @@ class Cursor(Generic[A]):
         return _changed(self._obj, changes)
 
     def apply_update(self, update_fn: Callable[[str, Any], Any]) -> Cursor[A]:
-        """Record update_fn(path, value) wherever it returns another object than `value`.
+        """Record changes that a function makes to parts of the object.
 
-        Paths are keys joined by "/". Parts of a changed value are not visited, nor is the
-        root. A container that update_fn changes in place counts as unchanged: return a copy.
+        The parts of a changed value are not visited, and neither is the root. A container that the
+        function changes in place counts as unchanged: return a copy.
 
-        Example::
+        Args:
+            update_fn: function of (path, value), where a path is keys joined by "/". Where it
+                returns another object than `value`, that is recorded.
 
-            >>> params = {"dense": {"kernel": 2, "bias": 1}}
-            >>> double = lambda path, x: 2 * x if "kernel" in path else x
-            >>> cursor(params).apply_update(double).build()
-            {'dense': {'kernel': 4, 'bias': 1}}
+        Returns:
+            This cursor.
+
+        >>> from toile.cursor import cursor
+        >>> params = {"dense": {"kernel": 2, "bias": 1}}
+        >>> double = lambda path, x: 2 * x if "kernel" in path else x
+        >>> cursor(params).apply_update(double).build()
+        {'dense': {'kernel': 4, 'bias': 1}}
         """
         for path, value in _traverse_tree((), self._obj, update_fn=update_fn):
             *above, (last, access) = path
@@ -215,15 +255,19 @@ class Cursor(Generic[A]):
         return self
 
     def find(self, cond_fn: Callable[[str, Any], bool]) -> Cursor[A]:
-        """The cursor of the only part for which cond_fn(path, value) is true.
+        """Return the cursor of the only part for which a function is true.
 
-        CursorFindError if there is none or more than one; parts inside a found one do not count.
+        Args:
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+                a part that was found do not count.
 
-        Example::
+        Raises:
+            toile.errors.CursorFindError: it is true for none, or for more than one.
 
-            >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
-            >>> cursor(params).find(lambda path, x: path == "b")["bias"].set(0)
-            {'a': {'bias': 1}, 'b': {'bias': 0}}
+        >>> from toile.cursor import cursor
+        >>> params = {"a": {"bias": 1}, "b": {"bias": 2}}
+        >>> cursor(params).find(lambda path, x: path == "b")["bias"].set(0)
+        {'a': {'bias': 1}, 'b': {'bias': 0}}
         """
         found: list[Cursor[A]] = []
         for child in self.find_all(cond_fn):
@@ -235,15 +279,18 @@ class Cursor(Generic[A]):
         return found[0]
 
     def find_all(self, cond_fn: Callable[[str, Any], bool]) -> Generator[Cursor[A], None, None]:
-        """The cursors of the parts for which cond_fn(path, value) is true, outermost only.
+        """Iterate over the cursors of all parts for which a function is true.
 
-        Example::
+        Args:
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+                a part that was found are left out.
 
-            >>> c = cursor({"a": {"bias": 1}, "b": {"bias": 2}})
-            >>> for bias in c.find_all(lambda path, x: "bias" in path):
-            ...     _ = bias.set(bias + 1)
-            >>> c.build()
-            {'a': {'bias': 2}, 'b': {'bias': 3}}
+        >>> from toile.cursor import cursor
+        >>> c = cursor({"a": {"bias": 1}, "b": {"bias": 2}})
+        >>> for bias in c.find_all(lambda path, x: "bias" in path):
+        ...     _ = bias.set(bias + 1)
+        >>> c.build()
+        {'a': {'bias': 2}, 'b': {'bias': 3}}
         """
         for path in _traverse_tree((), self._obj, cond_fn=cond_fn):
             child = self
@@ -339,17 +386,22 @@ for _name in ("neg", "pos", "abs", "invert", "lt", "le", "eq", "ne", "gt", "ge")
 
 
 def cursor(obj: A) -> Cursor[A]:
-    """A cursor on the root of an object of dicts, lists, tuples and dataclasses.
+    """Make a cursor, to copy a nested object with deep parts of it changed.
 
     `.set(value)` makes one change; assignments and `.apply_update` record several for `.build()`.
-    The object itself is unchanged.
+    The object itself stays unchanged.
 
-    Example::
+    Args:
+        obj: nested object of dicts, lists, tuples and dataclasses.
 
-        >>> c = cursor(((1, 2), (3, 4)))
-        >>> for pair in c:
-        ...     pair[1] *= -1
-        >>> c.build()
-        ((1, -2), (3, -4))
+    Returns:
+        A cursor on the whole object.
+
+    >>> from toile.cursor import cursor
+    >>> c = cursor(((1, 2), (3, 4)))
+    >>> for pair in c:
+    ...     pair[1] *= -1
+    >>> c.build()
+    ((1, -2), (3, -4))
     """
     return Cursor(obj, None)

@@ -14,7 +14,7 @@ import importlib
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any, TypeAlias
 
 from toile import errors
 from toile.engine.source import here
@@ -25,8 +25,11 @@ __all__ = [
 ]
 
 
+StrPath: TypeAlias = str | os.PathLike[str]
+
+
 class BackendMode(enum.Enum):
-    """Which implementation reads and writes files."""
+    """Which implementation reads and writes files: the operating system's, or TensorFlow's."""
 
     DEFAULT = 0
     TF = 1
@@ -37,12 +40,24 @@ NotFoundError = FileNotFoundError
 
 
 def backend_mode() -> BackendMode:
-    """The current mode."""
+    """Return the implementation for files that is in use.
+
+    Returns:
+        The mode.
+    """
     return io_mode
 
 
 def set_mode(override: BackendMode) -> None:
-    """Choose the implementation for files from now on."""
+    """Choose the implementation for files from now on.
+
+    Args:
+        override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`
+            for `tensorflow.io.gfile`.
+
+    Raises:
+        ValueError: `override` is not a `BackendMode`.
+    """
     global io_mode
     if not isinstance(override, BackendMode):
         raise ValueError(
@@ -53,7 +68,15 @@ def set_mode(override: BackendMode) -> None:
 
 @contextlib.contextmanager
 def override_mode(override: BackendMode) -> Iterator[None]:
-    """Choose the implementation for files inside a `with` block."""
+    """Choose the implementation for files in a `with` block.
+
+    Args:
+        override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`
+            for `tensorflow.io.gfile`.
+
+    Yields:
+        None.
+    """
     before = io_mode
     set_mode(override)
     try:
@@ -75,25 +98,56 @@ def _gfile() -> Any:
         ) from error
 
 
-def GFile(name: Any, mode: str) -> Any:
-    """Open a file; text is UTF-8."""
+def GFile(name: StrPath, mode: str) -> IO[Any]:
+    """Open a file; text is UTF-8.
+
+    Args:
+        name: path of the file.
+        mode: how to open it, as for `open`: `"r"`, `"wb"` and the like.
+
+    Returns:
+        A file object, which may be used in a `with` statement.
+    """
     if gfile := _gfile():
         return gfile.GFile(name, mode)
     return open(name, mode, encoding=None if "b" in mode else "utf-8")
 
 
-def listdir(path: Any) -> list[str]:
-    """The names in a directory."""
+def listdir(path: StrPath) -> list[str]:
+    """List the names in a directory.
+
+    Args:
+        path: path of the directory.
+
+    Returns:
+        The names, in no particular order.
+    """
     return gfile.listdir(path) if (gfile := _gfile()) else os.listdir(path)
 
 
-def isdir(path: Any) -> bool:
-    """Whether there is a directory at this path."""
+def isdir(path: StrPath) -> bool:
+    """Tell whether there is a directory at a path.
+
+    Args:
+        path: path to look at.
+
+    Returns:
+        True if there is.
+    """
     return gfile.isdir(path) if (gfile := _gfile()) else os.path.isdir(path)
 
 
-def copy(src: Any, dst: Any, overwrite: bool = False) -> None:
-    """Copy a file; onto an existing one only with overwrite=True."""
+def copy(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
+    """Copy a file.
+
+    Args:
+        src: path of the file.
+        dst: path of the copy.
+        overwrite: whether a file at `dst` is replaced.
+
+    Raises:
+        toile.errors.AlreadyExistsError: there is a file at `dst`, and `overwrite` is False.
+    """
     if gfile := _gfile():
         return gfile.copy(src, dst, overwrite=overwrite)
     if os.path.exists(dst) and not overwrite:
@@ -102,8 +156,17 @@ def copy(src: Any, dst: Any, overwrite: bool = False) -> None:
     return None
 
 
-def rename(src: Any, dst: Any, overwrite: bool = False) -> None:
-    """Rename a file in one step; onto an existing one only with overwrite=True."""
+def rename(src: StrPath, dst: StrPath, overwrite: bool = False) -> None:
+    """Rename a file or directory in one step.
+
+    Args:
+        src: the old path.
+        dst: the new path.
+        overwrite: whether a file at `dst` is replaced.
+
+    Raises:
+        toile.errors.AlreadyExistsError: there is a file at `dst`, and `overwrite` is False.
+    """
     if gfile := _gfile():
         return gfile.rename(src, dst, overwrite=overwrite)
     if os.path.exists(dst) and not overwrite:
@@ -111,37 +174,70 @@ def rename(src: Any, dst: Any, overwrite: bool = False) -> None:
     return os.replace(src, dst)
 
 
-def exists(path: Any) -> bool:
-    """Whether there is a file or directory at this path."""
+def exists(path: StrPath) -> bool:
+    """Tell whether there is a file or directory at a path.
+
+    Args:
+        path: path to look at.
+
+    Returns:
+        True if there is.
+    """
     return gfile.exists(path) if (gfile := _gfile()) else os.path.exists(path)
 
 
-def makedirs(path: Any) -> None:
-    """Make a directory and those above it, unless they exist."""
+def makedirs(path: StrPath) -> None:
+    """Create a directory and those above it, unless they exist.
+
+    Args:
+        path: path of the directory.
+    """
     if gfile := _gfile():
         return gfile.makedirs(path)
     return os.makedirs(path, exist_ok=True)
 
 
-def glob(pattern: Any) -> list[str]:
-    """The paths that match a pattern, without a slash at the end."""
+def glob(pattern: str) -> list[str]:
+    """Find the paths that match a pattern.
+
+    Args:
+        pattern: a path with wildcards: `*`, `?` and `[...]`. `**` is like `*`.
+
+    Returns:
+        The paths, without a slash at the end, in no particular order.
+    """
     if gfile := _gfile():
         return gfile.glob(pattern)
     return [path.rstrip("/") for path in _glob.glob(pattern, recursive=False)]
 
 
-def remove(path: Any) -> None:
-    """Remove a file."""
+def remove(path: StrPath) -> None:
+    """Remove a file.
+
+    Args:
+        path: path of the file.
+    """
     removing: Any = gfile.remove if (gfile := _gfile()) else os.remove
     return removing(path)
 
 
-def rmtree(path: Any) -> None:
-    """Remove a directory and everything in it."""
+def rmtree(path: StrPath) -> None:
+    """Remove a directory and everything in it.
+
+    Args:
+        path: path of the directory.
+    """
     removing: Any = gfile.rmtree if (gfile := _gfile()) else shutil.rmtree
     return removing(path)
 
 
-def getsize(path: Any) -> int:
-    """The size of a file in bytes."""
+def getsize(path: StrPath) -> int:
+    """Return the size of a file.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The number of bytes.
+    """
     return gfile.stat(path).length if (gfile := _gfile()) else os.path.getsize(path)

@@ -17,8 +17,10 @@ from toile import lax, tree
 from toile import numpy as jnp
 from toile.api.devices import device_get, device_put, local_device_count, local_devices
 from toile.core.partial_eval import constant_outputs
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array, raw_operand
+from toile.engine.devices import Device
 from toile.engine.sharded import from_parts, replicas
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
@@ -37,11 +39,21 @@ def _over(devices: Sequence[Any], axis_name: str) -> NamedSharding:
 
 
 def replicate(
-    tree_: Any, devices: Sequence[Any] | None = None, axis_name: str = "_device_put_sharded"
-) -> Any:
-    """A copy of each leaf for each device, along a new first axis.
+    tree_: PyTree, devices: Sequence[Device] | None = None,
+    axis_name: str = "_device_put_sharded",
+) -> PyTree:
+    """Put a copy of each array on each device, along a new first axis.
 
-    >>> replicate({"w": jnp.ones(3)})["w"].shape == (local_device_count(), 3)
+    Args:
+        tree_: tree of arrays.
+        devices: the devices; None is all of this process.
+        axis_name: name of the new axis in the sharding of the result.
+
+    Returns:
+        A tree of arrays with a first axis of the number of devices.
+
+    >>> from toile.jax_utils import replicate
+    >>> replicate({"w": jnp.ones(3)})["w"].shape == (toile.local_device_count(), 3)
     True
     """
     chosen = devices or local_devices()
@@ -57,10 +69,21 @@ def replicate(
     return tree.map(copies, tree_)
 
 
-def unreplicate(tree_: Any) -> Any:
-    """The first of the copies that `replicate` made; scalars are unchanged.
+def unreplicate(tree_: PyTree) -> PyTree:
+    """Take the first of the copies that `replicate` made.
 
-    An array that several devices hold whole has no axis of copies: the first device's is returned.
+    An array that several devices hold whole has no axis of copies: the copy of the first device is
+    returned.
+
+    Args:
+        tree_: tree of arrays with a first axis of devices; scalars are unchanged.
+
+    Returns:
+        A tree of arrays without that axis.
+
+    >>> from toile.jax_utils import replicate, unreplicate
+    >>> unreplicate(replicate({"w": jnp.ones(3)}))["w"].shape
+    (3,)
     """
     return tree.map(_first_copy, tree_)
 
@@ -75,21 +98,36 @@ def _first_copy(x: Any) -> Any:
     return own if sharding.is_fully_replicated else own.squeeze(0)
 
 
-def pmean(xs: Any, axis_name: Any) -> Any:
-    """Deprecated: `toile.lax.pmean`."""
+def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
+    """Take the mean over a mapped axis; deprecated in favor of `toile.lax.pmean`.
+
+    Args:
+        xs: tree of arrays.
+        axis_name: name of an axis of `vmap` or `pmap`, or several.
+
+    Returns:
+        A tree of the means.
+    """
     warnings.warn("use toile.lax.pmean instead", DeprecationWarning, stacklevel=2)
     return lax.pmean(xs, axis_name)
 
 
 def partial_eval_by_shape(
-    fn: Callable[..., Any], input_spec: Iterable[Any], *args: Any, **kwargs: Any
-) -> Any:
-    """The results of `fn` on inputs of which only shapes are known.
+    fn: Callable[..., Any], input_spec: Iterable[Any], *args: PyTree, **kwargs: PyTree
+) -> PyTree:
+    """Call a function on inputs of which only shapes are known.
 
-    Results that do not depend on the inputs are computed; others are ShapeDtypeStructs.
-    `input_spec` holds shapes, or pairs of shape and dtype (default float32); `args` and `kwargs`
-    follow.
+    Args:
+        fn: function of arrays, then of `args` and `kwargs`.
+        input_spec: for each array its shape, or a pair of shape and dtype; the dtype is float32
+            by default.
+        *args, **kwargs: further arguments of `fn`.
 
+    Returns:
+        The results of `fn`: those that do not depend on the inputs are computed, in place of the
+        others there is a `toile.ShapeDtypeStruct`.
+
+    >>> from toile.jax_utils import partial_eval_by_shape
     >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
     (Array([1., 1.], dtype=float32), ShapeDtypeStruct(shape=(3, 3), dtype=float32))
     """
@@ -118,13 +156,26 @@ def _parse_spec(spec: Any) -> ShapeDtypeStruct:
 
 
 def prefetch_to_device(
-    iterator: Iterator[Any], size: int, devices: Sequence[Any] | None = None,
+    iterator: Iterator[PyTree], size: int, devices: Sequence[Device] | None = None,
     axis_name: str = "_device_put_sharded",
-) -> Iterator[Any]:
-    """The items of an iterator, put on the devices `size` items ahead.
+) -> Iterator[PyTree]:
+    """Put the items of an iterator on the devices ahead of their use.
 
-    Each leaf has a first axis with one entry per device. `size=2` is enough to overlap a step with
-    the transfer of the next batch.
+    Args:
+        iterator: iterator over trees of arrays whose first axis has an entry for each device.
+        size: number of items to be ahead; 2 is enough for the transfer of a batch during the
+            step before it.
+        devices: the devices; None is all of this process.
+        axis_name: name of the first axis in the sharding of the results.
+
+    Yields:
+        The items, split over the devices along their first axis.
+
+    >>> import numpy as np
+    >>> from toile.jax_utils import prefetch_to_device
+    >>> batches = ({"x": np.full((1, 2), i)} for i in range(3))
+    >>> [int(b["x"].sum()) for b in prefetch_to_device(batches, 2, toile.local_devices()[:1])]
+    [0, 2, 4]
     """
     chosen = local_devices() if devices is None else devices
     sharding = _over(chosen, axis_name)
@@ -145,14 +196,24 @@ def prefetch_to_device(
 
 
 def scan_in_dim(
-    body_fn: Callable[[Any, Any], Any], init: Any, xs: Any, axis: Any = (0,), unroll: Any = (1,),
-    keepdims: bool = False,
-) -> Any:
-    """`lax.scan` along any axes, the first being the outermost loop.
+    body_fn: Callable[[Any, Any], Any], init: PyTree, xs: PyTree,
+    axis: int | Iterable[int] = (0,), unroll: int | Iterable[int] = (1,), keepdims: bool = False,
+) -> tuple[PyTree, PyTree]:
+    """Loop over any axes of arrays with `toile.lax.scan`.
 
-    `keepdims` keeps scanned axes with length one. `unroll` has the values for the innermost loops;
-    missing ones, for outer loops, are one.
+    Args:
+        body_fn: function of (carry, slice) that returns (carry, result).
+        init: the first carry, a tree of arrays.
+        xs: tree of arrays that have the axes.
+        axis: axis or axes to loop over, the first being the outermost loop.
+        unroll: number of steps that one iteration computes, for each loop; values that are
+            missing, for outer loops, are 1.
+        keepdims: whether slices and results keep the axes, with size 1.
 
+    Returns:
+        The pair of the last carry and the results, stacked along the same axes.
+
+    >>> from toile.jax_utils import scan_in_dim
     >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
     >>> float(total), sums.shape
     (6.0, (2, 3))
@@ -189,13 +250,26 @@ def pad_shard_unpad(
     wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
     static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
-    """Make `wrapped`, a function of [devices, batch, …], accept batches of any size.
+    """Let a function of arrays (devices, batch, ...) take batches of any size.
 
-    Arguments are padded with zeros to a multiple of the number of devices and split over them;
-    results are joined and the padding is removed. Static arguments are passed unchanged, and so are
-    results with `static_return`. The new function has a keyword `min_device_batch`: batches are
-    padded to at least this many per device, so that a smaller last batch does not have a new shape.
+    The function that is returned pads its arguments with zeros to a multiple of the number of
+    devices and splits them over the devices; it joins the results and removes the padding. It has a
+    keyword argument `min_device_batch`: batches are padded to at least that many examples per
+    device, so that a smaller last batch has no new shape.
 
+    Args:
+        wrapped: function of arrays whose first two axes are devices and batch, such as one made
+            by `toile.pmap`.
+        static_argnums: positions of arguments that are passed unchanged, such as parameters.
+        static_argnames: names of keyword arguments that are passed unchanged.
+        static_return: whether results are returned unchanged too.
+
+    Returns:
+        A function of arrays whose first axis is the batch. Its results are NumPy arrays, unless
+        `static_return`.
+
+    >>> import numpy as np
+    >>> from toile.jax_utils import pad_shard_unpad
     >>> forward = pad_shard_unpad(lambda w, x: w * x)
     >>> forward(2.0, np.arange(3.0)).tolist()
     [0.0, 2.0, 4.0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast, dataclass_transform, overload
 
 from toile.engine import records
@@ -20,10 +20,31 @@ __all__ = ["PyTreeNode", "dataclass", "field"]
 _T = TypeVar("_T")
 
 
-def field(pytree_node: bool = True, *, metadata: Any = None, **kwargs: Any) -> Any:
-    """A dataclass field; with pytree_node=False it is structure, which transformations skip."""
+def field(
+    pytree_node: bool = True, *, metadata: Mapping[str, Any] | None = None, **kwargs: object
+) -> Any:
+    """Declare a field of a dataclass, and whether it is part of the tree's values or structure.
+
+    Args:
+        pytree_node: whether the value is a child of the tree. If not, it belongs to the
+            structure: it is compared, hashed and left alone by transformations.
+        metadata: information that is kept with the field, as for `dataclasses.field`.
+        **kwargs: further options of `dataclasses.field`, such as `default`.
+
+    Returns:
+        A field, to assign to an annotated attribute of the class.
+
+    >>> from toile import struct
+    >>> @struct.dataclass
+    ... class Line:
+    ...     slope: float
+    ...     unit: str = struct.field(pytree_node=False, default="m")
+    >>> toile.tree.leaves(Line(1.5))
+    [1.5]
+    """
     marked = {**(metadata or {}), "pytree_node": pytree_node}
-    return dataclasses.field(metadata=marked, **kwargs)
+    options: dict[str, Any] = kwargs
+    return dataclasses.field(metadata=marked, **options)
 
 
 @overload
@@ -37,27 +58,32 @@ def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
 
 
 @dataclass_transform(field_specifiers=(field,))
-def dataclass(clz: _T | None = None, **kwargs: Any) -> _T | Callable[[_T], _T]:
-    """Make a class a frozen dataclass that transformations can flatten and rebuild.
+def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T]:
+    """Make a class a frozen dataclass that is a tree, so that transformations can take it apart.
 
-    Arguments go to `dataclasses.dataclass`; `frozen` is true unless given. Instances have a
-    method `replace(**updates)`.
+    Instances have a method `replace(**updates)` that returns a copy with other values.
 
-    Example::
+    Args:
+        clz: the class; None where the decorator is called with options.
+        **kwargs: options of `dataclasses.dataclass`; `frozen` is True unless it is given.
 
-        >>> from toile import struct, tree
-        >>> @struct.dataclass
-        ... class Line:
-        ...     slope: float
-        ...     unit: str = struct.field(pytree_node=False, default="m")
-        >>> tree.map(lambda x: 2 * x, Line(1.5).replace(unit="s"))
-        Line(slope=3.0, unit='s')
+    Returns:
+        The class; a decorator, if `clz` is None.
+
+    >>> from toile import struct
+    >>> @struct.dataclass
+    ... class Line:
+    ...     slope: float
+    ...     unit: str = struct.field(pytree_node=False, default="m")
+    >>> toile.tree.map(lambda x: 2 * x, Line(1.5).replace(unit="s"))
+    Line(slope=3.0, unit='s')
     """
     if clz is None:
         return functools.partial(dataclass, **kwargs)
     if "_flax_dataclass" in vars(clz):
         return clz  # already made by this function
-    made: Any = records.dataclass(**{"frozen": True, **kwargs})(cast(Any, clz))
+    options: dict[str, Any] = {"frozen": True, **kwargs}
+    made: Any = records.dataclass(**options)(cast(Any, clz))
     data: list[str] = []
     meta: list[str] = []
     for each in dataclasses.fields(made):
@@ -80,16 +106,17 @@ TNode = TypeVar("TNode", bound="PyTreeNode")
 
 @dataclass_transform(field_specifiers=(field,))
 class PyTreeNode:
-    """Base of classes that become dataclasses and trees, as with the decorator `dataclass`.
+    """Base class of dataclasses that are trees, like those that the decorator `dataclass` makes.
 
-    Example::
+    Args:
+        *args, **kwargs: values of the fields of the subclass.
 
-        >>> from toile import struct, tree
-        >>> class Line(struct.PyTreeNode):
-        ...     slope: float
-        ...     unit: str = struct.field(pytree_node=False, default="m")
-        >>> tree.leaves(Line(1.5))
-        [1.5]
+    >>> from toile import struct
+    >>> class Line(struct.PyTreeNode):
+    ...     slope: float
+    ...     unit: str = struct.field(pytree_node=False, default="m")
+    >>> toile.tree.leaves(Line(1.5))
+    [1.5]
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -100,5 +127,9 @@ class PyTreeNode:
         raise NotImplementedError(f"{type(self).__name__}: derive a class with fields from it")
 
     def replace(self: TNode, **overrides: Any) -> TNode:
-        """The same object with some fields replaced."""
+        """Return a copy with some fields replaced.
+
+        Args:
+            **overrides: new values of fields.
+        """
         raise NotImplementedError(f"{type(self).__name__}: derive a class with fields from it")

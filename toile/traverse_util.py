@@ -10,7 +10,7 @@ import abc
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toile import struct
@@ -36,20 +36,30 @@ empty_node = _EmptyNode()
 
 
 def flatten_dict(
-    xs: Any, keep_empty_nodes: bool = False, is_leaf: Callable[[Path, Any], bool] | None = None,
-    sep: str | None = None,
+    xs: Mapping[Any, Any], keep_empty_nodes: bool = False,
+    is_leaf: Callable[[Path, Any], bool] | None = None, sep: str | None = None,
 ) -> dict[Any, Any]:
-    """The values of a nested dict under their paths: tuples of keys, or keys joined by `sep`.
+    """Turn a nested dict into a flat one whose keys are paths.
 
-    Empty dicts are omitted, or with keep_empty_nodes represented by `empty_node`. A dict for which
-    is_leaf(path, dict) is true is a value.
+    Args:
+        xs: a nested dict or `FrozenDict`.
+        keep_empty_nodes: whether empty dicts are kept, as `empty_node`; otherwise they are left
+            out.
+        is_leaf: function of (path, dict) that says whether a dict is a value and not entered;
+            None enters all.
+        sep: text that joins the keys of a path; None makes paths tuples of keys.
 
-    Example::
+    Returns:
+        A dict from paths to values.
 
-        >>> flatten_dict({"bias": 1, "dense": {"kernel": 2, "none": {}}})
-        {('bias',): 1, ('dense', 'kernel'): 2}
-        >>> flatten_dict({"dense": {"kernel": 2}}, sep="/")
-        {'dense/kernel': 2}
+    Raises:
+        AssertionError: `xs` is not a dict.
+
+    >>> from toile.traverse_util import flatten_dict
+    >>> flatten_dict({"bias": 1, "dense": {"kernel": 2, "none": {}}})
+    {('bias',): 1, ('dense', 'kernel'): 2}
+    >>> flatten_dict({"dense": {"kernel": 2}}, sep="/")
+    {'dense/kernel': 2}
     """
     if not isinstance(xs, (FrozenDict, dict)):
         raise AssertionError(f"flatten_dict: expected (frozen)dict; got {type(xs)}{here()}")
@@ -70,12 +80,21 @@ def flatten_dict(
 
 
 def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]:
-    """The nested dict with values at the given paths; the inverse of `flatten_dict`.
+    """Turn a flat dict whose keys are paths into a nested one: the inverse of `flatten_dict`.
 
-    Example::
+    Args:
+        xs: dict from paths to values; the value `empty_node` becomes an empty dict.
+        sep: text that the keys of a path are joined by; None if paths are tuples of keys.
 
-        >>> unflatten_dict({("bias",): 1, ("dense", "kernel"): 2})
-        {'bias': 1, 'dense': {'kernel': 2}}
+    Returns:
+        A nested dict.
+
+    Raises:
+        AssertionError: `xs` is not a dict.
+
+    >>> from toile.traverse_util import unflatten_dict
+    >>> unflatten_dict({("bias",): 1, ("dense", "kernel"): 2})
+    {'bias': 1, 'dense': {'kernel': 2}}
     """
     if not isinstance(xs, dict):
         raise AssertionError(f"unflatten_dict: input is not a dict; it is a {type(xs)}{here()}")
@@ -89,14 +108,22 @@ def unflatten_dict(xs: dict[Any, Any], sep: str | None = None) -> dict[Any, Any]
     return out
 
 
-def path_aware_map(f: Callable[[Path, Any], Any], nested_dict: Any) -> dict[Any, Any]:
-    """The nested dict of f(path, value); a path is the tuple of keys.
+def path_aware_map(
+    f: Callable[[Path, Any], Any], nested_dict: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Apply a function to each value of a nested dict and its path.
 
-    Example::
+    Args:
+        f: function of (path, value), where a path is the tuple of keys.
+        nested_dict: a nested dict or `FrozenDict`; empty dicts stay.
 
-        >>> params = {"a": {"kernel": 10, "bias": 3}, "b": {"kernel": 20}}
-        >>> path_aware_map(lambda path, x: x + 5 if "kernel" in path else -x, params)
-        {'a': {'kernel': 15, 'bias': -3}, 'b': {'kernel': 25}}
+    Returns:
+        A nested dict of the results.
+
+    >>> from toile.traverse_util import path_aware_map
+    >>> params = {"a": {"kernel": 10, "bias": 3}, "b": {"kernel": 20}}
+    >>> path_aware_map(lambda path, x: x + 5 if "kernel" in path else -x, params)
+    {'a': {'kernel': 15, 'bias': -3}, 'b': {'kernel': 25}}
     """
     flat = flatten_dict(nested_dict, keep_empty_nodes=True)
     return unflatten_dict({k: v if v is empty_node else f(k, v) for k, v in flat.items()})
@@ -111,7 +138,24 @@ _DEPRECATED = (
 
 
 class Traversal(abc.ABC):
-    """Selects values in an object: `iterate` gives them, `update` a copy with them changed."""
+    """Selects values in an object, to read them or to copy the object with them changed.
+
+    Attributes and items of a traversal are traversals again: `t_identity["a"].each()`. Traversals
+    are deprecated: use `path_aware_map`, or `toile.cursor`.
+
+    Args:
+        *args, **kwargs: arguments of the subclass.
+
+    >>> from toile.traverse_util import t_identity
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", DeprecationWarning)
+    ...     values = t_identity["a"].each()
+    >>> list(values.iterate({"a": [1, 2], "b": 3}))
+    [1, 2]
+    >>> values.update(lambda x: 10 * x, {"a": [1, 2], "b": 3})
+    {'a': [10, 20], 'b': 3}
+    """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Traversal:
         warnings.warn(_DEPRECATED, DeprecationWarning, stacklevel=2)
@@ -119,14 +163,22 @@ class Traversal(abc.ABC):
 
     @abc.abstractmethod
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
-        """A copy of `inputs` with fn(value) in place of each selected value."""
+        """Return a copy of `inputs` with `fn(value)` in place of each selected value."""
 
     @abc.abstractmethod
     def iterate(self, inputs: Any) -> Iterator[Any]:
-        """The selected values of `inputs`, one after another."""
+        """Iterate over the selected values of `inputs`."""
 
     def set(self, values: Any, inputs: Any) -> Any:
-        """A copy of `inputs` with the given values in place of the selected ones."""
+        """Return a copy of `inputs` with new values in place of the selected ones.
+
+        Args:
+            values: one value for each selected one, in order.
+            inputs: the object.
+
+        Raises:
+            ValueError: there are more or fewer values than selected ones.
+        """
         left = list(values)
 
         def following(_: Any) -> Any:
@@ -141,23 +193,23 @@ class Traversal(abc.ABC):
         return out
 
     def compose(self, other: Traversal) -> Traversal:
-        """The values that `other` selects in each value that this selects."""
+        """Select what `other` selects in each value that this selects."""
         return TraverseCompose(self, other)
 
     def merge(self, *traversals: Traversal) -> Traversal:
-        """The values that any of `traversals` selects in each value that this selects."""
+        """Select what any of `traversals` selects in each value that this selects."""
         return self.compose(TraverseMerge(*traversals))
 
     def each(self) -> Traversal:
-        """The items of the selected containers."""
+        """Select the items of the selected containers."""
         return self.compose(TraverseEach())
 
     def tree(self) -> Traversal:
-        """The leaves of the selected trees."""
+        """Select the leaves of the selected trees."""
         return self.compose(TraverseTree())
 
     def filter(self, fn: Callable[[Any], bool]) -> Traversal:
-        """The selected values for which `fn` is true."""
+        """Select those of the selected values for which `fn` is true."""
         return self.compose(TraverseFilter(fn))
 
     def __getattr__(self, attr: str) -> Traversal:
@@ -170,7 +222,11 @@ class Traversal(abc.ABC):
 
 
 class TraverseId(Traversal):
-    """Selects the object itself."""
+    """Selects the object itself; deprecated.
+
+    Args:
+        *args, **kwargs: none are taken.
+    """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
         return fn(inputs)
@@ -185,7 +241,11 @@ with warnings.catch_warnings():
 
 
 class TraverseMerge(Traversal):
-    """Selects what any of several traversals selects, one after another."""
+    """Selects what any of several traversals selects, one after another; deprecated.
+
+    Args:
+        *traversals: the traversals.
+    """
 
     def __init__(self, *traversals: Traversal) -> None:
         self._traversals = traversals
@@ -201,7 +261,12 @@ class TraverseMerge(Traversal):
 
 
 class TraverseCompose(Traversal):
-    """Selects what `y` selects in the values that `x` selects."""
+    """Selects what one traversal selects in the values that another selects; deprecated.
+
+    Args:
+        x: the outer traversal.
+        y: the traversal of each value that `x` selects.
+    """
 
     def __init__(self, x: Traversal, y: Traversal) -> None:
         self._x, self._y = x, y
@@ -215,7 +280,11 @@ class TraverseCompose(Traversal):
 
 
 class TraverseFilter(Traversal):
-    """Selects the object if a predicate is true for it."""
+    """Selects the object if a function is true for it; deprecated.
+
+    Args:
+        fn: function of the object that returns a bool.
+    """
 
     def __init__(self, fn: Callable[[Any], bool]) -> None:
         self._fn = fn
@@ -233,7 +302,11 @@ def _is_namedtuple(cls: type) -> bool:
 
 
 class TraverseAttr(Traversal):
-    """Selects an attribute of a named tuple, a dataclass or another object that can be copied."""
+    """Selects an attribute of a named tuple, a dataclass or another object; deprecated.
+
+    Args:
+        attr: name of the attribute.
+    """
 
     def __init__(self, attr: str) -> None:
         self._attr = attr
@@ -253,7 +326,11 @@ class TraverseAttr(Traversal):
 
 
 class TraverseItem(Traversal):
-    """Selects the item of a key, or the items of a slice."""
+    """Selects an item of a container; deprecated.
+
+    Args:
+        key: key or index of the item, or a slice for several.
+    """
 
     def __init__(self, key: Any) -> None:
         self._key = key
@@ -277,7 +354,11 @@ class TraverseItem(Traversal):
 
 
 class TraverseEach(Traversal):
-    """Selects each item of a list or tuple, each value of a dict."""
+    """Selects each item of a list or tuple, or each value of a dict; deprecated.
+
+    Args:
+        *args, **kwargs: none are taken.
+    """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
         cls = type(inputs)
@@ -295,7 +376,11 @@ class TraverseEach(Traversal):
 
 
 class TraverseTree(Traversal):
-    """Selects each leaf of a tree."""
+    """Selects each leaf of a tree; deprecated.
+
+    Args:
+        *args, **kwargs: none are taken.
+    """
 
     def update(self, fn: Callable[[Any], Any], inputs: Any) -> Any:
         return trees.tree_map(fn, inputs)
@@ -305,9 +390,11 @@ class TraverseTree(Traversal):
 
 
 class ModelParamTraversal(Traversal):
-    """Selects the parameters for which filter_fn(path, value) is true.
+    """Selects parameters of a nested dict by path and value, in the order of paths; deprecated.
 
-    A path looks like "/module/submodule/kernel"; parameters are visited in the order of paths.
+    Args:
+        filter_fn: function of (path, value) that says whether a parameter is selected. A path
+            looks like `"/module/submodule/kernel"`.
     """
 
     def __init__(self, filter_fn: Callable[[str, Any], bool]) -> None:

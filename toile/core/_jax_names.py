@@ -1,9 +1,13 @@
 """JAX's names for tracers, avals and Programs."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from toile.engine.annotations import ArrayLike
 from toile.engine.avals import Aval
 from toile.engine.avals import aval_of as get_aval
 from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate
@@ -27,7 +31,19 @@ class _AsAval(type):
 
 
 class ShapedArray(Aval, metaclass=_AsAval):
-    """Shape, dtype and weak-type flag of an array, made from a shape and a dtype in any form."""
+    """Shape and dtype of an array whose values are not known.
+
+    Every abstract value of toile counts as an instance.
+
+    Args:
+        shape: sizes of the axes.
+        dtype: dtype, or what names one.
+        weak_type: whether the dtype gives way in promotion, as that of a Python number does.
+
+    >>> from toile.core import ShapedArray
+    >>> ShapedArray((2, 3), "float32").shape
+    (2, 3)
+    """
 
     __slots__ = ()
 
@@ -36,18 +52,51 @@ Atom = Var | Literal
 Jaxpr, ClosedJaxpr, JaxprEqn = Program, ClosedProgram, Equation
 
 
-def eval_jaxpr(jaxpr: Program, consts: Any, *args: Any) -> list[Any]:
-    """Run a Program operation by operation, under the current trace."""
+def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) -> list[Any]:
+    """Run a traced program, operation by operation.
+
+    Args:
+        jaxpr: the program, such as `toile.make_jaxpr(f)(x).jaxpr`.
+        consts: values of the program's constants.
+        *args: values of the program's arguments.
+
+    Returns:
+        A list of the program's results.
+
+    >>> from toile.core import eval_jaxpr
+    >>> closed = toile.make_jaxpr(lambda x: 2 * x)(jnp.ones(2))
+    >>> eval_jaxpr(closed.jaxpr, closed.consts, jnp.array([1.0, 3.0]))
+    [Array([2., 6.], dtype=float32)]
+    """
     return evaluate(jaxpr, [*consts, *args])
 
 
-def is_concrete(x: Any) -> bool:
-    """Whether a value is known now."""
+def is_concrete(x: object) -> bool:
+    """Tell whether a value is known now, and not only when a traced program runs.
+
+    Args:
+        x: any value.
+
+    Returns:
+        False for a tracer without a value, True for everything else.
+
+    >>> from toile.core import is_concrete
+    >>> is_concrete(jnp.ones(2))
+    True
+    """
     return not isinstance(x, Tracer) or x.concrete() is not None
 
 
 def trace_state_clean() -> bool:
-    """Whether nothing is being traced on this thread."""
+    """Tell whether nothing is being traced on this thread.
+
+    Returns:
+        True outside of all transformations.
+
+    >>> from toile.core import trace_state_clean
+    >>> trace_state_clean(), toile.jit(lambda: jnp.array(trace_state_clean()))()
+    (True, Array(False, dtype=bool))
+    """
     return state.trace is None
 
 

@@ -11,14 +11,18 @@ from toile import errors
 from toile.engine import trees
 from toile.engine.records import dataclass
 
-Filter = Any  # bool | str | Collection[str] | DenyList
+Filter = Any  # bool | str | Collection[str] | DenyList; annotations use the names below
 CollectionFilter = Filter
 PRNGSequenceFilter = Filter
 
 
 @dataclass(frozen=True)
 class DenyList:
-    """Every collection except those of the filter `deny`.
+    """Filter that matches every collection except some.
+
+    Args:
+        deny: filter of the collections that are not matched: a name, a list of names, or another
+            filter.
 
     >>> from toile.core.filters import DenyList, in_filter
     >>> in_filter(DenyList(["params"]), "batch_stats"), in_filter(DenyList("params"), "params")
@@ -40,7 +44,7 @@ class DenyList:
 
 
 def in_filter(filter_like: Filter, col: str) -> bool:
-    """Whether the filter matches the collection `col`."""
+    """Tell whether a filter matches the collection `col`."""
     if filter_like is True or filter_like is False:
         return filter_like
     if isinstance(filter_like, str):
@@ -53,7 +57,7 @@ def in_filter(filter_like: Filter, col: str) -> bool:
 
 
 def is_filter_empty(filter_like: Filter) -> bool:
-    """Whether the filter matches nothing at all."""
+    """Tell whether a filter matches nothing at all."""
     if isinstance(filter_like, str):
         return False
     if isinstance(filter_like, DenyList):
@@ -70,7 +74,7 @@ def _takes_all(filter_like: Filter) -> bool:
 
 
 def filter_to_set(x: Filter) -> set[str]:
-    """The names of a filter that matches finitely many."""
+    """Return the names of a filter that matches finitely many."""
     assert x is not True and not isinstance(x, DenyList), "Infinite set"
     if x is False:
         return set()
@@ -82,7 +86,7 @@ def filter_to_set(x: Filter) -> set[str]:
 
 
 def union_filters(a: Filter, b: Filter) -> Filter:
-    """What either filter matches."""
+    """Return a filter of what either filter matches."""
     if a is True or b is True:
         return True
     if isinstance(a, DenyList) and isinstance(b, DenyList):
@@ -95,7 +99,7 @@ def union_filters(a: Filter, b: Filter) -> Filter:
 
 
 def subtract_filters(a: Filter, b: Filter) -> Filter:
-    """What `a` matches and `b` does not."""
+    """Return a filter of what `a` matches and `b` does not."""
     if b is True:
         return False
     if a is True:
@@ -110,7 +114,7 @@ def subtract_filters(a: Filter, b: Filter) -> Filter:
 
 
 def intersect_filters(a: Filter, b: Filter) -> Filter:
-    """What both filters match."""
+    """Return a filter of what both filters match."""
     if a is True:
         return b
     if b is True:

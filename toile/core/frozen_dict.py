@@ -33,18 +33,24 @@ class FrozenValuesView(ValuesView[V]):
 
 
 class FrozenDict(Mapping[K, V]):
-    """A nested dictionary that cannot be changed; equal to a dict of the same items, and hashable.
+    """Nested dictionary that cannot be changed.
 
-    Example::
+    It is equal to a dict of the same items, is hashable if its values are, and is a tree like a
+    dict. Dicts inside of it are read as `FrozenDict` too.
 
-        >>> variables = FrozenDict({"params": {"kernel": 1.0}, "batch_stats": {"mean": 0.0}})
-        >>> variables["params"]
-        FrozenDict({
-            kernel: 1.0,
-        })
-        >>> variables, stats = variables.pop("batch_stats")
-        >>> list(variables)
-        ['params']
+    Args:
+        *args: a mapping or pairs of keys and values, as for `dict`.
+        **kwargs: further entries, as for `dict`.
+
+    >>> from toile.core import FrozenDict
+    >>> variables = FrozenDict({"params": {"kernel": 1.0}, "batch_stats": {"mean": 0.0}})
+    >>> variables["params"]
+    FrozenDict({
+        kernel: 1.0,
+    })
+    >>> variables, stats = variables.pop("batch_stats")
+    >>> list(variables)
+    ['params']
     """
 
     __slots__ = ("_dict", "_hash")
@@ -103,38 +109,46 @@ class FrozenDict(Mapping[K, V]):
         return self._hash
 
     def get(self, key: K, default: Any = None) -> Any:
-        """The value of `key`, or `default`."""
+        """Return the value of `key`, or `default` if there is none."""
         return self[key] if key in self._dict else default
 
     def pretty_repr(self, num_spaces: int = 4) -> str:
-        """One line per entry, each level indented by `num_spaces`."""
+        """Return a text with one line for each entry.
+
+        Args:
+            num_spaces: indentation of each level.
+        """
         return f"FrozenDict({_pretty(self._dict, num_spaces)})"
 
     def copy(self, add_or_replace: Mapping[K, V] = MappingProxyType({})) -> FrozenDict[K, V]:
-        """A FrozenDict with entries added or replaced."""
+        """Return a `FrozenDict` with entries added or replaced.
+
+        Args:
+            add_or_replace: the new entries.
+        """
         added: Any = add_or_replace
         return self._like({**self._dict, **_private(dict(unfreeze(added)))})
 
     def keys(self) -> FrozenKeysView[K]:
-        """The keys, in the order of insertion."""
+        """Return the keys, in the order of insertion."""
         return FrozenKeysView(self)
 
     def values(self) -> FrozenValuesView[V]:
-        """The values; nested dictionaries come as FrozenDicts."""
+        """Return the values; nested dictionaries are `FrozenDict`."""
         return FrozenValuesView(self)
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """The (key, value) pairs, one after another."""
+        """Iterate over the pairs (key, value)."""
         for key, value in self._dict.items():
             yield key, _view(value) if isinstance(value, dict) else value
 
     def pop(self, key: K) -> tuple[FrozenDict[K, V], V]:
-        """A FrozenDict without `key`, and the value it had."""
+        """Return a `FrozenDict` without `key`, and the value it had."""
         value = self[key]
         return self._like({k: v for k, v in self._dict.items() if k != key}), value
 
     def unfreeze(self) -> dict[K, V]:
-        """The nested dict with the same entries, which may be changed."""
+        """Return a nested dict with the same entries, which may be changed."""
         return unfreeze(self)
 
     def _like(self, xs: dict[Any, Any]) -> FrozenDict[Any, Any]:
@@ -195,12 +209,34 @@ def _pretty(x: Any, num_spaces: int, depth: int = 0) -> str:
 
 
 def freeze(xs: Mapping[Any, Any]) -> FrozenDict[Any, Any]:
-    """The FrozenDict with the entries of a nested dict."""
+    """Turn a nested dict into a `FrozenDict`.
+
+    Args:
+        xs: the dict; it is copied, except for parts that are frozen already.
+
+    Returns:
+        A `FrozenDict` with the same entries.
+
+    >>> from toile.core import freeze
+    >>> freeze({"a": 1}) == {"a": 1}
+    True
+    """
     return FrozenDict(xs)
 
 
 def unfreeze(x: FrozenDict[Any, Any] | dict[str, Any]) -> dict[Any, Any]:
-    """The nested dict with the entries of a FrozenDict; of a dict, a copy with all levels plain."""
+    """Turn a `FrozenDict` into a nested dict that may be changed.
+
+    Args:
+        x: a `FrozenDict`, or a dict, which is copied.
+
+    Returns:
+        A dict with the same entries, whose levels are plain dicts.
+
+    >>> from toile.core import freeze, unfreeze
+    >>> unfreeze(freeze({"a": {"b": 1}}))
+    {'a': {'b': 1}}
+    """
     if isinstance(x, FrozenDict):
         leaves, treedef = trees.flatten(x._dict)
         return treedef.unflatten(leaves)
@@ -216,7 +252,22 @@ def copy(
     x: FrozenDict[Any, Any] | dict[str, Any],
     add_or_replace: FrozenDict[str, Any] | dict[str, Any] = _EMPTY,
 ) -> FrozenDict[Any, Any] | dict[str, Any]:
-    """A dictionary of the same kind with entries added or replaced."""
+    """Copy a dictionary with entries added or replaced; it may be frozen or not.
+
+    Args:
+        x: a `FrozenDict` or a dict.
+        add_or_replace: the new entries.
+
+    Returns:
+        A dictionary of the same kind as `x`.
+
+    Raises:
+        TypeError: `x` is not a dictionary.
+
+    >>> from toile.core import copy
+    >>> copy({"a": 1, "b": 2}, {"b": 3})
+    {'a': 1, 'b': 3}
+    """
     if isinstance(x, FrozenDict):
         return x.copy(add_or_replace)
     out = _plain_copy("copy", x)
@@ -227,7 +278,23 @@ def copy(
 def pop(
     x: FrozenDict[Any, Any] | dict[str, Any], key: str
 ) -> tuple[FrozenDict[Any, Any] | dict[str, Any], Any]:
-    """A dictionary of the same kind without `key`, and the value it had."""
+    """Copy a dictionary without one entry; it may be frozen or not.
+
+    Args:
+        x: a `FrozenDict` or a dict.
+        key: key of the entry to leave out.
+
+    Returns:
+        The pair of a dictionary of the same kind as `x`, without the entry, and its value.
+
+    Raises:
+        KeyError: there is no such entry.
+        TypeError: `x` is not a dictionary.
+
+    >>> from toile.core import pop
+    >>> pop({"a": 1, "b": 2}, "a")
+    ({'b': 2}, 1)
+    """
     if isinstance(x, FrozenDict):
         return x.pop(key)
     out = _plain_copy("pop", x)
@@ -243,8 +310,24 @@ def _plain_copy(name: str, x: Any) -> dict[Any, Any]:
     return treedef.unflatten(leaves)
 
 
-def pretty_repr(x: Any, num_spaces: int = 4) -> str:
-    """A dictionary on several lines, each level indented; `repr(x)` of anything else."""
+def pretty_repr(x: object, num_spaces: int = 4) -> str:
+    """Write a nested dictionary on several lines.
+
+    Args:
+        x: a `FrozenDict` or a dict; of anything else the result is `repr(x)`.
+        num_spaces: indentation of each level.
+
+    Returns:
+        The text.
+
+    >>> from toile.core import pretty_repr
+    >>> print(pretty_repr({"a": {"b": 1}}))
+    {
+        a: {
+            b: 1,
+        },
+    }
+    """
     if isinstance(x, FrozenDict):
         return x.pretty_repr(num_spaces)
     return _pretty(x, num_spaces)

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from toile import errors, struct
 from toile.engine import trees
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.lax import with_sharding_constraint
 from toile.sharding import (
@@ -33,26 +34,37 @@ PARTITION_NAME = "partition_name"
 
 
 class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
-    """Base of boxes; a subclass is registered as a tree node whose child is the value in it."""
+    """Base class of boxes around variables that say something about their axes.
+
+    A subclass is registered as a tree node whose child is the value inside. Transformations that
+    add or remove an axis of a variable call `add_axis` and `remove_axis` of its box.
+    """
 
     @abc.abstractmethod
     def unbox(self) -> A:
-        """What is in this box, which may be a box again."""
+        """Return what is inside of this box, which may be a box again."""
 
     @abc.abstractmethod
     def replace_boxed(self, val: B) -> AxisMetadata[B]:
-        """The same box around another value."""
+        """Return the same box around another value."""
 
     @abc.abstractmethod
     def add_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """The box after its value got a new axis at `index`; the inverse of `remove_axis`.
+        """Return the box after its value got a new axis.
 
-        `params` are the `metadata_params` of the transformation that adds the axis.
+        Args:
+            index: position of the new axis.
+            params: `metadata_params` of the transformation that adds the axis.
         """
 
     @abc.abstractmethod
     def remove_axis(self: TAxisMetadata, index: int, params: dict[Any, Any]) -> TAxisMetadata:
-        """The box after the axis at `index` was taken from its value."""
+        """Return the box after an axis was removed from its value: the inverse of `add_axis`.
+
+        Args:
+            index: position of the axis.
+            params: `metadata_params` of the transformation that removes the axis.
+        """
 
 
 def is_axis_metadata(val: Any) -> bool:
@@ -60,8 +72,22 @@ def is_axis_metadata(val: Any) -> bool:
     return isinstance(val, AxisMetadata)
 
 
-def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: Any) -> Any:
-    """The tree with fn(box) in place of each box."""
+def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTree:
+    """Replace each box of a tree by a function of it.
+
+    Args:
+        fn: function of a box, such as an `nn.Partitioned`.
+        tree: tree of arrays, some of them in boxes.
+
+    Returns:
+        The tree with `fn(box)` in place of each box; other leaves are unchanged.
+
+    >>> import toile.linen as nn
+    >>> from toile.core import map_axis_meta
+    >>> tree = {"kernel": nn.Partitioned(jnp.ones((2, 3)), (None, "model")), "step": 1}
+    >>> map_axis_meta(lambda box: box.names, tree)
+    {'kernel': (None, 'model'), 'step': 1}
+    """
     if isinstance(tree, AxisMetadata):
         return fn(tree)
     if trees.is_leaf_tree(tree):  # a single array, as in most parameters
@@ -81,8 +107,19 @@ def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
     return map_axis_meta(lambda box: box.remove_axis(index, params), tree)
 
 
-def unbox(tree: Any) -> Any:
-    """The tree with every box, and every box in a box, replaced by what is in it."""
+def unbox(tree: PyTree) -> PyTree:
+    """Replace each box of a tree by the value inside of it.
+
+    Args:
+        tree: tree of arrays, some of them in boxes, or in boxes in boxes.
+
+    Returns:
+        The tree without boxes.
+
+    >>> import toile.linen as nn
+    >>> nn.unbox({"bias": nn.Partitioned(jnp.ones(2), ("model",))})
+    {'bias': Array([1., 1.], dtype=float32)}
+    """
     return map_axis_meta(lambda box: unbox(box.unbox()), tree)
 
 
@@ -109,20 +146,24 @@ def global_mesh_defined() -> bool:
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """A value with the name of the mesh axis that each of its axes is split along, or None.
+    """Box around an array that has for each of its axes the axis of a mesh that it is split along.
 
-    Initializers wrapped by `with_partitioning` make such boxes; `get_partition_spec` reads them
-    from variables. Under `nn.vmap` and `nn.scan` the new axis is called what
-    `metadata_params={nn.PARTITION_NAME: ...}` says.
+    Initializers that are wrapped by `with_partitioning` make such boxes, and `get_partition_spec`
+    reads them from variables. Modules see the array inside. Under `nn.vmap` and `nn.scan` the new
+    axis is named by `metadata_params={nn.PARTITION_NAME: ...}`.
 
-    Example::
+    Args:
+        value: the array.
+        names: name of the axis of the mesh for each axis of the array, or None for an axis that
+            is not split.
+        mesh: the mesh; None is the mesh in force.
 
-        >>> import toile.numpy as jnp
-        >>> box = Partitioned(jnp.ones((2, 3)), names=(None, "model"))
-        >>> box.get_partition_spec()
-        P(None, 'model')
-        >>> box.add_axis(0, {PARTITION_NAME: "layers"}).names
-        ('layers', None, 'model')
+    >>> import toile.linen as nn
+    >>> box = nn.Partitioned(jnp.ones((2, 3)), names=(None, "model"))
+    >>> box.get_partition_spec()
+    P(None, 'model')
+    >>> box.add_axis(0, {nn.PARTITION_NAME: "layers"}).names
+    ('layers', None, 'model')
     """
 
     value: Any
@@ -130,7 +171,14 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
     mesh: Mesh | None = struct.field(default=None, pytree_node=False)
 
     def unbox(self, apply_constraint: bool = True) -> A:
-        """The value, constrained to its sharding where there is a mesh."""
+        """Return the array, constrained to its sharding where there is a mesh.
+
+        Args:
+            apply_constraint: whether the constraint is applied.
+
+        Returns:
+            The array.
+        """
         if not apply_constraint or (self.mesh is None and not global_mesh_defined()):
             return self.value
         spec = self.get_partition_spec()
@@ -138,7 +186,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return with_sharding_constraint(self.value, sharding)
 
     def replace_boxed(self, val: B) -> Partitioned[B]:
-        """The same names around another value."""
+        """Return a box with the same names around another value."""
         return cast("Partitioned[B]", self.replace(value=val))
 
     def _new_name(self, params: dict[Any, Any]) -> Any:
@@ -147,14 +195,27 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return params[PARTITION_NAME]
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """The box with the name of a new axis at `index`; axes without names before it get None."""
+        """Return the box with the name of a new axis.
+
+        Args:
+            index: position of the new axis; axes before it that have no name get None.
+            params: dict with the name, under `PARTITION_NAME`.
+
+        Raises:
+            toile.errors.PartitioningUnspecifiedError: `params` has no name.
+        """
         name, names = self._new_name(params), list(self.names)
         names += [None] * (index - len(names))
         names.insert(index, name)
         return self.replace(names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Partitioned[A]:
-        """The box without the name at `index`, which has to be the one that was added."""
+        """Return the box without the name of an axis, which has to be the one in `params`.
+
+        Args:
+            index: position of the axis.
+            params: dict with the name, under `PARTITION_NAME`.
+        """
         name, names = self._new_name(params), list(self.names)
         removed = names.pop(index)
         if removed != name:
@@ -165,18 +226,34 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         return self.replace(names=tuple(names))
 
     def get_partition_spec(self) -> PartitionSpec:
-        """The names as a PartitionSpec."""
+        """Return the names as a `PartitionSpec`."""
         return PartitionSpec(*self.names)
 
     def get_sharding(self, mesh: Mesh) -> Sharding:
-        """The names as a sharding on `mesh`."""
+        """Return the names as a sharding on `mesh`."""
         return NamedSharding(mesh, self.get_partition_spec())
 
 
 def with_partitioning(
     fn: Callable[..., Any], names: LogicalNames, mesh: Mesh | None = None
 ) -> Callable[..., Partitioned[Any]]:
-    """An initializer whose values come in Partitioned boxes with these names."""
+    """Wrap an initializer so that its values are `Partitioned` boxes.
+
+    Args:
+        fn: the initializer.
+        names: name of the axis of the mesh for each axis of the array, or None for an axis that
+            is not split.
+        mesh: the mesh; None is the mesh in force.
+
+    Returns:
+        An initializer.
+
+    >>> import toile.linen as nn
+    >>> init = nn.with_partitioning(nn.initializers.ones, (None, "model"))
+    >>> variables = nn.Dense(3, kernel_init=init).init(key(0), jnp.ones((1, 2)))
+    >>> variables["params"]["kernel"].names
+    (None, 'model')
+    """
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Partitioned[Any]:
@@ -191,13 +268,40 @@ def _spec(x: Any) -> PartitionSpec | None:
     return PartitionSpec() if hasattr(x, "shape") else None  # arrays without a box: everywhere
 
 
-def get_partition_spec(tree: Any) -> Any:
-    """The tree of PartitionSpecs of a tree of boxes and arrays; None for anything else."""
+def get_partition_spec(tree: PyTree) -> PyTree:
+    """Read the `PartitionSpec` of each array from a tree of variables.
+
+    Args:
+        tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.
+
+    Returns:
+        A tree with a `PartitionSpec` for each box, an empty one for other arrays, and None for
+        other leaves.
+
+    >>> import toile.linen as nn
+    >>> tree = {"kernel": nn.Partitioned(jnp.ones((2, 3)), (None, "model")), "bias": jnp.ones(3)}
+    >>> nn.get_partition_spec(tree)
+    {'bias': P(), 'kernel': P(None, 'model')}
+    """
     return trees.tree_map(_spec, tree, is_leaf=is_axis_metadata)
 
 
-def get_sharding(tree: Any, mesh: Mesh) -> Any:
-    """The tree of shardings on `mesh` of a tree of boxes and arrays; None for anything else."""
+def get_sharding(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Read the sharding of each array on a mesh from a tree of variables.
+
+    Args:
+        tree: tree of arrays, some of them in boxes such as `nn.Partitioned`.
+        mesh: the mesh.
+
+    Returns:
+        A tree with a sharding for each array, and None for other leaves.
+
+    >>> import toile.linen as nn
+    >>> from toile.sharding import Mesh
+    >>> mesh = Mesh(toile.devices()[:1], ("model",))
+    >>> nn.get_sharding(nn.Partitioned(jnp.ones((2, 3)), (None, "model")), mesh).spec
+    P(None, 'model')
+    """
 
     def sharding(x: Any) -> Sharding | None:
         if hasattr(x, "get_sharding"):

@@ -33,7 +33,7 @@ from toile.core.rng import is_valid_rngs as _is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
 from toile.engine.source import here
-from toile.engine.trace import Array  # noqa: F401
+from toile.engine.trace import Array
 
 __all__ = [
     "CollectionFilter", "DenyList", "Filter", "LazyRng", "PRNGSequenceFilter", "Scope", "Variable",
@@ -64,11 +64,30 @@ def _owned(variables: Mapping[str, Any], mutable: CollectionFilter) -> dict[str,
 
 def bind(
     variables: Mapping[str, Any],
-    rngs: Any = None,
+    rngs: Mapping[str, Array] | None = None,
     mutable: CollectionFilter = False,
     flags: Mapping[str, Any] | None = None,
 ) -> Scope:
-    """A root scope over variables and streams, for interactive use."""
+    """Make a scope from variables and random streams, for interactive use.
+
+    Args:
+        variables: nested dict of collections.
+        rngs: keys by name of stream; None for none.
+        mutable: collections that may change: True for all, a name, a list of names, or another
+            filter. They are copied.
+        flags: facts about the call that every scope of it knows, such as `{"initializing": True}`.
+
+    Returns:
+        A root scope.
+
+    Raises:
+        toile.errors.ApplyScopeInvalidVariablesTypeError: `variables` is not a dict of dicts.
+        toile.errors.InvalidRngError: `rngs` is not a dict of keys.
+
+    >>> from toile.core import bind
+    >>> bind({"params": {"w": 2.0}}).get_variable("params", "w")
+    2.0
+    """
     if not hasattr(variables, "items") or not _is_valid_variables(variables):
         raise errors.ApplyScopeInvalidVariablesTypeError()
     if rngs is not None and not _is_valid_rngs(rngs):
@@ -94,7 +113,22 @@ def apply(
     mutable: CollectionFilter = False,
     flags: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """`fn(scope, …)` as a function of variables; changed collections come back if `mutable`."""
+    """Turn a function of a scope into a function of variables.
+
+    Args:
+        fn: function whose first argument is a `Scope`.
+        mutable: collections that may change: True for all, a name, a list of names, or another
+            filter.
+        flags: facts about the call that every scope of it knows.
+
+    Returns:
+        A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`;
+        if `mutable` is not False, the pair (result, changed collections).
+
+    >>> from toile.core import apply
+    >>> apply(lambda scope, x: scope.get_variable("params", "w") * x)({"params": {"w": 2.0}}, 3.0)
+    6.0
+    """
 
     @functools.wraps(fn)
     def wrapper(variables: Any, *args: Any, rngs: Any = None, **kwargs: Any) -> Any:
@@ -116,7 +150,25 @@ def apply(
 def init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """`fn(scope, …)` as a function of random streams that gives (result, new variables)."""
+    """Turn a function of a scope into a function that creates variables.
+
+    Args:
+        fn: function whose first argument is a `Scope`.
+        mutable: collections that are created: True for all, a name, a list of names, or another
+            filter.
+        flags: facts about the call that every scope of it knows; `initializing` is added.
+
+    Returns:
+        A function of (rngs, *args, **kwargs) that returns the pair (result, variables). `rngs` is
+        one key, for the stream `params`, or a dict of keys by name of stream.
+
+    >>> import toile.linen as nn
+    >>> from toile.core import init
+    >>> def scaled(scope, x):
+    ...     return x * scope.param("w", nn.initializers.ones, ())
+    >>> init(scaled)(key(0), 3.0)
+    (Array(3., dtype=float32), {'params': {'w': Array(1., dtype=float32)}})
+    """
 
     @functools.wraps(fn)
     def wrapper(rngs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +182,25 @@ def init(
 def lazy_init(
     fn: Callable[..., Any], mutable: CollectionFilter = True, flags: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """Like `init`, but arguments may be ShapeDtypeStructs; gives the variables alone."""
+    """Turn a function of a scope into one that creates variables without computing a result.
+
+    Args:
+        fn: function whose first argument is a `Scope`.
+        mutable: collections that are created: True for all, a name, a list of names, or another
+            filter.
+        flags: facts about the call that every scope of it knows; `initializing` is added.
+
+    Returns:
+        A function of (rngs, *args, **kwargs) that returns the variables. A
+        `toile.ShapeDtypeStruct` may stand for an argument whose values no variable depends on.
+
+    >>> import toile.linen as nn
+    >>> from toile.core import lazy_init
+    >>> def scaled(scope, x):
+    ...     return x * scope.param("w", nn.initializers.ones, x.shape)
+    >>> lazy_init(scaled)(key(0), toile.ShapeDtypeStruct((2,), jnp.float32))
+    {'params': {'w': Array([1., 1.], dtype=float32)}}
+    """
     return partial_eval.lazy_init(
         lambda *args, **kwargs: init(fn, mutable, flags)(*args, **kwargs)[1]
     )

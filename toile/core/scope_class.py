@@ -51,7 +51,33 @@ def _put(target: dict[str, Any], key: str, val: Any) -> None:
 
 
 class Scope:
-    """Access to the variables and the random streams of one part of a network."""
+    """Access to the variables and the random streams of one part of a network.
+
+    Functions get scopes from `init` and `apply`; modules use them inside. Children see a part of
+    the same nested dict of variables.
+
+    Args:
+        variables: the collections of this place, nested dicts that the scope may change.
+        rngs: keys by name of stream; None for none.
+        name: name of this place in its parent; None for a root.
+        mutable: filter of the collections that may change.
+        parent: the scope above; None for a root.
+        path: names from the root to this place.
+        debug_path: the same names with those of transformations; by default `path`.
+        flags: facts about the call that every scope of it knows.
+
+    >>> import toile.linen as nn
+    >>> from toile.core import init
+    >>> def model(scope, x):
+    ...     for i in range(2):
+    ...         x = scope.child(layer, f"layer{i}")(x)
+    ...     return x
+    >>> def layer(scope, x):
+    ...     return x + scope.param("bias", nn.initializers.ones, x.shape)
+    >>> y, variables = init(model)(key(0), jnp.zeros(2))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'layer0': {'bias': (2,)}, 'layer1': {'bias': (2,)}}}
+    """
 
     __slots__ = (
         "_variables", "parent", "name", "path", "debug_path", "_rngs", "_streams", "mutable",
@@ -62,7 +88,7 @@ class Scope:
     def __init__(
         self,
         variables: dict[str, Any],
-        rngs: Any = None,
+        rngs: Mapping[str, Any] | None = None,
         name: str | None = None,
         mutable: CollectionFilter = False,
         parent: Scope | None = None,
@@ -245,7 +271,18 @@ class Scope:
         named_call: bool = True,
         **partial_kwargs: Any,
     ) -> Callable[..., Any]:
-        """`fn` with a child scope as its first argument; every call sees the same variables."""
+        """Give a function a child scope as its first argument.
+
+        Args:
+            fn: function whose first argument is a `Scope`.
+            name: name of the child; None makes one from `prefix` and a number.
+            prefix: start of the name; None is the name of the function.
+            named_call: whether operations of the function carry the name of the child.
+            **partial_kwargs: keyword arguments of `fn`.
+
+        Returns:
+            A function of the other arguments; all its calls see the same variables.
+        """
         if name is None:
             if prefix is None:
                 prefix = fn.__name__ + "_" if hasattr(fn, "__name__") else ""
@@ -358,7 +395,18 @@ class Scope:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """Declare a variable; it is created with `init_fn` if it is not there."""
+        """Declare a variable; it is created if there is none.
+
+        Args:
+            col: name of the collection.
+            name: name of the variable.
+            init_fn: function that makes the first value; None if there must be one.
+            *init_args, **init_kwargs: arguments of `init_fn`.
+            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+
+        Returns:
+            A `Variable`.
+        """
         self.reserve(name, col)
         if not self.has_variable(col, name):
             if not self.is_mutable_collection(col) or init_fn is None:
@@ -376,7 +424,20 @@ class Scope:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Any:
-        """Declare a parameter and give its value; created with `init_fn(key, …)` if not there."""
+        """Declare a parameter and return its value; it is created if there is none.
+
+        Args:
+            name: name of the parameter.
+            init_fn: initializer, a function of a key and more arguments.
+            *init_args, **init_kwargs: further arguments of `init_fn`.
+            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+
+        Returns:
+            The value of the parameter.
+
+        Raises:
+            toile.errors.ScopeParamShapeError: the parameter has another shape than `init_fn` gives.
+        """
         self.reserve(name, "params")
         params = self._collection("params")
         if name in params:

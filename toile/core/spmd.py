@@ -31,21 +31,46 @@ _in_force = _Rules()
 
 
 def set_logical_axis_rules(rules: LogicalRules) -> None:
-    """Put pairs (logical axis, mesh axis or axes or None) in force, in order of precedence."""
+    """Set the rules from logical names of axes to axes of a mesh, for this thread.
+
+    Args:
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
+
+    >>> import toile.linen as nn
+    >>> nn.set_logical_axis_rules((("batch", "data"),))
+    >>> nn.get_logical_axis_rules()
+    (('batch', 'data'),)
+    >>> nn.set_logical_axis_rules(())
+    """
     _in_force.rules = rules
 
 
 def get_logical_axis_rules() -> LogicalRules:
-    """The rules in force."""
+    """Return the rules from logical names of axes to axes of a mesh that are in force.
+
+    Returns:
+        Pairs (logical name, axis or axes of the mesh, or None); () if none were set.
+
+    >>> import toile.linen as nn
+    >>> nn.get_logical_axis_rules()
+    ()
+    """
     return _in_force.rules
 
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Put rules in force for a block.
+    """Set the rules from logical names of axes to axes of a mesh in a `with` block.
 
-    >>> with logical_axis_rules((("batch", "data"),)):
-    ...     apply_rules(PartitionSpec("batch", None), None)
+    Args:
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
+
+    Yields:
+        None.
+
+    >>> import toile.linen as nn
+    >>> with nn.logical_axis_rules((("batch", "data"),)):
+    ...     nn.logical_to_mesh_axes(("batch", "length"))
     P('data', None)
     """
     before = _in_force.rules

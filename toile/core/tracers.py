@@ -22,7 +22,15 @@ _LIFTED: dict[type[Trace], tuple[str, str]] = {
 
 
 def current_trace() -> Trace | None:
-    """The innermost trace; None when operations run at once."""
+    """Return the innermost trace of this thread.
+
+    Returns:
+        The trace; None when operations run at once.
+
+    >>> from toile.core import current_trace
+    >>> print(current_trace())
+    None
+    """
     return state.trace
 
 
@@ -50,7 +58,14 @@ def lifted_transform() -> str:
     return "the one of toile.linen that is named like it"
 
 
-def check_trace_level(base_level: Any) -> None:
-    """An error if transforms were entered since `base_level` was the current trace."""
+def check_trace_level(base_level: Trace | None) -> None:
+    """Raise an error if a transformation was entered since a trace was the current one.
+
+    Args:
+        base_level: an earlier result of `current_trace`.
+
+    Raises:
+        toile.errors.JaxTransformError: a transformation was entered.
+    """
     if state.trace is not base_level and is_inside(base_level):
         raise errors.JaxTransformError()

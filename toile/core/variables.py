@@ -15,7 +15,26 @@ T = TypeVar("T")
 
 
 class Variable(Generic[T]):
-    """A place in a collection: `value` reads it and, where the collection is mutable, writes it."""
+    """Handle on one variable of a collection, as `Module.variable` returns it.
+
+    `value` reads the variable and, where the collection is mutable, writes it.
+
+    Args:
+        scope: scope that has the variable.
+        collection: name of the collection.
+        name: name of the variable.
+        unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+
+    >>> import toile.linen as nn
+    >>> class Count(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self):
+    ...         calls = self.variable("state", "calls", jnp.zeros, (), int)
+    ...         calls.value += 1
+    ...         return calls.is_mutable()
+    >>> Count().apply({}, mutable=["state"])
+    (True, {'state': {'calls': Array(1, dtype=int32)}})
+    """
 
     def __init__(self, scope: Scope, collection: str, name: str, unbox: bool):
         self._id = uuid()
@@ -26,7 +45,7 @@ class Variable(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What the collection holds now; metadata boxes are opened if the variable says so."""
+        """The value of the variable, without boxes if `unbox`."""
         v = self.scope.get_variable(self.collection, self.name)
         return meta.unbox(v) if self.unbox else v
 
@@ -37,7 +56,7 @@ class Variable(Generic[T]):
         self.scope.put_variable(self.collection, self.name, value)
 
     def is_mutable(self) -> bool:
-        """Whether `value` may be assigned."""
+        """Tell whether `value` may be assigned."""
         return self.scope.is_mutable_collection(self.collection)
 
     def __repr__(self) -> str:

@@ -36,35 +36,71 @@ __all__ = [
 
 
 class MultiHeadDotProductAttention(Module):
-    """Attention of several heads between projections: `query`, `key`, `value` and `out`.
+    """Attention of several heads, between projections of its inputs and its result.
 
-    Inputs are (*batch, length, features). Without `inputs_k` it is self-attention; without
-    `inputs_v` the values come from `inputs_k`. Where `mask`, which broadcasts to (*batch, heads,
-    queries, keys), is false, a query does not see a key.
+    Inputs have shape (*batch, length, features). Each head compares projected queries with
+    projected keys and takes a weighted mean of projected values; the last projection joins the
+    heads. The result has shape (*batch, queries, out_features).
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    The parameters are those of four linear layers: `query`, `key` and `value`, each with a
+    `kernel` of shape (features, num_heads, depth) and a `bias` of shape (num_heads, depth), where
+    depth is qkv_features / num_heads; and `out`, with a `kernel` of shape (num_heads, depth,
+    out_features) and a `bias` of shape (out_features,). With `normalize_qk` there are `query_ln`
+    and `key_ln` too.
+
+    With `decode=True`, `init` on a whole sequence makes room for its length in the collection
+    `cache`; after that, each `apply` with `mutable=["cache"]` takes one position, the next one,
+    and sees all positions before it.
+
+    Args:
+        num_heads: number of heads.
+        dtype: dtype to compute in; None is what the inputs and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        qkv_features: features of queries, keys and values, of all heads together; None is the
+            number of features of the queries' input. It must be a multiple of `num_heads`.
+        out_features: features of the result; None is the number of features of the queries'
+            input.
+        broadcast_dropout: whether all examples and heads drop the same weights.
+        dropout_rate: probability that an attention weight is dropped.
+        deterministic: whether nothing is dropped; it is given here or to the call, and is needed
+            only where `dropout_rate` is greater than 0.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernels; by default LeCun normal.
+        out_kernel_init: initializer of the kernel of `out`; None is `kernel_init`.
+        bias_init: initializer of the biases.
+        out_bias_init: initializer of the bias of `out`; None is `bias_init`.
+        use_bias: whether the four projections have a bias.
+        attention_fn: function of queries, keys and values of shape (*batch, length, num_heads,
+            depth) to use in place of `dot_product_attention`; of the options it is passed those
+            that it has parameters for.
+        decode: whether keys and values are kept in the collection `cache`.
+        normalize_qk: whether a `LayerNorm` is applied to queries and keys.
+        force_fp32_for_softmax: whether the softmax is computed in float32.
+        qkv_dot_general: function that the projections to queries, keys and values use in place of
+            `toile.lax.dot_general`.
+        out_dot_general: function that the last projection uses in place of
+            `toile.lax.dot_general`.
+        qkv_dot_general_cls: class whose instances are used as `qkv_dot_general`.
+        out_dot_general_cls: class whose instances are used as `out_dot_general`.
+        qk_attn_weights_einsum_cls: class whose instances replace `jnp.einsum` for the product of
+            queries and keys; it is given together with `attn_weights_value_einsum_cls`.
+        attn_weights_value_einsum_cls: class whose instances replace `jnp.einsum` for the product
+            of weights and values.
+
+    Raises:
+        AssertionError: `qkv_features` is not a multiple of `num_heads`.
+        ValueError: with `decode=True`, a call after `init` has other than one position.
+
+    >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=16)
     >>> x = jnp.ones((4, 3, 5))
-    >>> variables = layer.init(toile.random.key(0), x)
+    >>> variables = layer.init(key(0), x)
     >>> toile.tree.map(jnp.shape, variables["params"]["query"])
     {'bias': (2, 8), 'kernel': (5, 2, 8)}
     >>> toile.tree.map(jnp.shape, variables["params"]["out"])
     {'bias': (5,), 'kernel': (2, 8, 5)}
     >>> layer.apply(variables, x, mask=nn.make_causal_mask(jnp.ones((4, 3)))).shape
     (4, 3, 5)
-
-    With `decode=True`, `init` on a whole sequence makes room in `cache` and each `apply` with
-    `mutable=["cache"]` takes the next position. Dropout falls on the weights and needs
-    `deterministic` (here or in the call) and the stream `dropout` (or `dropout_rng`).
-
-    Fields: `num_heads`; `dtype` of the computation and `param_dtype`; `qkv_features` of all
-    heads together and `out_features` (default: those of the queries); `broadcast_dropout`, one
-    pattern for all examples and heads; `dropout_rate`; `deterministic`; `precision`;
-    `kernel_init`, `bias_init` and for the last projection `out_kernel_init`, `out_bias_init`;
-    `use_bias`; `attention_fn`, which takes the heads and those options that it has parameters for;
-    `decode`; `normalize_qk`, a LayerNorm on queries and keys; `force_fp32_for_softmax`; and
-    replacements for the contractions: `qkv_dot_general(_cls)`, `out_dot_general(_cls)`,
-    `qk_attn_weights_einsum_cls`, `attn_weights_value_einsum_cls`.
     """
 
     num_heads: int
@@ -87,8 +123,8 @@ class MultiHeadDotProductAttention(Module):
     force_fp32_for_softmax: bool = False
     qkv_dot_general: DotGeneralT | None = None
     out_dot_general: DotGeneralT | None = None
-    qkv_dot_general_cls: Any = None
-    out_dot_general_cls: Any = None
+    qkv_dot_general_cls: Callable[..., DotGeneralT] | None = None
+    out_dot_general_cls: Callable[..., DotGeneralT] | None = None
     qk_attn_weights_einsum_cls: Callable[..., Callable[..., Array]] | None = None
     attn_weights_value_einsum_cls: Callable[..., Callable[..., Array]] | None = None
 
@@ -105,7 +141,25 @@ class MultiHeadDotProductAttention(Module):
         dropout_rng: PRNGKey | None = None,
         sow_weights: bool = False,
     ) -> Array:
-        """Attend from `inputs_q` to `inputs_k`, `inputs_v`; `sow_weights` keeps the weights."""
+        """Attend from each position of `inputs_q` to the positions of `inputs_k`.
+
+        Args:
+            inputs_q: what queries are made from, of shape (*batch, queries, features).
+            inputs_k: what keys are made from, of shape (*batch, keys, features); None is
+                `inputs_q`, which is self-attention.
+            inputs_v: what values are made from, of shape (*batch, keys, features); None is
+                `inputs_k`.
+            inputs_kv: deprecated: what both keys and values are made from.
+            mask: array that broadcasts to (*batch, num_heads, queries, keys); where it is false, a
+                query does not see a key.
+            deterministic: whether nothing is dropped, if it is not a field of the layer.
+            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+            sow_weights: whether the attention weights are stored in the collection
+                `intermediates`, under the name `attention_weights`.
+
+        Returns:
+            An array of shape (*batch, queries, out_features).
+        """
         inputs_k, inputs_v = _keys_and_values(inputs_q, inputs_k, inputs_v, inputs_kv)
         query, key, value = _project(self, inputs_q, inputs_k, inputs_v)
         if self.decode:
@@ -249,22 +303,44 @@ def _through_cache(
 
 
 class MultiHeadAttention(MultiHeadDotProductAttention):
-    """`MultiHeadDotProductAttention` by a shorter name, after which its variables are named too.
+    """`MultiHeadDotProductAttention` under a shorter name.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    The two differ only in the names that submodules get automatically: `MultiHeadAttention_0`.
+
+    Args:
+        num_heads, dtype, param_dtype, qkv_features, out_features: as for
+            `MultiHeadDotProductAttention`, like all other arguments.
+        broadcast_dropout, dropout_rate, deterministic: see there.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: see there.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: see there.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: see there.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: see there.
+
+    >>> import toile.linen as nn
     >>> layer = nn.MultiHeadAttention(num_heads=2, use_bias=False)
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((3, 6)))
+    >>> variables = layer.init(key(0), jnp.ones((3, 6)))
     >>> toile.tree.map(jnp.shape, variables["params"])["key"]
     {'kernel': (6, 2, 3)}
+    >>> layer.apply(variables, jnp.ones((3, 6))).shape
+    (3, 6)
     """
 
 
 class SelfAttention(MultiHeadDotProductAttention):
     """`MultiHeadDotProductAttention` of one input; deprecated in favor of that layer.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        num_heads, dtype, param_dtype, qkv_features, out_features: as for
+            `MultiHeadDotProductAttention`, like all other arguments.
+        broadcast_dropout, dropout_rate, deterministic: see there.
+        precision, kernel_init, out_kernel_init, bias_init, out_bias_init, use_bias: see there.
+        attention_fn, decode, normalize_qk, force_fp32_for_softmax: see there.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: see there.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: see there.
+
+    >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, use_bias=False)  # use this
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((3, 6)))
+    >>> variables = layer.init(key(0), jnp.ones((3, 6)))
     >>> toile.tree.map(jnp.shape, variables["params"])["out"]
     {'kernel': (2, 3, 6)}
     """
@@ -278,7 +354,20 @@ class SelfAttention(MultiHeadDotProductAttention):
         dropout_rng: PRNGKey | None = None,
         sow_weights: bool = False,
     ) -> Array:
-        """Attend from each position of `inputs_q` to all."""
+        """Attend from each position of `inputs_q` to all its positions.
+
+        Args:
+            inputs_q: array of shape (*batch, length, features).
+            mask: array that broadcasts to (*batch, num_heads, length, length); where it is false, a
+                query does not see a key.
+            deterministic: whether nothing is dropped, if it is not a field of the layer.
+            dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+            sow_weights: whether the attention weights are stored in the collection
+                `intermediates`, under the name `attention_weights`.
+
+        Returns:
+            An array of shape (*batch, length, out_features).
+        """
         warnings.warn(
             "SelfAttention will be deprecated soon. Use "
             "`MultiHeadDotProductAttention.__call__(inputs_q)` instead.",

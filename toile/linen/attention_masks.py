@@ -5,7 +5,6 @@ key.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from toile import numpy as jnp
 from toile.engine.source import here
@@ -17,13 +16,27 @@ __all__ = ["combine_masks", "make_attention_mask", "make_causal_mask"]
 def make_attention_mask(
     query_input: Array,
     key_input: Array,
-    pairwise_fn: Callable[..., Any] = jnp.multiply,
+    pairwise_fn: Callable[..., Array] = jnp.multiply,
     extra_batch_dims: int = 0,
     dtype: Dtype = jnp.float32,
 ) -> Array:
-    """`pairwise_fn` of every query with every key, an axis for heads before: (*batch, 1, q, k).
+    """Make an attention mask from a function of every query with every key.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    By default the mask is true where both the query and the key are not zero: with 1 for words and
+    0 for padding, no position sees padding.
+
+    Args:
+        query_input: a value for each query, of shape (*batch, queries).
+        key_input: a value for each key, of shape (*batch, keys).
+        pairwise_fn: function of two arrays that broadcast against each other, which gives the
+            mask, such as `jnp.greater_equal`.
+        extra_batch_dims: number of axes of size 1 to add at the front.
+        dtype: dtype of the mask.
+
+    Returns:
+        An array of shape (*batch, 1, queries, keys); the axis of size 1 is for the heads.
+
+    >>> import toile.linen as nn
     >>> valid = jnp.array([[1, 1, 0]])
     >>> nn.make_attention_mask(valid, valid, dtype=int)[0, 0]
     Array([[1, 1, 0],
@@ -37,9 +50,17 @@ def make_attention_mask(
 
 
 def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
-    """The mask under which no position of `x` (*batch, length) sees a later one.
+    """Make the mask under which no position sees a later one.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    Args:
+        x: array of shape (*batch, length); only its shape is used.
+        extra_batch_dims: number of axes of size 1 to add at the front.
+        dtype: dtype of the mask.
+
+    Returns:
+        An array of shape (*batch, 1, length, length), true on and below the diagonal.
+
+    >>> import toile.linen as nn
     >>> nn.make_causal_mask(jnp.ones((1, 3)), dtype=bool)[0, 0]
     Array([[ True, False, False],
            [ True,  True, False],
@@ -52,9 +73,20 @@ def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.flo
 
 
 def combine_masks(*masks: Array | None, dtype: Dtype = jnp.float32) -> Array | None:
-    """Logical and of all masks that are given; None if none is.
+    """Combine attention masks by a logical and.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    Args:
+        *masks: masks of the same number of axes, which are broadcast against each other; None
+            is skipped.
+        dtype: dtype of the result.
+
+    Returns:
+        The combined mask; None if no mask is given.
+
+    Raises:
+        AssertionError: the masks differ in their number of axes.
+
+    >>> import toile.linen as nn
     >>> nn.combine_masks(jnp.array([1, 1, 0]), None, jnp.array([0, 1, 1]))
     Array([0., 1., 0.], dtype=float32)
     """

@@ -70,16 +70,42 @@ def dot_product_attention_weights(
     einsum_dot_general: Callable[..., Array] | None = None,
     einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """softmax(q·k / sqrt(depth) + bias) over keys: (*batch, heads, queries, keys).
+    """Weights of keys for each query: `softmax(query @ key / sqrt(depth) + bias)`.
 
-    `query` and `key` are (*batch, length, heads, depth); `bias` and `mask` broadcast to the result,
-    keys where the mask is false get no weight. With a `module`, the weights before dropout are sown
-    into its intermediates as `attention_weights`.
+    The weights of a query sum to 1. Where the mask lets a query see no key at all, all its weights
+    are equal.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    Args:
+        query: array of shape (*batch, queries, heads, depth).
+        key: array of shape (*batch, keys, heads, depth).
+        bias: added before the softmax; it broadcasts to (*batch, heads, queries, keys).
+        mask: where it is false, a key gets no weight; it broadcasts to (*batch, heads, queries,
+            keys).
+        broadcast_dropout: whether all examples and heads drop the same weights.
+        dropout_rng: key for dropout; needed if weights are dropped.
+        dropout_rate: probability that a weight is dropped; the others are divided by
+            1 - dropout_rate.
+        deterministic: whether nothing is dropped.
+        dtype: dtype to compute in; None is what `query` and `key` promote to.
+        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        module: module in whose collection `intermediates` the weights, before dropout, are
+            stored as `attention_weights`; None to store nothing.
+        force_fp32_for_softmax: whether the softmax is computed in float32.
+        einsum_dot_general: function to use in place of `toile.lax.dot_general`.
+        einsum: function to use in place of `jnp.einsum`; not together with `precision` or
+            `einsum_dot_general`.
+
+    Returns:
+        An array of shape (*batch, heads, queries, keys).
+
+    Raises:
+        AssertionError: the shapes of `query` and `key` do not fit each other.
+
+    >>> import toile.linen as nn
     >>> q, k = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8))
-    >>> nn.dot_product_attention_weights(q, k).shape
-    (2, 3, 4, 5)
+    >>> weights = nn.dot_product_attention_weights(q, k)
+    >>> weights.shape, weights[0, 0, 0]
+    ((2, 3, 4, 5), Array([0.2, 0.2, 0.2, 0.2, 0.2], dtype=float32))
     """
     if (precision or einsum_dot_general) and einsum:
         raise ValueError(
@@ -143,11 +169,39 @@ def dot_product_attention(
     qk_attn_weights_einsum: Callable[..., Array] | None = None,
     attn_weights_value_einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """Means of the values under `dot_product_attention_weights`: (*batch, queries, heads, depth).
+    """Means of the values for each query, with the weights of `dot_product_attention_weights`.
 
-    All inputs are (*batch, length, heads, depth); there need not be batch axes.
+    Args:
+        query: array of shape (*batch, queries, heads, depth); there need not be batch axes.
+        key: array of shape (*batch, keys, heads, depth).
+        value: array of shape (*batch, keys, heads, value depth).
+        bias: added before the softmax; it broadcasts to (*batch, heads, queries, keys).
+        mask: where it is false, a key gets no weight; it broadcasts to (*batch, heads, queries,
+            keys).
+        broadcast_dropout: whether all examples and heads drop the same weights.
+        dropout_rng: key for dropout; needed if weights are dropped.
+        dropout_rate: probability that a weight is dropped; the others are divided by
+            1 - dropout_rate.
+        deterministic: whether nothing is dropped.
+        dtype: dtype to compute in; None is what `query`, `key` and `value` promote to.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        module: module in whose collection `intermediates` the weights, before dropout, are
+            stored as `attention_weights`; None to store nothing.
+        force_fp32_for_softmax: whether the softmax is computed in float32.
+        einsum_dot_general: function to use in place of `toile.lax.dot_general`.
+        qk_attn_weights_einsum: function to use in place of `jnp.einsum` for the product of
+            queries and keys; it is given together with `attn_weights_value_einsum`, and not with
+            `precision` or `einsum_dot_general`.
+        attn_weights_value_einsum: function to use in place of `jnp.einsum` for the product of
+            weights and values.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    Returns:
+        An array of shape (*batch, queries, heads, value depth).
+
+    Raises:
+        AssertionError: the shapes of `query`, `key` and `value` do not fit each other.
+
+    >>> import toile.linen as nn
     >>> q, k, v = jnp.ones((2, 4, 3, 8)), jnp.ones((2, 5, 3, 8)), jnp.ones((2, 5, 3, 6))
     >>> nn.dot_product_attention(q, k, v).shape
     (2, 4, 3, 6)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.engine.trees import leaves, tree_map
 
@@ -38,11 +39,16 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Merge the leading axes of the arguments, call `f`, and split the results again.
+    """Call a function for one batch axis with arrays that have several.
 
-    Arrays of fewer than `num_dims` axes are passed as they are.
+    The leading axes of the arguments are merged to one, and the first axis of the results is split
+    again. Arrays of fewer than `num_dims` axes are passed unchanged.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        f: function of trees of arrays, such as a layer.
+        num_dims: number of leading axes to merge.
+
+    >>> import toile.linen as nn
     >>> a, b = jnp.ones((2, 3, 4)), jnp.ones(4)
     >>> def weigh(rows, weights):
     ...     print(rows.shape, weights.shape)
@@ -56,8 +62,21 @@ class BatchApply:
         self._f = f
         self.num_dims = num_dims
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`f` of the merged arguments, with the leading axes of the first array that has them."""
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """Call the function with merged axes.
+
+        The first array with at least `num_dims` axes says into which sizes the first axis of the
+        results is split.
+
+        Args:
+            *args, **kwargs: arguments of the function, trees of arrays.
+
+        Returns:
+            The result of the function, a tree of arrays, with its first axis split.
+
+        Raises:
+            ValueError: no array has `num_dims` axes.
+        """
         example = arbitrary_mergeable_leaf(self.num_dims, args, kwargs)
         if example is None:
             raise ValueError(

@@ -13,19 +13,25 @@ __all__ = ["Sequential"]
 
 
 class Sequential(Module):
-    """Apply layers (or functions) one after another.
+    """Apply layers or functions one after another.
 
     A tuple that a layer returns becomes the positional arguments of the next one, a dict its
-    keyword arguments. A function may make layers that depend on the shape of their input.
-
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> model = nn.Sequential([nn.Dense(4), nn.relu, lambda x: nn.Dense(2 * x.shape[-1])(x)])
-    >>> variables = model.init(toile.random.key(0), jnp.ones((1, 3)))
-    >>> toile.tree.map(jnp.shape, variables["params"])
-    {'Dense_0': {'bias': (8,), 'kernel': (4, 8)}, 'layers_0': {'bias': (4,), 'kernel': (3, 4)}}
+    keyword arguments. A function may create layers that depend on the shape of their input. The
+    parameters of layer number i are under `layers_i`.
 
     Args:
-      layers: the callables, in order.
+        layers: modules or functions, in order.
+
+    Raises:
+        ValueError: `layers` is not a sequence, or is empty.
+
+    >>> import toile.linen as nn
+    >>> model = nn.Sequential([nn.Dense(4), nn.relu, lambda x: nn.Dense(2 * x.shape[-1])(x)])
+    >>> variables = model.init(key(0), jnp.ones((1, 3)))
+    >>> toile.tree.map(jnp.shape, variables["params"])
+    {'Dense_0': {'bias': (8,), 'kernel': (4, 8)}, 'layers_0': {'bias': (4,), 'kernel': (3, 4)}}
+    >>> model.apply(variables, jnp.ones((2, 3))).shape
+    (2, 8)
     """
 
     layers: Sequence[Callable[..., Any]]
@@ -40,7 +46,14 @@ class Sequential(Module):
 
     @compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The last layer's result; the first layer gets the arguments."""
+        """Apply the layers in order.
+
+        Args:
+            *args, **kwargs: arguments of the first layer.
+
+        Returns:
+            The result of the last layer.
+        """
         if not self.layers:
             raise ValueError(f"Empty Sequential module {self.name}.{here()}")
         first, *rest = self.layers

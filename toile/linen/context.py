@@ -86,18 +86,41 @@ def call_label(module: Any, method: str) -> str:
 
 
 def enable_named_call() -> None:
-    """Operations of a module carry its name (`named_scope`), in programs and profiles."""
+    """Let the operations of a module carry its name, in traced programs and profiles.
+
+    It is on by default, unless the environment variable `FLAX_PROFILE` is false.
+
+    >>> import toile.linen as nn
+    >>> nn.enable_named_call()
+    """
     named_calls.enabled = True
 
 
 def disable_named_call() -> None:
-    """Operations of modules carry no names."""
+    """Let the operations of modules carry no names, in traced programs and profiles.
+
+    >>> import toile.linen as nn
+    >>> nn.disable_named_call()
+    >>> nn.enable_named_call()  # the default
+    """
     named_calls.enabled = False
 
 
 @contextlib.contextmanager
 def override_named_call(enable: bool = True) -> Iterator[None]:
-    """Enable or disable names of modules for a block."""
+    """Enable or disable the names of modules in a `with` block.
+
+    Args:
+        enable: whether the operations of a module carry its name.
+
+    Yields:
+        None.
+
+    >>> import toile.linen as nn
+    >>> variables = {"params": {"kernel": jnp.eye(2)}}
+    >>> with nn.override_named_call(False):
+    ...     y = nn.Dense(2, use_bias=False).apply(variables, jnp.ones((1, 2)))
+    """
     before = named_calls.enabled
     named_calls.enabled = enable
     try:
@@ -111,9 +134,13 @@ def override_named_call(enable: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class InterceptorContext:
-    """What an interceptor is told: the module, the method's name, and the method itself.
+    """What an interceptor is told about a call.
 
-    `orig_method` skips all other interceptors."""
+    Args:
+        module: the module that is called.
+        method_name: name of the method.
+        orig_method: the method, bound to the module, without other interceptors.
+    """
 
     module: Any
     method_name: str
@@ -122,9 +149,21 @@ class InterceptorContext:
 
 @contextlib.contextmanager
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
-    """In the block, `interceptor(next_fun, args, kwargs, context)` runs for calls of methods.
+    """Call a function in place of every method of a module, in a `with` block.
 
-    >>> import toile.linen as nn, toile.numpy as jnp
+    The interceptor decides what is done: it may change the arguments or the result of the method,
+    or not call it at all. Where blocks are nested, the interceptor of the outer block is called
+    first, and its `next_fun` is the inner one. `setup` is intercepted too.
+
+    Args:
+        interceptor: function of (next_fun, args, kwargs, context), whose result is that of the
+            call. `next_fun(*args, **kwargs)` calls the method; `context` has the attributes
+            `module`, `method_name` and `orig_method`, the method without other interceptors.
+
+    Yields:
+        None.
+
+    >>> import toile.linen as nn
     >>> def loud(next_fun, args, kwargs, context):
     ...     print("calling", type(context.module).__name__, context.method_name)
     ...     return next_fun(*args, **kwargs)

@@ -6,7 +6,7 @@ An input is (*batch, *space, features), with any number of batch axes, none incl
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile import lax
@@ -37,8 +37,20 @@ def _conv_dimension_numbers(input_shape: Sequence[int]) -> Any:
 
 
 def canonicalize_padding(padding: PaddingLike, rank: int) -> LaxPadding:
-    """Padding as a name or as a list of (low, high), one for each of `rank` axes.
+    """Write padding as a name, or as a list of pairs (low, high), one for each axis.
 
+    Args:
+        padding: a name, which is returned unchanged; an int for both sides of all axes; or for
+            each axis an int for both sides or a pair (low, high).
+        rank: number of axes.
+
+    Returns:
+        The name, or a list of `rank` pairs.
+
+    Raises:
+        ValueError: `padding` is none of these.
+
+    >>> from toile.linen.linear import canonicalize_padding
     >>> canonicalize_padding((1, (2, 0)), 2)
     [(1, 1), (2, 0)]
     """
@@ -155,7 +167,7 @@ class _Conv(Module):
     bias_init: Initializer = initializers.zeros
     promote_dtype: DtypePromotion = promote_dtype
     conv_general_dilated: ConvGeneralDilatedT | None = None
-    conv_general_dilated_cls: Any = None
+    conv_general_dilated_cls: Callable[..., ConvGeneralDilatedT] | None = None
 
     @property
     def shared_weights(self) -> bool:
@@ -164,7 +176,14 @@ class _Conv(Module):
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Convolve `inputs`, of shape (*batch, *space, features), and add the bias."""
+        """Convolve `inputs` with the kernel and add the bias.
+
+        Args:
+            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+
+        Returns:
+            An array of shape (*batch, *new space, features).
+        """
         kernel_size = _sizes(self.kernel_size)
         rank = len(kernel_size)
         inputs, batch = _with_one_batch_axis(self, inputs, rank)
@@ -223,38 +242,61 @@ class _Conv(Module):
 
 
 class Conv(_Conv):
-    """A convolution with one kernel for all positions.
+    """Convolution over the spatial axes, with one kernel for all positions.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
+    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
+    The parameters are `kernel` of shape (*kernel_size, n // feature_group_count, features) and
+    `bias` of shape (features,).
+
+    Args:
+        features: number of output features.
+        kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
+        strides: step between windows along each spatial axis; an int for all; None is 1.
+        padding: what is added around the input. `"SAME"` gives an output of the size of the
+            input divided by the strides, rounded up; `"VALID"` adds nothing; `"CIRCULAR"` repeats
+            the input periodically, and `"REFLECT"` mirrors it; `"CAUSAL"`, for one spatial axis,
+            adds zeros before the start, so that no output depends on later inputs. An int adds
+            that many zeros on all sides; a sequence has for each spatial axis an int or a pair
+            (low, high).
+        input_dilation: distance between elements of the input, with zeros between them; an int
+            for all spatial axes; None is 1.
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
+            None is 1.
+        feature_group_count: number of groups that the input features are divided into; each
+            group is convolved to its own share of the output features.
+        use_bias: whether a bias is added.
+        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        conv_general_dilated: function to use in place of `toile.lax.conv_general_dilated`.
+        conv_general_dilated_cls: class, or function without arguments, that makes the function to
+            use in place of `toile.lax.conv_general_dilated`; it goes before
+            `conv_general_dilated`.
+
+    Raises:
+        ValueError: the input has too few axes; `mask` has another shape than the kernel; or the
+            padding is `"CAUSAL"` and there are several spatial axes.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Conv(features=4, kernel_size=(3,), padding="VALID")
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((1, 8, 3)))
+    >>> variables = layer.init(key(0), jnp.ones((1, 8, 3)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (4,), 'kernel': (3, 3, 4)}}
     >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
     (1, 6, 4)
-    >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
-    >>> y, variables = around.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
-    >>> y.shape, toile.tree.map(jnp.shape, variables)  # an input without a batch axis
-    ((1, 4, 4), {'params': {'bias': (4,), 'kernel': (3, 3, 3, 4)}})
 
-    Attributes:
-      features: number of output features.
-      kernel_size: size of the kernel along each spatial axis; an int for a 1D convolution.
-      strides: steps between windows, an int for all axes (default 1).
-      padding: 'SAME', 'VALID', 'CIRCULAR' (periodic), 'REFLECT', 'CAUSAL' (1D, on the left), an
-        int for all sides, or for each axis an int or (low, high).
-      input_dilation: distance between elements of the input, zeros between them (default 1).
-      kernel_dilation: distance between elements of the kernel (default 1).
-      feature_group_count: groups of input features, each convolved to its own share of the output.
-      use_bias: whether a bias is added.
-      mask: multiplies the kernel, whose shape it has.
-      dtype: of the computation; None promotes inputs and parameters.
-      param_dtype: of the parameters when they are made.
-      precision: of the products, see `toile.lax.Precision`.
-      kernel_init, bias_init: initializers.
-      promote_dtype: called with (inputs, kernel, bias) and dtype.
-      conv_general_dilated, conv_general_dilated_cls: in place of the function of `toile.lax`; a
-        class is instantiated.
+    An image without a batch axis, continued periodically:
+
+    >>> around = nn.Conv(features=4, kernel_size=(3, 3), strides=2, padding="CIRCULAR")
+    >>> y, variables = around.init_with_output(key(0), jnp.ones((6, 8, 3)))
+    >>> y.shape, toile.tree.map(jnp.shape, variables)
+    ((3, 4, 4), {'params': {'bias': (4,), 'kernel': (3, 3, 3, 4)}})
     """
 
     @property
@@ -264,15 +306,47 @@ class Conv(_Conv):
 
 
 class ConvLocal(_Conv):
-    """A convolution with a kernel and a bias of its own for each position of the output.
+    """Convolution with a kernel and a bias of its own for each position of the output.
 
-    The fields are those of Conv; there are no groups of features.
+    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
+    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
+    The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias`
+    of shape (*new space, features): the layer works for one size of input.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        features: number of output features.
+        kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
+        strides: step between windows along each spatial axis; an int for all; None is 1.
+        padding: as for `Conv`.
+        input_dilation: distance between elements of the input, with zeros between them; an int
+            for all spatial axes; None is 1.
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
+            None is 1.
+        feature_group_count: must be 1.
+        use_bias: whether a bias is added.
+        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        conv_general_dilated: function that the shape of the output is taken from; the output
+            itself is always that of `toile.lax.conv_general_dilated_local`.
+        conv_general_dilated_cls: class, or function without arguments, that makes
+            `conv_general_dilated`.
+
+    Raises:
+        NotImplementedError: `feature_group_count` is not 1.
+
+    >>> import toile.linen as nn
     >>> layer = nn.ConvLocal(features=4, kernel_size=(3,), padding="VALID")
-    >>> y, variables = layer.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
-    >>> y.shape, toile.tree.map(jnp.shape, variables)
-    ((1, 6, 4), {'params': {'bias': (6, 4), 'kernel': (6, 9, 4)}})
+    >>> variables = layer.init(key(0), jnp.ones((1, 8, 3)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (6, 4), 'kernel': (6, 9, 4)}}
+    >>> layer.apply(variables, jnp.ones((2, 8, 3))).shape
+    (2, 6, 4)
     """
 
     @property
@@ -282,41 +356,57 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """A transposed convolution, which enlarges an image by the strides.
+    """Transposed convolution, which enlarges the spatial axes by the strides.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
+    and any number of batch axes, also none. The result has shape (*batch, *new space, features);
+    with the paddings `"SAME"` and `"CIRCULAR"` each spatial axis is as many times longer as its
+    stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
+    `transpose_kernel` (*kernel_size, features, n), and `bias` of shape (features,).
+
+    Args:
+        features: number of output features.
+        kernel_size: size of the kernel along each spatial axis; an int for one spatial axis.
+        strides: distance between elements of the input along each spatial axis; an int for all;
+            None is 1.
+        padding: `"SAME"`, `"VALID"`, `"CIRCULAR"` (periodic), an int for all sides, or for each
+            spatial axis an int or a pair (low, high).
+        kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
+            None is 1.
+        use_bias: whether a bias is added.
+        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+        transpose_kernel: whether the kernel is that of the convolution whose transpose this is,
+            so that its spatial axes are flipped and its feature axes change places.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        preferred_element_type: dtype that products are summed in and that the sum is returned as;
+            None is the dtype of the computation.
+
+    Raises:
+        ValueError: the input has too few axes, or `mask` has another shape than the kernel.
+
+    >>> import toile.linen as nn
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")
-    >>> y, variables = layer.init_with_output(toile.random.key(0), jnp.ones((1, 8, 3)))
-    >>> y.shape, toile.tree.map(jnp.shape, variables)
-    ((1, 10, 4), {'params': {'bias': (4,), 'kernel': (3, 3, 4)}})
+    >>> variables = layer.init(key(0), jnp.ones((1, 8, 3)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (4,), 'kernel': (3, 3, 4)}}
+    >>> layer.apply(variables, jnp.ones((1, 8, 3))).shape
+    (1, 10, 4)
     >>> around = nn.ConvTranspose(4, (6, 6), strides=(2, 2), padding="CIRCULAR")
-    >>> around.init_with_output(toile.random.key(0), jnp.ones((1, 15, 15, 3)))[0].shape
+    >>> around.init_with_output(key(0), jnp.ones((1, 15, 15, 3)))[0].shape
     (1, 30, 30, 4)
-
-    Attributes:
-      features: number of output features.
-      kernel_size: size of the kernel along each spatial axis; an int for one axis.
-      strides: distance between elements of the input, an int for all axes (default 1).
-      padding: 'SAME', 'VALID', 'CIRCULAR' (periodic), an int for all sides, or for each axis an int
-        or (low, high).
-      kernel_dilation: distance between elements of the kernel (default 1).
-      use_bias: whether a bias is added.
-      mask: multiplies the kernel, whose shape it has.
-      dtype: of the computation; None promotes inputs and parameters.
-      param_dtype: of the parameters when they are made.
-      precision: of the products, see `toile.lax.Precision`.
-      kernel_init, bias_init: initializers.
-      transpose_kernel: whether the kernel is that of the forward convolution, so that its spatial
-        axes are flipped and its feature axes change places.
-      promote_dtype: called with (inputs, kernel, bias) and dtype.
-      preferred_element_type: dtype that products are summed in and returned as.
     """
 
     features: int
     kernel_size: int | Sequence[int]
-    strides: Sequence[int] | None = None
+    strides: None | int | Sequence[int] = None
     padding: PaddingLike = "SAME"
-    kernel_dilation: Sequence[int] | None = None
+    kernel_dilation: None | int | Sequence[int] = None
     use_bias: bool = True
     mask: Array | None = None
     dtype: Dtype | None = None
@@ -330,7 +420,14 @@ class ConvTranspose(Module):
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Convolve `inputs`, of shape (*batch, *space, features), and add the bias."""
+        """Convolve `inputs` with the kernel and add the bias.
+
+        Args:
+            inputs: array of shape (*batch, *space, n); there may be no batch axis, or several.
+
+        Returns:
+            An array of shape (*batch, *new space, features).
+        """
         kernel_size = _sizes(self.kernel_size)
         rank = len(kernel_size)
         inputs, batch = _with_one_batch_axis(self, inputs, rank)

@@ -3,11 +3,14 @@
 Layers call `promote_dtype` in every call, so arrays that agree already are given back at once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, DTypeLike
 from toile.engine.arrays import DeviceArray
 from toile.engine.promotion import COMPLEXES, FLOATS, NARROWED
 from toile.engine.source import here
@@ -15,7 +18,7 @@ from toile.engine.trace import Array
 
 __all__ = ["canonicalize_dtype", "promote_dtype"]
 
-Dtype = Any
+Dtype = DTypeLike
 T = TypeVar("T", bound=tuple)
 # `promote_dtype`, or a user's function that layers call in its place. (`typing.PromoteDtypeFn`
 # takes one tuple of arrays, as Flax declares it.)
@@ -30,13 +33,24 @@ _NAMED = {
 }
 
 
-def canonicalize_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) -> Dtype:
-    """`dtype` if it is given, else the dtype that `args` promote to (None among them is skipped).
+def canonicalize_dtype(
+    *args: ArrayLike | None, dtype: Dtype | None = None, inexact: bool = True
+) -> Dtype:
+    """Choose the dtype that a layer computes in.
 
-    With `inexact` the result is floating or complex: integers promote with float32, and another
-    `dtype` is an error.
+    Args:
+        *args: arrays and numbers, such as the input and the parameters; None is skipped.
+        dtype: the dtype to use; None is the dtype that `args` promote to.
+        inexact: whether the result must be floating or complex. Integers then promote to a
+            floating dtype.
 
-    >>> import toile.numpy as jnp
+    Returns:
+        The dtype; `dtype` itself, if it is given.
+
+    Raises:
+        ValueError: with `inexact`, `dtype` is neither floating nor complex.
+
+    >>> from toile.linen.dtypes import canonicalize_dtype
     >>> canonicalize_dtype(jnp.ones(2, jnp.bfloat16), None, jnp.ones(2, jnp.float32))
     dtype('float32')
     >>> canonicalize_dtype(jnp.arange(3)), canonicalize_dtype(jnp.arange(3), inexact=False)
@@ -64,10 +78,24 @@ def _converted(args: tuple[Any, ...], dtype: Any) -> list[Any]:
     return [x if x is None or _has_dtype(x, dtype) else jnp.asarray(x, dtype) for x in args]
 
 
-def promote_dtype(*args: Any, dtype: Dtype | None = None, inexact: bool = True) -> list[Any]:
-    """The arguments as arrays of one dtype, see `canonicalize_dtype`; None stays None.
+def promote_dtype(
+    *args: ArrayLike | None, dtype: Dtype | None = None, inexact: bool = True
+) -> list[Any]:
+    """Convert arrays to one dtype, the one that `canonicalize_dtype` chooses.
 
-    >>> import toile.numpy as jnp
+    Args:
+        *args: arrays and numbers; None stays None.
+        dtype: the dtype to convert to; None is the dtype that `args` promote to.
+        inexact: whether the dtype must be floating or complex. Integers then promote to a
+            floating dtype.
+
+    Returns:
+        A list with an array, or None, for each argument.
+
+    Raises:
+        ValueError: with `inexact`, `dtype` is neither floating nor complex.
+
+    >>> from toile.linen.dtypes import promote_dtype
     >>> x, k, b = promote_dtype(jnp.ones(2), jnp.ones(2, jnp.bfloat16), None)
     >>> x.dtype, k.dtype, b
     (dtype('float32'), dtype('float32'), None)

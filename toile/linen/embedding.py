@@ -9,29 +9,37 @@ from toile.typing import Array, Dtype, Initializer
 
 
 class Embed(Module):
-    """A table of vectors, indexed by integers in [0, num_embeddings).
+    """Table of vectors that are looked up by integers.
 
-    Negative indices count from the end; beyond the table the result is NaN. A table of one vector
-    gives that vector for every index.
+    Integers of shape (...) give an array of shape (..., features). The parameter is `embedding` of
+    shape (num_embeddings, features). Negative integers count from the end; integers outside of
+    the table give NaN. A table of one vector gives that vector for every integer. The table can
+    also be the weights of an output layer: see `attend`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        num_embeddings: number of vectors.
+        features: length of a vector.
+        dtype: dtype of the result; None is that of the table.
+        param_dtype: dtype of the table when it is created.
+        embedding_init: initializer of the table; by default normal, with a variance of
+            1 / features.
+        promote_dtype: function that brings arrays to one dtype; it is called as
+            `promote_dtype(embedding, dtype=dtype, inexact=False)`, and by `attend` as
+            `promote_dtype(query, embedding, dtype=dtype)`.
+
+    Raises:
+        ValueError: the input is not an array of integers.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Embed(num_embeddings=5, features=3)
     >>> words = jnp.array([[0, 1, 2, 1]])
-    >>> variables = layer.init(toile.random.key(0), words)
+    >>> variables = layer.init(key(0), words)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'embedding': (5, 3)}}
     >>> layer.apply(variables, words).shape
     (1, 4, 3)
     >>> layer.apply(variables, jnp.ones((2, 3)), method="attend").shape
     (2, 5)
-
-    Attributes:
-      num_embeddings: number of vectors.
-      features: length of a vector.
-      dtype: of the result; None is the table's.
-      param_dtype: of the table when it is made.
-      embedding_init: initializer.
-      promote_dtype: called with (embedding,) and dtype, and with (query, embedding) by `attend`.
     """
 
     num_embeddings: int
@@ -48,7 +56,14 @@ class Embed(Module):
         )
 
     def __call__(self, inputs: Array) -> Array:
-        """The vectors at `inputs`: its shape with an axis of `features` at the end."""
+        """Look up vectors.
+
+        Args:
+            inputs: array of integers, of any shape.
+
+        Returns:
+            An array of shape (*inputs.shape, features).
+        """
         if not jnp.issubdtype(inputs.dtype, jnp.integer):
             raise ValueError(
                 "Input type must be an integer or unsigned integer. Embed: needed indices, got "
@@ -60,6 +75,13 @@ class Embed(Module):
         return jnp.take(embedding, inputs, axis=0)
 
     def attend(self, query: Array) -> Array:
-        """Inner products of `query`, over its last axis, with every vector of the table."""
+        """Multiply vectors with all vectors of the table, as an output layer does.
+
+        Args:
+            query: array of shape (..., features).
+
+        Returns:
+            The inner products, an array of shape (..., num_embeddings).
+        """
         query, embedding = self.promote_dtype(query, self.embedding, dtype=self.dtype)
         return jnp.dot(query, embedding.T)

@@ -41,25 +41,25 @@ _FLOAT8 = (jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.float8_e4m3fnuz, jnp.float8_e
 
 
 def get_fp8_max(fp8_dtype: DType, out_dtype: DType) -> Any:
-    """The largest number of a float8 dtype, in another dtype."""
+    """Return the largest number of a float8 dtype, in another dtype."""
     assert fp8_dtype in _FLOAT8, f"get_fp8_max: needed a float8 dtype of products, got {fp8_dtype}"
     return jnp.finfo(fp8_dtype).max.astype(out_dtype)
 
 
 def quantize(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
-    """x / scale, clipped to the range of `q_dtype` and rounded to it."""
+    """Divide `x` by `scale`, clip it to the range of `q_dtype` and round it to that."""
     bound = get_fp8_max(q_dtype, compute_dtype)
     scaled = x / jnp.broadcast_to(scale.astype(compute_dtype), x.shape)
     return jnp.clip(scaled, -bound, bound).astype(q_dtype)
 
 
 def dequantize(x: Any, dq_dtype: DType, scale: Any) -> Any:
-    """x * scale, in `dq_dtype`."""
+    """Multiply `x` by `scale`, in `dq_dtype`."""
     return x.astype(dq_dtype) * jnp.broadcast_to(scale.astype(dq_dtype), x.shape)
 
 
 def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
-    """x rounded to float8, in its own dtype."""
+    """Round `x` to float8 and return it in its own dtype."""
     return dequantize(quantize(x, q_dtype, scale, compute_dtype), x.dtype, scale)
 
 
@@ -103,7 +103,7 @@ def quantize_dequantize_update(
 
 @functools.partial(custom_vjp, nondiff_argnums=(0, 1))
 def in_qdq(compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """An operand rounded to float8; its cotangent passes through."""
+    """Round an operand to float8 and back; its cotangent passes unchanged."""
     return quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)[0]
 
 
@@ -125,7 +125,7 @@ in_qdq.defvjp(in_qdq_fwd, in_qdq_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0, 1))
 def out_qdq(compute_dtype: DType, q_dtype: DType, out: Any, scale: Any, amax_history: Any) -> Any:
-    """A result as it is; its cotangent is rounded to float8."""
+    """Return a result unchanged; its cotangent is rounded to float8."""
     return out
 
 
@@ -279,7 +279,7 @@ def fp8_scaled_dot_general(
     lhs_amax_history: Any = None, rhs_amax_history: Any = None, grad_amax_history: Any = None,
     quantize_compute_type: DType = jnp.float32,
 ) -> Any:  # fmt: skip
-    """dot_general of operands in float8_e4m3fn, scaled before and after."""
+    """Multiply operands in float8_e4m3fn, which are scaled before and after."""
     if precision is not None:
         warnings.warn(
             'The function fp8_scaled_dot_general will set the "precision" and disregard any '
@@ -305,7 +305,7 @@ def dot_general_with_precision(
     precision: Any = None,
     preferred_element_type: DType = None,
 ) -> Any:
-    """dot_general in the default precision, its derivative in the highest."""
+    """Multiply in the default precision, and differentiate in the highest."""
     if precision is not None or preferred_element_type is not None:
         warnings.warn(
             "The function dot_general_with_precision will set the precision/"
@@ -343,13 +343,20 @@ def _operands(name: str, args: tuple[Any, ...]) -> tuple[Any, Any, Dims, DType]:
 
 
 class Fp8DotGeneralBase(Module):
-    """Scales and histories of a product: of its operands, and of the cotangent of its result."""
+    """Scales and histories of a product: of its operands, and of the cotangent of its result.
+
+    Args:
+        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        e4m3_dtype: float8 dtype of the operands.
+        e5m2_dtype: float8 dtype of the cotangent of the result.
+    """
 
     amax_history_length: int = 1024
     e4m3_dtype: DType = jnp.float8_e4m3fn
     e5m2_dtype: DType = jnp.float8_e5m2
 
     def setup(self) -> None:
+        """Declare the scales and the histories."""
         key = random.PRNGKey(0)  # of initializers that draw nothing
         history = (initializers.zeros_init(), key, (self.amax_history_length,), jnp.float32)
         scale = (initializers.ones_init(), key, (1,), jnp.float32)
@@ -377,15 +384,26 @@ class Fp8DotGeneralBase(Module):
 
 
 class Fp8DotGeneralOp(Fp8DotGeneralBase):
-    """dot_general of operands rounded to float8 and back; deprecated in favor of the direct one.
+    """`dot_general` of operands that are rounded to float8 and back; deprecated.
 
-    >>> import warnings, toile, toile.linen as nn, toile.numpy as jnp
+    Use `Fp8DirectDotGeneralOp` or `Fp8Einsum` instead. It is passed to a layer as
+    `dot_general_cls`. Its variables, in the collection `_overwrite_with_gradient`, are a scale of
+    shape (1,) and a history of shape (amax_history_length,) for the input, the kernel and the
+    gradient of the output; the "gradients" of these variables are their new values.
+
+    Args:
+        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        e4m3_dtype: float8 dtype of the operands.
+        e5m2_dtype: float8 dtype of the gradient of the output.
+
+    >>> import warnings
+    >>> import toile.linen as nn
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", DeprecationWarning)
     ...     layer = nn.Dense(2, dot_general_cls=nn.Fp8DotGeneralOp)
-    ...     variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
-    >>> toile.tree.map(jnp.shape, variables["params"])
-    {'bias': (2,), 'kernel': (3, 2)}
+    ...     y, variables = layer.init_with_output(key(0), jnp.ones((4, 3)))
+    >>> toile.tree.map(jnp.shape, variables["params"]), y.shape
+    ({'bias': (2,), 'kernel': (3, 2)}, (4, 2))
     """
 
     def __post_init__(self) -> None:
@@ -399,7 +417,16 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
             )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The product; `precision` and `preferred_element_type` are the module's own."""
+        """Multiply two arrays.
+
+        Args:
+            *args: the operands and the dimension numbers of `toile.lax.dot_general`; the result has
+                the dtype of the second operand.
+            **kwargs: no effect: `precision` and `preferred_element_type` are chosen here.
+
+        Returns:
+            The product.
+        """
         x, k, dimension_numbers, dtype = _operands("Fp8DotGeneralOp", args)
         e4m3 = self.e4m3_dtype
         x = in_qdq(dtype, e4m3, x, self.input_scale.value, self.input_amax_history.value)
@@ -410,13 +437,22 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
 
 
 class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
-    """The same with the float8 dtypes that have no infinities and no negative zero.
+    """An `Fp8DotGeneralOp` with the float8 dtypes that have no infinities and no negative zero.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    It is passed to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
+
+    Args:
+        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        e4m3_dtype: float8 dtype of the operands.
+        e5m2_dtype: float8 dtype of the gradient of the output.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Dense(2, dot_general_cls=nn.NANOOFp8DotGeneralOp)
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
+    >>> variables = layer.init(key(0), jnp.ones((4, 3)))
     >>> toile.tree.map(jnp.shape, variables["params"])
     {'bias': (2,), 'kernel': (3, 2)}
+    >>> layer.apply(variables, jnp.ones((4, 3))).shape
+    (4, 2)
     """
 
     e4m3_dtype: DType = jnp.float8_e4m3fnuz
@@ -424,18 +460,39 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """dot_general of operands in float8, accumulated in their own dtype.
+    """`dot_general` of operands in float8, with scales that follow the data.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    It is passed to a layer as `dot_general_cls`. Its variables, in the collection
+    `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
+    (amax_history_length,) for the input, the kernel and the gradient of the output; the "gradients"
+    of these variables are their new values, which `TrainState.apply_gradients` stores.
+
+    Args:
+        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        e4m3_dtype: no effect: operands are float8_e4m3fn.
+        e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Dense(2, dot_general_cls=nn.Fp8DirectDotGeneralOp)
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((4, 3)))
+    >>> variables = layer.init(key(0), jnp.ones((4, 3)))
     >>> shapes = toile.tree.map(jnp.shape, variables["_overwrite_with_gradient"])
     >>> shapes["Fp8DirectDotGeneralOp_0"]["input_amax_history"]
     (1024,)
+    >>> layer.apply(variables, jnp.ones((4, 3))).shape
+    (4, 2)
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The product; `precision` and `preferred_element_type` are the module's own."""
+        """Multiply two arrays.
+
+        Args:
+            *args: the operands and the dimension numbers of `toile.lax.dot_general`; the result has
+                the dtype of the second operand.
+            **kwargs: no effect: `precision` and `preferred_element_type` are chosen here.
+
+        Returns:
+            The product.
+        """
         x, k, dimension_numbers, dtype = _operands("Fp8DirectDotGeneralOp", args)
         product = self._scaled_dot_general(dtype)
         return product(x, k, dimension_numbers, preferred_element_type=x.dtype)
@@ -445,13 +502,25 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 
 
 class Fp8Einsum(Fp8DotGeneralBase):
-    """einsum of two operands in float8; the second is the kernel, in the dtype to compute in.
+    """Einstein sum of two operands in float8, with scales that follow the data.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    The second operand is the kernel, and has the dtype to compute in. Its variables, in the
+    collection `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
+    (amax_history_length,) for the input, the kernel and the gradient of the output; the "gradients"
+    of these variables are their new values, which `TrainState.apply_gradients` stores.
+
+    Args:
+        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        e4m3_dtype: no effect: operands are float8_e4m3fn.
+        e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
+
+    >>> import toile.linen as nn
     >>> x, kernel = jnp.ones((4, 3)), jnp.ones((3, 2))
-    >>> variables = nn.Fp8Einsum().init(toile.random.key(0), "ij,jk->ik", x, kernel)
+    >>> variables = nn.Fp8Einsum().init(key(0), "ij,jk->ik", x, kernel)
     >>> variables["_overwrite_with_gradient"]["kernel_scale"].shape
     (1,)
+    >>> nn.Fp8Einsum().apply(variables, "ij,jk->ik", x, kernel).shape
+    (4, 2)
     """
 
     def __call__(
@@ -462,7 +531,19 @@ class Fp8Einsum(Fp8DotGeneralBase):
         precision: Any = None,
         preferred_element_type: DTypeLike | None = None,
     ) -> Any:
-        """The contraction that `eqn` says."""
+        """Take the Einstein sum of two operands.
+
+        Args:
+            eqn: equation, as for `jnp.einsum`.
+            lhs: the input; it is converted to the dtype of `rhs`.
+            rhs: the kernel.
+            precision: no effect but a warning, unless it is None.
+            preferred_element_type: dtype that products are summed in and that the sum is returned
+                as.
+
+        Returns:
+            The sum.
+        """
         return jnp.einsum(
             eqn, lhs.astype(rhs.dtype), rhs, precision=precision,
             preferred_element_type=preferred_element_type,

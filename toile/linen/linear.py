@@ -7,7 +7,7 @@ real types, because Module makes fields of them.
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -76,27 +76,41 @@ def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 
 class DenseGeneral(Module):
-    """A linear map over any axes of the input, to any number of new axes at its end.
+    """Linear map over any axes of the input, to any number of new axes at its end.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    The axes `axis` are summed over and disappear; the result has the batch axes, the axes that
+    are left, in order, and then the axes of `features`. The parameter `kernel` has the sizes of
+    the batch axes, of the axes summed over and of `features`; `bias` has those of the batch axes
+    and of `features`.
+
+    Args:
+        features: size of the new axis, or sizes of several.
+        axis: axis or axes of the input to sum over; negative numbers count from the end.
+        batch_dims: leading axes (0, 1, ...) that have a kernel and a bias of their own for each
+            index.
+        use_bias: whether a bias is added.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        kernel_init: initializer of the kernel; it is called with the shape of a matrix (batch
+            and summed axes, features), and its result is reshaped.
+        bias_init: initializer of the bias; it is called with the shape of a vector.
+        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        dot_general: function to use in place of `toile.lax.dot_general`.
+        dot_general_cls: class, or function without arguments, that makes the function to use in
+            place of `toile.lax.dot_general`; it goes before `dot_general`.
+
+    Raises:
+        ValueError: `batch_dims` are not the leading axes.
+
+    >>> import toile.linen as nn
     >>> layer = nn.DenseGeneral(features=(4, 5), axis=(1, -1))
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((1, 3, 6, 7)))
+    >>> variables = layer.init(key(0), jnp.ones((1, 3, 6, 7)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (4, 5), 'kernel': (3, 7, 4, 5)}}
     >>> layer.apply(variables, jnp.ones((1, 3, 6, 7))).shape
     (1, 6, 4, 5)
-
-    Attributes:
-      features: size of the new axis, or sizes of several.
-      axis: the axis or axes of the input that are summed over.
-      batch_dims: leading axes, from 0 on, that have a kernel and a bias for each index.
-      use_bias: whether a bias is added.
-      dtype: of the computation; None promotes inputs and parameters.
-      param_dtype: of the parameters when they are made.
-      kernel_init, bias_init: initializers; they see the axes flattened to one of each kind.
-      precision: of the product, see `toile.lax.Precision`.
-      promote_dtype: called with (inputs, kernel, bias) and dtype.
-      dot_general, dot_general_cls: in place of `toile.lax.dot_general`; a class is instantiated.
     """
 
     features: int | Sequence[int]
@@ -110,11 +124,18 @@ class DenseGeneral(Module):
     precision: PrecisionLike = None
     promote_dtype: DtypePromotion = promote_dtype
     dot_general: DotGeneralT | None = None
-    dot_general_cls: Any = None
+    dot_general_cls: Callable[..., DotGeneralT] | None = None
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """Contract the axes of `inputs` with the kernel and add the bias."""
+        """Contract the axes of `inputs` with the kernel and add the bias.
+
+        Args:
+            inputs: array that has the axes `axis` and `batch_dims`.
+
+        Returns:
+            An array of the batch axes, the axes that are left and the axes of `features`.
+        """
         features = _canonicalize_tuple(self.features)
         axis = _normalize_axes(_canonicalize_tuple(self.axis), inputs.ndim)
         batch_dims = _canonicalize_tuple(self.batch_dims)
@@ -144,25 +165,35 @@ class DenseGeneral(Module):
 
 
 class Dense(Module):
-    """A linear map over the last axis of the input.
+    """Linear map over the last axis of the input: `inputs @ kernel + bias`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    An input of shape (..., n) gives a result of shape (..., features). The parameters are `kernel`
+    of shape (n, features) and `bias` of shape (features,).
+
+    Args:
+        features: number of output features.
+        use_bias: whether a bias is added.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        dot_general: function to use in place of `toile.lax.dot_general`.
+        dot_general_cls: class, or function without arguments, that makes the function to use in
+            place of `toile.lax.dot_general`; it goes before `dot_general`.
+
+    Raises:
+        IndexError: the input is a scalar.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Dense(features=4)
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((1, 3)))
+    >>> variables = layer.init(key(0), jnp.ones((1, 3)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (4,), 'kernel': (3, 4)}}
     >>> layer.apply(variables, jnp.ones((2, 5, 3))).shape
     (2, 5, 4)
-
-    Attributes:
-      features: number of output features.
-      use_bias: whether a bias is added.
-      dtype: of the computation; None promotes inputs and parameters.
-      param_dtype: of the parameters when they are made.
-      precision: of the product, see `toile.lax.Precision`.
-      kernel_init, bias_init: initializers.
-      promote_dtype: called with (inputs, kernel, bias) and dtype.
-      dot_general, dot_general_cls: in place of `toile.lax.dot_general`; a class is instantiated.
     """
 
     features: int
@@ -174,11 +205,18 @@ class Dense(Module):
     bias_init: Initializer = initializers.zeros
     promote_dtype: DtypePromotion = promote_dtype
     dot_general: DotGeneralT | None = None
-    dot_general_cls: Any = None
+    dot_general_cls: Callable[..., DotGeneralT] | None = None
 
     @compact
     def __call__(self, inputs: Array) -> Array:
-        """inputs @ kernel + bias."""
+        """Multiply `inputs` by the kernel over the last axis and add the bias.
+
+        Args:
+            inputs: array of shape (..., n).
+
+        Returns:
+            An array of shape (..., features).
+        """
         features = self.features
         kernel, bias = kernel_and_bias(self, (last_size(self, inputs), features), (features,))
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
@@ -195,25 +233,39 @@ class Dense(Module):
 
 
 class Einsum(Module):
-    """An einsum of the input with a kernel, and a bias over the kernel's axes that remain.
+    """Einstein sum of the input with a kernel, plus a bias over the kernel's axes that remain.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    The parameters are `kernel` of shape `shape`, and `bias`, whose shape has the sizes of those
+    axes of the kernel that the result keeps, in the order of the result.
+
+    Args:
+        shape: shape of the kernel.
+        einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
+            the kernel; None if it is given to the call.
+        use_bias: whether a bias is added.
+        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+        promote_dtype: function that brings the arrays to one dtype; it is called as
+            `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
+        preferred_element_type: dtype that products are summed in and that the sum is returned as;
+            None is the dtype of the computation.
+
+    Raises:
+        ValueError: the equation has no `->`, or other than two operands; or it is given both
+            here and to the call, or to neither.
+        AssertionError: there is a bias, and the kernel's labels in the equation are not one for
+            each of its axes.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Einsum((5, 6, 7), "abc,cde->abde")
-    >>> variables = layer.init(toile.random.key(0), jnp.ones((3, 4, 5)))
+    >>> variables = layer.init(key(0), jnp.ones((3, 4, 5)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (6, 7), 'kernel': (5, 6, 7)}}
-
-    Attributes:
-      shape: of the kernel.
-      einsum_str: an explicit equation of two operands, the input and the kernel; it is given here
-        or to the call.
-      use_bias: whether a bias is added.
-      dtype: of the computation; None promotes inputs and parameters.
-      param_dtype: of the parameters when they are made.
-      precision: of the products, see `toile.lax.Precision`.
-      kernel_init, bias_init: initializers.
-      promote_dtype: called with (inputs, kernel, bias) and dtype.
-      preferred_element_type: dtype that products are summed in and returned as.
+    >>> layer.apply(variables, jnp.ones((3, 4, 5))).shape
+    (3, 4, 6, 7)
     """
 
     shape: Shape
@@ -229,7 +281,15 @@ class Einsum(Module):
 
     @compact
     def __call__(self, inputs: Array, einsum_str: str | None = None) -> Array:
-        """The einsum of `inputs` with the kernel, plus the bias."""
+        """Take the Einstein sum of `inputs` with the kernel and add the bias.
+
+        Args:
+            inputs: array whose axes are those of the first operand of the equation.
+            einsum_str: the equation, if it is not a field of the layer.
+
+        Returns:
+            An array whose axes are those of the result of the equation.
+        """
         equation = module.merge_param("einsum_str", self.einsum_str, einsum_str).replace(" ", "")
         if "->" not in equation:
             raise ValueError(

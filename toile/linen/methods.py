@@ -29,15 +29,26 @@ def _marked(fun: Any, **marks: Any) -> Any:
 
 
 def compact(fun: F) -> F:
-    """Mark a method in which submodules and parameters may be declared where they are used.
+    """Mark a method in which submodules and parameters may be created where they are used.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Without it, submodules are created in `setup`. A submodule that is given no `name` is named
+    after its class and numbered: `Dense_0`, `Dense_1`. Each call starts again from 0, so that
+    calling the method twice uses the same parameters. So do two such methods of one module that
+    are called one after the other: `compact_name_scope` keeps them apart.
+
+    Args:
+        fun: a method of a module.
+
+    Returns:
+        The method.
+
+    >>> import toile.linen as nn
     >>> class MLP(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
     ...         x = nn.relu(nn.Dense(8)(x))
     ...         return nn.Dense(2)(x)
-    >>> variables = MLP().init(toile.random.key(0), jnp.ones((1, 4)))
+    >>> variables = MLP().init(key(0), jnp.ones((1, 4)))
     >>> toile.tree.map(jnp.shape, variables)["params"]["Dense_0"]
     {'bias': (8,), 'kernel': (4, 8)}
     """
@@ -45,21 +56,50 @@ def compact(fun: F) -> F:
 
 
 def nowrap(fun: F) -> F:
-    """Mark a method as a plain helper: callable on unbound modules, no state is managed."""
+    """Mark a method as a plain function, in which the module does not manage its state.
+
+    Such a method can be called on a module that is not bound to variables, and does not run
+    `setup`.
+
+    Args:
+        fun: a method of a module.
+
+    Returns:
+        The method.
+
+    >>> import toile.linen as nn
+    >>> class Scaled(nn.Module):
+    ...     factor: float
+    ...     @nn.nowrap
+    ...     def describe(self):
+    ...         return f"times {self.factor}"
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> Scaled(2.0).describe()
+    'times 2.0'
+    """
     return _marked(fun, nowrap=True)
 
 
 def compact_name_scope(fun: F) -> F:
-    """Mark a method as compact, its submodules in a scope named after the method.
+    """Mark a method as compact, with its submodules under the name of the method.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    A module may have several such methods, whose submodules do not share parameters.
+
+    Args:
+        fun: a method of a module.
+
+    Returns:
+        The method.
+
+    >>> import toile.linen as nn
     >>> class Both(nn.Module):
     ...     @nn.compact_name_scope
     ...     def up(self, x):
     ...         return nn.Dense(3)(x)
     ...     def __call__(self, x):
     ...         return self.up(x)
-    >>> variables = Both().init(toile.random.key(0), jnp.ones((1, 2)))
+    >>> variables = Both().init(key(0), jnp.ones((1, 2)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'up': {'Dense_0': {'bias': (3,), 'kernel': (2, 3)}}}}
     """

@@ -141,9 +141,13 @@ class ModuleBase:
 class Module(Functional, Variables, Summarized, ModuleBase):
     """Base class of all layers and models: a dataclass whose methods may use variables.
 
-    Submodules are declared in `setup`, or where they are used in a method marked `compact`:
+    The annotated attributes of a subclass are its fields, and the arguments of its constructor.
+    Every module also has the fields `name` and `parent`, which are set automatically. An instance
+    holds no arrays: `init` creates its variables and returns them, `apply` calls it on variables.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Submodules are declared in `setup`, or where they are used in a method marked `compact`.
+
+    >>> import toile.linen as nn
     >>> class MLP(nn.Module):
     ...     widths: tuple[int, ...] = (16, 4)
     ...     def setup(self):
@@ -152,10 +156,11 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     ...         for layer in self.layers:
     ...             x = nn.relu(layer(x))
     ...         return x
-    >>> variables = MLP().init(toile.random.key(0), jnp.ones((2, 3)))
-    >>> toile.tree.map(jnp.shape, variables)
-    {'params': {'layers_0': {'bias': (16,), 'kernel': (3, 16)}, \
-'layers_1': {'bias': (4,), 'kernel': (16, 4)}}}
+    >>> variables = MLP().init(key(0), jnp.ones((2, 3)))
+    >>> toile.tree.map(jnp.shape, variables["params"]["layers_0"])
+    {'bias': (16,), 'kernel': (3, 16)}
+    >>> toile.tree.map(jnp.shape, variables["params"]["layers_1"])
+    {'bias': (4,), 'kernel': (16, 4)}
     >>> MLP().apply(variables, jnp.ones((2, 3))).shape
     (2, 4)
     """
@@ -330,8 +335,9 @@ class Module(Functional, Variables, Summarized, ModuleBase):
     def setup(self) -> None:
         """Declare submodules and variables as attributes; override it.
 
-        It runs once for each bound instance, before the first method that is called and before
-        the first attribute that it defines is read."""
+        It runs once for each bound instance, before the first method that is called and before the
+        first attribute that it defines is read.
+        """
 
     def _try_setup(self, shallow: bool = False) -> None:
         """Run `setup` if the module is bound and it did not run; shallow: adopt fields only."""
@@ -476,9 +482,29 @@ class CompactNameScope(Module):
 
 
 def share_scope(module: Module, other: Module, /) -> None:
-    """Let two modules use one scope, so that wrapping a module adds no level to the parameters.
+    """Let two modules share their variables, so that wrapping a module adds no level to the names.
 
-    `module` takes the scope of `other`, except when `other` is a descendant of `module`."""
+    `module` takes the place of `other` in the tree of variables; if `other` is below `module`,
+    `other` takes the place of `module`. Call it in `setup`.
+
+    Args:
+        module: a bound module, such as `self` in `setup`.
+        other: another bound module.
+
+    Raises:
+        toile.errors.CallShareScopeOnUnboundModuleError: a module is not bound to variables.
+
+    >>> import toile.linen as nn
+    >>> class Wrapped(nn.Module):
+    ...     def setup(self):
+    ...         self.dense = nn.Dense(2)
+    ...         nn.share_scope(self, self.dense)
+    ...     def __call__(self, x):
+    ...         return nn.relu(self.dense(x))
+    >>> variables = Wrapped().init(key(0), jnp.ones((1, 3)))
+    >>> toile.tree.map(jnp.shape, variables)  # no level "dense"
+    {'params': {'bias': (2,), 'kernel': (3, 2)}}
+    """
     if module.scope is None or other.scope is None:
         raise errors.CallShareScopeOnUnboundModuleError()
     ancestor: Scope | None = other.scope
@@ -496,7 +522,28 @@ def share_scope(module: Module, other: Module, /) -> None:
 
 
 def merge_param(name: str, a: T | None, b: T | None) -> T:
-    """The one of two values that is given: a hyperparameter may come to `__init__` or the call."""
+    """Choose between a field of a module and an argument of its call, of which one is given.
+
+    Args:
+        name: name of the parameter, for error messages.
+        a: the field; None if it is not given.
+        b: the argument; None if it is not given.
+
+    Returns:
+        The one that is not None.
+
+    Raises:
+        ValueError: both are None, or neither.
+
+    >>> import toile.linen as nn
+    >>> class Layer(nn.Module):
+    ...     train: bool | None = None
+    ...     def __call__(self, x, train=None):
+    ...         train = nn.merge_param("train", self.train, train)
+    ...         return x if train else 2 * x
+    >>> Layer()(3, train=True), Layer(train=False)(3)
+    (3, 6)
+    """
     if a is None and b is None:
         raise ValueError(f'Parameter "{name}" must be passed to the constructor or at call time.')
     if a is not None and b is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from toile import errors
 from toile.core import partial_eval
@@ -20,11 +20,14 @@ from toile.linen.methods import unbound_function
 from toile.linen.module_summaries import NOT_INTERMEDIATES
 from toile.traceback_util import api_boundary
 
+if TYPE_CHECKING:
+    from toile.linen.module import Module
+
 M = TypeVar("M", bound="Functional")
 
 
 def capture_call_intermediates(module: Any, method_name: str) -> bool:
-    """The filter behind `capture_intermediates=True`: results of `__call__`."""
+    """Tell whether `capture_intermediates=True` stores a method's results: `__call__` alone."""
     return method_name == "__call__"
 
 
@@ -80,10 +83,31 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Call a method (`__call__`) on variables; with `mutable`, give (result, changed).
+        """Call a method of the module on given variables.
 
-        `method` is a function of the module, a method or its name. `mutable` is True, a name or a
-        list of names of collections. `rngs` is one key, or keys by name of stream."""
+        Args:
+            variables: nested dict of collections, such as the result of `init`.
+            *args: positional arguments of the method.
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream, such as
+                `{"dropout": key}`; None for none.
+            method: the method to call: its name, the method itself, or a function whose first
+                argument is the module; None is `__call__`.
+            mutable: collections that the call may change: True for all, a name, a list of names, or
+                another filter.
+            capture_intermediates: whether the results of every `__call__` are stored in the
+                collection `intermediates`; or a function of (module, name of method) that says
+                which results are stored.
+            **kwargs: keyword arguments of the method.
+
+        Returns:
+            The result of the method; if `mutable` is not False, or intermediates are captured, the
+            pair (result, changed collections).
+
+        >>> import toile.linen as nn
+        >>> variables = {"params": {"kernel": jnp.eye(2)}}
+        >>> nn.Dense(2, use_bias=False).apply(variables, jnp.array([[3.0, 4.0]]))
+        Array([[3., 4.]], dtype=float32)
+        """
         Functional._module_checks(self)
         rngs = self._streams(rngs, optional=True)
         run = apply(self._method(method, True), self, mutable, capture_intermediates)
@@ -99,7 +123,22 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """Call a method on no variables, which creates them: (result, variables)."""
+        """Create the variables of the module by a call, and return its result too.
+
+        Args:
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            *args: positional arguments of the method.
+            method: the method to call: its name, the method itself, or a function whose first
+                argument is the module; None is `__call__`.
+            mutable: collections that are created; by default all but `intermediates`.
+            capture_intermediates: whether the results of every `__call__` are stored in the
+                collection `intermediates`; or a function of (module, name of method) that says
+                which results are stored.
+            **kwargs: keyword arguments of the method.
+
+        Returns:
+            The pair (result, variables).
+        """
         Functional._module_checks(self)
         rngs = self._streams(rngs)
         run = init_with_output(self._method(method, False), self, mutable, capture_intermediates)
@@ -115,10 +154,24 @@ class Functional:
         capture_intermediates: bool | Callable[[Any, str], bool] = False,
         **kwargs: Any,
     ) -> Any:
-        """The variables of the module: a nested dict, by collection, module and name.
+        """Create the variables of the module, by a call with example arguments.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
-        >>> variables = nn.Dense(4).init(toile.random.key(0), jnp.ones((1, 3)))
+        Args:
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            *args: positional arguments of the method.
+            method: the method to call: its name, the method itself, or a function whose first
+                argument is the module; None is `__call__`.
+            mutable: collections that are created; by default all but `intermediates`.
+            capture_intermediates: whether the results of every `__call__` are stored in the
+                collection `intermediates`; or a function of (module, name of method) that says
+                which results are stored.
+            **kwargs: keyword arguments of the method.
+
+        Returns:
+            The variables, a nested dict: by collection, then by submodules, then by name.
+
+        >>> import toile.linen as nn
+        >>> variables = nn.Dense(4).init(key(0), jnp.ones((1, 3)))
         >>> toile.tree.map(jnp.shape, variables)
         {'params': {'bias': (4,), 'kernel': (3, 4)}}
         """
@@ -137,11 +190,23 @@ class Functional:
         mutable: CollectionFilter = NOT_INTERMEDIATES,
         **kwargs: Any,
     ) -> Any:
-        """Like `init`, with ShapeDtypeStructs for arguments whose values no variable needs.
+        """Create the variables of the module without computing its result.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Args:
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            *args: positional arguments of the method; a `toile.ShapeDtypeStruct` may stand for an
+                array whose values no variable depends on.
+            method: the method to call, or a function whose first argument is the module; None is
+                `__call__`.
+            mutable: collections that are created; by default all but `intermediates`.
+            **kwargs: keyword arguments of the method.
+
+        Returns:
+            The variables, as from `init`.
+
+        >>> import toile.linen as nn
         >>> x = toile.ShapeDtypeStruct((1, 3), jnp.float32)
-        >>> nn.Dense(2).lazy_init(toile.random.key(0), x)["params"]["bias"]
+        >>> nn.Dense(2).lazy_init(key(0), x)["params"]["bias"]
         Array([0., 0.], dtype=float32)
         """
         Functional._module_checks(self)
@@ -154,9 +219,19 @@ class Functional:
     def bind(
         self: M, variables: Any, *args: Any, rngs: Any = None, mutable: CollectionFilter = False
     ) -> M:
-        """A copy of the module with variables, for interactive use: call it, look into it.
+        """Copy the module and attach variables to it, to call it and look into it interactively.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Args:
+            variables: nested dict of collections, such as the result of `init`.
+            *args: no effect.
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream; None for
+                none.
+            mutable: collections that calls may change; see `apply`.
+
+        Returns:
+            A bound module. Its `variables` are those given, with what calls changed.
+
+        >>> import toile.linen as nn
         >>> model = nn.Dense(2, use_bias=False)
         >>> bound = model.bind({"params": {"kernel": jnp.eye(2)}})
         >>> bound(jnp.array([[3.0, 4.0]]))
@@ -168,9 +243,23 @@ class Functional:
         return self.clone(parent=scope, _deep_clone=True)
 
     def unbind(self: M) -> tuple[M, Any]:
-        """An unbound copy of a bound module, and its variables: the inverse of `bind`.
+        """Separate a bound module from its variables: the inverse of `bind`.
 
-        With it a part of a bound model becomes a model of its own."""
+        With it a part of a bound model becomes a model of its own.
+
+        Returns:
+            The pair of an unbound copy of the module and its variables.
+
+        Raises:
+            toile.errors.CallUnbindOnUnboundModuleError: the module is not bound.
+
+        >>> import toile.linen as nn
+        >>> model = nn.Sequential([nn.Dense(4), nn.Dense(2)])
+        >>> bound = model.bind(model.init(key(0), jnp.ones((1, 3))))
+        >>> first, variables = bound.layers[0].unbind()
+        >>> first.apply(variables, jnp.ones((1, 3))).shape
+        (1, 4)
+        """
         Functional._module_checks(self)
         if self.scope is None:
             raise errors.CallUnbindOnUnboundModuleError()
@@ -185,7 +274,17 @@ class Functional:
         _reset_names: bool = False,
         **updates: Any,
     ) -> M:
-        """A new instance with the same fields, but for `updates`; see also `copy`."""
+        """Create a module with the same fields, some of them changed.
+
+        Args:
+            parent: parent of the new module; None for an unbound module.
+            _deep_clone: whether submodules in fields are cloned too.
+            _reset_names: whether cloned submodules lose their names.
+            **updates: new values of fields.
+
+        Returns:
+            The new module.
+        """
         attrs = {name: getattr(self, name) for name in self._own_fields}
         attrs["name"] = self.name
         attrs.update(parent=parent, **updates)
@@ -210,7 +309,16 @@ class Functional:
     def copy(
         self: M, *, parent: Any = unspecified_parent, name: str | None = None, **updates: Any
     ) -> M:
-        """A copy with other fields, a child of the module that runs, with a name of its own."""
+        """Create a submodule of the running module with the same fields, some of them changed.
+
+        Args:
+            parent: parent of the copy; by default the module whose method runs.
+            name: name of the copy; None for one that is made automatically.
+            **updates: new values of fields.
+
+        Returns:
+            The new module.
+        """
         return self.clone(parent=parent, name=name, _deep_clone=True, _reset_names=False, **updates)
 
 
@@ -236,13 +344,26 @@ def _scope_function(
 
 def apply(
     fn: Callable[..., Any],
-    module: Any,
+    module: Module | Functional,
     mutable: CollectionFilter = False,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """A pure function of variables that calls `fn(bound module, …)`.
+    """Turn a function of a bound module into a function of variables.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        fn: function whose first argument is a module that is bound to variables.
+        module: the module.
+        mutable: collections that the call may change: True for all, a name, a list of names, or
+            another filter.
+        capture_intermediates: whether the results of every `__call__` are stored in the
+            collection `intermediates`; or a function of (module, name of method) that says which
+            results are stored.
+
+    Returns:
+        A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`; if
+        collections are mutable, the pair (result, changed collections).
+
+    >>> import toile.linen as nn
     >>> run = nn.apply(lambda m, x: m(x).sum(), nn.Dense(2, use_bias=False))
     >>> run({"params": {"kernel": jnp.eye(2)}}, jnp.ones((1, 2)))
     Array(2., dtype=float32)
@@ -253,22 +374,57 @@ def apply(
 
 def init_with_output(
     fn: Callable[..., Any],
-    module: Any,
+    module: Module | Functional,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """A pure function of keys that calls `fn(bound module, …)`: (result, variables)."""
+    """Turn a function of a bound module into one that creates variables and returns its result too.
+
+    Args:
+        fn: function whose first argument is a module that is bound to variables.
+        module: the module.
+        mutable: collections that are created; by default all but `intermediates`.
+        capture_intermediates: whether the results of every `__call__` are stored in the
+            collection `intermediates`; or a function of (module, name of method) that says which
+            results are stored.
+
+    Returns:
+        A function of (rngs, *args, **kwargs) that returns the pair (result, variables).
+
+    >>> import toile.linen as nn
+    >>> run = nn.init_with_output(lambda m, x: m(x).shape, nn.Dense(2))
+    >>> shape, variables = run(key(0), jnp.ones((1, 3)))
+    >>> shape, toile.tree.map(jnp.shape, variables)
+    ((1, 2), {'params': {'bias': (2,), 'kernel': (3, 2)}})
+    """
     scope_fn, mutable = _scope_function(fn, module, mutable, capture_intermediates)
     return scopes.init(scope_fn, mutable=mutable)
 
 
 def init(
     fn: Callable[..., Any],
-    module: Any,
+    module: Module | Functional,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """A pure function of keys that calls `fn(bound module, …)` and gives the variables."""
+    """Turn a function of a bound module into one that creates variables.
+
+    Args:
+        fn: function whose first argument is a module that is bound to variables.
+        module: the module.
+        mutable: collections that are created; by default all but `intermediates`.
+        capture_intermediates: whether the results of every `__call__` are stored in the
+            collection `intermediates`; or a function of (module, name of method) that says which
+            results are stored.
+
+    Returns:
+        A function of (rngs, *args, **kwargs) that returns the variables.
+
+    >>> import toile.linen as nn
+    >>> run = nn.init(lambda m, x: m(x), nn.Dense(2))
+    >>> toile.tree.map(jnp.shape, run(key(0), jnp.ones((1, 3))))
+    {'params': {'bias': (2,), 'kernel': (3, 2)}}
+    """
     run = init_with_output(fn, module, mutable, capture_intermediates)
 
     @functools.wraps(run)

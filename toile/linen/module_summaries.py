@@ -33,14 +33,31 @@ class Summarized:
         compute_vjp_flops: bool = False,
         **kwargs: Any,
     ) -> str:
-        """A table of the module called with these arguments: see `tabulate`.
+        """Describe the module in a table, by a call on shapes only.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Args:
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            *args: positional arguments of `__call__`; arrays or `toile.ShapeDtypeStruct`.
+            depth: number of levels of submodules that have rows; the variables of deeper ones count
+                for the last one that has. None for all.
+            show_repeated: whether every call of a module has a row, or only the first.
+            mutable: collections that are created; by default all but `intermediates`.
+            console_kwargs, table_kwargs, column_kwargs: options of the Console, the Table and
+                `add_column` of the package rich.
+            compute_flops: whether there is a column with the number of floating-point operations.
+            compute_vjp_flops: whether there is a column with the number of floating-point
+                operations of the call and its vector-Jacobian product.
+            **kwargs: keyword arguments of `__call__`.
+
+        Returns:
+            The table, as text.
+
+        >>> import toile.linen as nn
         >>> class Scale(nn.Module):
         ...     @nn.compact
         ...     def __call__(self, x):
         ...         return x * self.param("scale", nn.initializers.ones, (3,))
-        >>> text = Scale().tabulate(toile.random.key(0), jnp.ones((2, 3)), compute_flops=True)
+        >>> text = Scale().tabulate(key(0), jnp.ones((2, 3)), compute_flops=True)
         >>> "flops" in text
         True
         """
@@ -62,7 +79,24 @@ class Summarized:
         mutable: CollectionFilter = NOT_INTERMEDIATES,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """The modules that a call uses, unbound, by path; '' is the module itself."""
+        """List the modules that a call uses.
+
+        Args:
+            rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+            *args: positional arguments of `__call__`; arrays or `toile.ShapeDtypeStruct`.
+            show_repeated: whether a later call of a module replaces its entry.
+            mutable: collections that are created; by default all but `intermediates`.
+            **kwargs: keyword arguments of `__call__`.
+
+        Returns:
+            A dict of unbound modules by path, such as `"encoder/Dense_0"`; the module itself is
+            `""`.
+
+        >>> import toile.linen as nn
+        >>> model = nn.Sequential([nn.Dense(4), nn.Dense(2)])
+        >>> list(model.module_paths(key(0), jnp.ones((1, 3))))
+        ['', 'layers_0', 'layers_1']
+        """
         with loading:
             from toile.linen.summary import module_table
 

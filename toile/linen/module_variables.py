@@ -60,14 +60,27 @@ class Variables:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Any:
-        """Declare a parameter and give its value; `init_fn(key, …)` makes it under `init`.
+        """Declare a parameter, in `setup` or a compact method, and return its value.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Under `init` the parameter is created by `init_fn(key, *init_args, **init_kwargs)`;
+        otherwise it is read from the collection `params`.
+
+        Args:
+            name: name of the parameter.
+            init_fn: initializer, a function of a key and more arguments.
+            *init_args: further arguments of `init_fn`, usually shape and dtype.
+            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            **init_kwargs: keyword arguments of `init_fn`.
+
+        Returns:
+            The value of the parameter.
+
+        >>> import toile.linen as nn
         >>> class Shift(nn.Module):
         ...     @nn.compact
         ...     def __call__(self, x):
         ...         return x + self.param("shift", nn.initializers.ones, x.shape[-1:])
-        >>> Shift().init(toile.random.key(0), jnp.zeros((2, 3)))
+        >>> Shift().init(key(0), jnp.zeros((2, 3)))
         {'params': {'shift': Array([1., 1., 1.], dtype=float32)}}
         """
         scope = self.scope
@@ -98,16 +111,28 @@ class Variables:
         unbox: bool = True,
         **init_kwargs: Any,
     ) -> Variable[Any]:
-        """Declare a variable of collection `col`; its `.value` is read and assigned.
+        """Declare a variable of a collection, in `setup` or a compact method.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Args:
+            col: name of the collection, such as `batch_stats`.
+            name: name of the variable.
+            init_fn: function that makes the first value, where there is none and the collection is
+                mutable; it is not given a key. None if there must be a value.
+            *init_args: arguments of `init_fn`.
+            unbox: whether boxes such as `nn.Partitioned` are removed from the value.
+            **init_kwargs: keyword arguments of `init_fn`.
+
+        Returns:
+            A `Variable`, whose `value` is read and, where the collection is mutable, assigned.
+
+        >>> import toile.linen as nn
         >>> class Count(nn.Module):
         ...     @nn.compact
         ...     def __call__(self):
         ...         calls = self.variable("state", "calls", jnp.zeros, (), int)
         ...         calls.value += 1
         ...         return calls.value
-        >>> variables = Count().init(toile.random.key(0))
+        >>> variables = Count().init(key(0))
         >>> Count().apply(variables, mutable=["state"])
         (Array(2, dtype=int32), {'state': {'calls': Array(2, dtype=int32)}})
         """
@@ -118,7 +143,7 @@ class Variables:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Where the module is in the tree of variables; () for the top."""
+        """Names of the modules from the top to this one; () for the top."""
         return self._bound("Can't access module paths").path
 
     @property
@@ -127,31 +152,67 @@ class Variables:
         return self._bound("Can't access variables").variables()
 
     def get_variable(self, col: str, name: str, default: Any = None) -> Any:
-        """The value of a variable, or `default`."""
+        """Read a variable.
+
+        Args:
+            col: name of the collection.
+            name: name of the variable, or of a submodule.
+            default: what to return where there is none.
+
+        Returns:
+            The value of the variable, or `default`.
+        """
         return self._bound("Can't access variables").get_variable(col, name, default)
 
     def put_variable(self, col: str, name: str, value: Any) -> None:
-        """Write a variable of a mutable collection."""
+        """Write a variable of a mutable collection.
+
+        Args:
+            col: name of the collection.
+            name: name of the variable.
+            value: its new value.
+
+        Raises:
+            toile.errors.ModifyScopeVariableError: the collection is not mutable.
+        """
         self._bound("Can't access variables").put_variable(col, name, value)
 
     def has_variable(self, col: str, name: str) -> bool:
-        """Whether the variable exists."""
+        """Tell whether a variable exists.
+
+        Args:
+            col: name of the collection.
+            name: name of the variable.
+
+        Returns:
+            True if it does.
+        """
         return self._bound("Can't access variables").has_variable(col, name)
 
     def is_mutable_collection(self, col: str) -> bool:
-        """Whether variables of `col` may be written in this call."""
+        """Tell whether the variables of collection `col` may be written in this call."""
         return self._bound("Can't check mutability").is_mutable_collection(col)
 
     def has_rng(self, name: str) -> bool:
-        """Whether this call was given a random stream `name`."""
+        """Tell whether this call was given a key for the random stream `name`."""
         return self._bound("Can't query for RNGs").has_rng(name)
 
     def make_rng(self, name: str = "params") -> Any:
-        """The next key of a random stream; the stream 'params' stands in for a missing one."""
+        """Draw the next key of a random stream.
+
+        Args:
+            name: name of the stream; where there is no such stream, `params` is used.
+
+        Returns:
+            A key. It depends on the stream's key, the module's path and the number of keys drawn.
+
+        Raises:
+            toile.errors.InvalidRngError: there is neither the stream nor `params`.
+        """
         return self._bound("Can't use RNGs").make_rng(name)
 
     def is_initializing(self) -> bool:
-        """Whether this is a call of `init`."""
+        """Tell whether this is a call of `init`."""
         return self._bound("Can't check if running under init()").get_flag("initializing", False)
 
     def sow(
@@ -162,9 +223,20 @@ class Variables:
         reduce_fn: Callable[[Any, Any], Any] = append,
         init_fn: Callable[[], Any] = no_values,
     ) -> bool:
-        """Keep a value in a collection, if that is mutable; by default a tuple of all of them.
+        """Store a value in a collection, if that is mutable; values under one name are collected.
 
-        >>> import toile, toile.linen as nn, toile.numpy as jnp
+        Args:
+            col: name of the collection, usually `intermediates`.
+            name: name to store the value under.
+            value: the value, a tree of arrays.
+            reduce_fn: function of what is stored and the new value that returns what to store; by
+                default it appends to a tuple.
+            init_fn: function that makes what `reduce_fn` starts from; by default an empty tuple.
+
+        Returns:
+            Whether the value was stored.
+
+        >>> import toile.linen as nn
         >>> class Model(nn.Module):
         ...     @nn.compact
         ...     def __call__(self, x):
@@ -186,9 +258,30 @@ class Variables:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """Add a variable that is zero: its gradient is the gradient of the value.
+        """Add a variable that is zero to a value, to get the gradient by an intermediate value.
 
-        Where `apply` is given no such collection, the value passes unchanged."""
+        `init` creates the variable; the gradient by it is the gradient by the value. Where `apply`
+        is given no such collection, the value is returned unchanged.
+
+        Args:
+            name: name of the variable.
+            value: a tree of arrays.
+            collection: collection of the variable.
+
+        Returns:
+            The value plus the variable.
+
+        >>> import toile.linen as nn
+        >>> class Model(nn.Module):
+        ...     @nn.compact
+        ...     def __call__(self, x):
+        ...         h = self.perturb("h", 3 * x)
+        ...         return (h**2).sum()
+        >>> x = jnp.array([1.0, 2.0])
+        >>> variables = Model().init(key(0), x)
+        >>> toile.grad(lambda v: Model().apply(v, x))(variables)
+        {'perturbations': {'h': Array([ 6., 12.], dtype=float32)}}
+        """
         scope = self._bound("Can't store variables")
         if scope.is_mutable_collection(collection) and not scope.has_variable(collection, name):
             scope.reserve(name, collection)

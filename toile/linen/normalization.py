@@ -9,6 +9,7 @@ otherwise. SpectralNorm and WeightNorm, which normalize the parameters of anothe
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,53 +134,83 @@ def _normalize(
 
 
 class BatchNorm(Module):
-    """Normalize each feature over the batch; averages for evaluation are kept in `batch_stats`.
+    """Normalize each feature over the batch, and keep averages for evaluation.
 
-    `use_running_average` says which of the two to use, here or at the call. The averages are
-    updated when the batch is used, which needs `mutable=['batch_stats']`; not while initializing.
+    In training, the mean and the variance of the batch are used, and the running averages of them,
+    in the collection `batch_stats`, are updated; that needs `mutable=["batch_stats"]`. In
+    evaluation, the averages are used and stay unchanged. `init` does not update them either.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> x = toile.random.normal(toile.random.key(0), (5, 6))
+    The result has the shape of the input. The parameters `scale` and `bias`, and the averages
+    `mean` and `var`, have the sizes of the axes `axis`.
+
+    Args:
+        use_running_average: whether the averages are used instead of the batch: True in
+            evaluation, False in training. It is given here or to the call.
+        axis: axis or axes of the features; statistics are taken over all other axes.
+        momentum: how much of the averages remains at each update; the rest comes from the batch.
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too, so
+            that several devices normalize as one; None for none.
+        axis_index_groups: groups of indices of that axis that share statistics; None for one
+            group of all.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
+            is faster and less exact than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 at least.
+
+    Raises:
+        toile.errors.ModifyScopeVariableError: the batch is used, and `batch_stats` is not
+            mutable.
+
+    >>> import toile.linen as nn
+    >>> x = toile.random.normal(key(0), (5, 6))
     >>> model = nn.BatchNorm(momentum=0.9)
-    >>> variables = model.init(toile.random.key(1), x, use_running_average=False)
+    >>> variables = model.init(key(1), x, use_running_average=False)
     >>> toile.tree.map(jnp.shape, variables)
     {'batch_stats': {'mean': (6,), 'var': (6,)}, 'params': {'bias': (6,), 'scale': (6,)}}
     >>> y, updated = model.apply(variables, x, use_running_average=False, mutable=["batch_stats"])
-    >>> y = model.apply({**variables, **updated}, x, use_running_average=True)
-
-    Args:
-      use_running_average: use the averages instead of this batch.
-      axis: the feature axis or axes; statistics are over all others.
-      momentum: how much of the averages stays at each update.
-      epsilon: added to the variance.
-      dtype: of the result; by default what the input and the parameters promote to.
-      param_dtype: of the parameters.
-      use_bias, use_scale: whether there are such parameters.
-      bias_init, scale_init: their initializers.
-      axis_name: a named axis (of vmap or pmap) to take statistics over, too.
-      axis_index_groups: the groups of indices of that axis that share statistics.
-      use_fast_variance: E|x|² - |E x|², which is fast and less exact.
-      force_float32_reductions: take statistics in float32 at least.
+    >>> y.mean(0).round(4) + 0
+    Array([0., 0., 0., 0., 0., 0.], dtype=float32)
+    >>> model.apply({**variables, **updated}, x, use_running_average=True).shape
+    (5, 6)
     """
 
     use_running_average: bool | None = None
-    axis: Any = -1
+    axis: Axes = -1
     momentum: float = 0.99
     epsilon: float = 1e-5
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: Initializer = initializers.zeros
     scale_init: Initializer = initializers.ones
     axis_name: str | None = None
-    axis_index_groups: Any = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
     use_fast_variance: bool = True
     force_float32_reductions: bool = True
 
     @compact
-    def __call__(self, x: Any, use_running_average: bool | None = None, *, mask: Any = None) -> Any:
-        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+    def __call__(
+        self, x: Array, use_running_average: bool | None = None, *, mask: Array | None = None
+    ) -> Array:
+        """Normalize `x`.
+
+        Args:
+            x: array that has the feature axes.
+            use_running_average: whether the averages are used instead of the batch, if it is not a
+                field of the layer.
+            mask: array that broadcasts to the shape of `x`; only elements where it is true count
+                for the statistics. None for all.
+
+        Returns:
+            An array of the shape of `x`.
+        """
         use_running_average = merge_param(
             "use_running_average", self.use_running_average, use_running_average
         )
@@ -216,24 +247,40 @@ class BatchNorm(Module):
 class LayerNorm(Module):
     """Normalize each example over its features.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> x = toile.random.normal(toile.random.key(0), (3, 4, 5))
-    >>> variables = nn.LayerNorm().init(toile.random.key(1), x)
+    The result has the shape of the input, with mean 0 and variance 1 over `reduction_axes` before
+    the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
+
+    Args:
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+        reduction_axes: axis or axes that statistics are taken over.
+        feature_axes: axis or axes that the scale and the bias have.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
+            for none.
+        axis_index_groups: groups of indices of that axis that share statistics; None for one
+            group of all.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
+            is faster and less exact than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 at least.
+
+    >>> import toile.linen as nn
+    >>> x = toile.random.normal(key(0), (3, 4, 5))
+    >>> variables = nn.LayerNorm().init(key(1), x)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (5,), 'scale': (5,)}}
     >>> y = nn.LayerNorm(reduction_axes=(1, 2)).apply(variables, x)
     >>> y.mean((1, 2)).round(4) + 0
     Array([0., 0., 0.], dtype=float32)
-
-    Args:
-      reduction_axes: the axes that statistics are taken over.
-      feature_axes: the axes that the scale and the bias have.
-      (the others): see BatchNorm.
     """
 
     epsilon: float = 1e-6
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: Initializer = initializers.zeros
@@ -241,13 +288,22 @@ class LayerNorm(Module):
     reduction_axes: Axes = -1
     feature_axes: Axes = -1
     axis_name: str | None = None
-    axis_index_groups: Any = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
     use_fast_variance: bool = True
     force_float32_reductions: bool = True
 
     @compact
-    def __call__(self, x: Any, *, mask: Any = None) -> Any:
-        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalize `x`.
+
+        Args:
+            x: array that has the axes of the layer.
+            mask: array that broadcasts to the shape of `x`; only elements where it is true count
+                for the statistics. None for all.
+
+        Returns:
+            An array of the shape of `x`.
+        """
         x = jnp.asarray(x)
         axes = _canonicalize_axes(x.ndim, self.reduction_axes)
         features = _canonicalize_axes(x.ndim, self.feature_axes)
@@ -258,33 +314,57 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Divide each example by the root of the mean square of its features, without centering.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> x = toile.random.normal(toile.random.key(0), (5, 6))
-    >>> variables = nn.RMSNorm().init(toile.random.key(1), x)
+    The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
+
+    Args:
+        epsilon: small number that is added to the mean square, against division by zero.
+        dtype: dtype of the result; None is what the input and the parameters promote to.
+        param_dtype: dtype of the scale when it is created.
+        use_scale: whether the result is multiplied by a scale.
+        scale_init: initializer of the scale.
+        reduction_axes: axis or axes that the mean square is taken over.
+        feature_axes: axis or axes that the scale has.
+        axis_name: name of an axis of `vmap` or `pmap` over which the mean is taken too; None for
+            none.
+        axis_index_groups: groups of indices of that axis that share the mean; None for one group
+            of all.
+        use_fast_variance: no effect on the result: the mean is not subtracted.
+        force_float32_reductions: whether the mean square is computed in float32 at least.
+
+    >>> import toile.linen as nn
+    >>> x = toile.random.normal(key(0), (5, 6))
+    >>> variables = nn.RMSNorm().init(key(1), x)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'scale': (6,)}}
     >>> y = nn.RMSNorm().apply(variables, x)
     >>> (y * y).mean(1).round(4)
     Array([1., 1., 1., 1., 1.], dtype=float32)
-
-    Args: see LayerNorm; there is no bias.
     """
 
     epsilon: float = 1e-6
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_scale: bool = True
     scale_init: Initializer = initializers.ones
     reduction_axes: Axes = -1
     feature_axes: Axes = -1
     axis_name: str | None = None
-    axis_index_groups: Any = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
     use_fast_variance: bool = True
     force_float32_reductions: bool = True
 
     @compact
-    def __call__(self, x: Any, *, mask: Any = None) -> Any:
-        """Normalize `x`; `mask` selects the elements that count for the mean square."""
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalize `x`.
+
+        Args:
+            x: array that has the axes of the layer.
+            mask: array that broadcasts to the shape of `x`; only elements where it is true count
+                for the mean square. None for all.
+
+        Returns:
+            An array of the shape of `x`.
+        """
         x = jnp.asarray(x)
         axes = _canonicalize_axes(x.ndim, self.reduction_axes)
         features = _canonicalize_axes(x.ndim, self.feature_axes)
@@ -293,41 +373,72 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalize each example over groups of channels, the last axis, and over all axes between.
+    """Normalize each example over groups of channels and over all axes before the channels.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> x = toile.random.normal(toile.random.key(0), (3, 4, 5, 6))
-    >>> variables = nn.GroupNorm(num_groups=3).init(toile.random.key(1), x)
-    >>> toile.tree.map(jnp.shape, variables)
-    {'params': {'bias': (6,), 'scale': (6,)}}
-    >>> y = nn.GroupNorm(num_groups=None, group_size=1).apply(variables, x)  # an InstanceNorm
+    Channels are the last axis, and the first axis is the batch. The result has the shape of the
+    input. The parameters `scale` and `bias` have the number of channels as their shape.
 
     Args:
-      num_groups: how many groups; None if `group_size` is given.
-      group_size: how many channels in a group.
-      reduction_axes: the axes that statistics are taken over, among them the last; by default all
-        but the first. Needed when an input has more leading axes than the one of `init`.
-      (the others): see BatchNorm.
+        num_groups: number of groups; None if `group_size` is given.
+        group_size: number of channels in a group; None if `num_groups` is given.
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+        reduction_axes: axes that statistics are taken over, the last one among them; None is all
+            but the first. It is needed for inputs with several batch axes.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
+            for none.
+        axis_index_groups: groups of indices of that axis that share statistics; None for one
+            group of all.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
+            is faster and less exact than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 at least.
+
+    Raises:
+        ValueError: both or neither of `num_groups` and `group_size` are given; the channels are
+            not a multiple of them; or `reduction_axes` lacks the last axis.
+
+    >>> import toile.linen as nn
+    >>> x = toile.random.normal(key(0), (3, 4, 5, 6))
+    >>> variables = nn.GroupNorm(num_groups=3).init(key(1), x)
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (6,), 'scale': (6,)}}
+    >>> y = nn.GroupNorm(num_groups=3).apply(variables, x)
+    >>> y[..., :2].mean((1, 2, 3)).round(4) + 0  # the first group
+    Array([0., 0., 0.], dtype=float32)
     """
 
     num_groups: int | None = 32
     group_size: int | None = None
     epsilon: float = 1e-6
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: Initializer = initializers.zeros
     scale_init: Initializer = initializers.ones
     reduction_axes: Axes | None = None
     axis_name: str | None = None
-    axis_index_groups: Any = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
     use_fast_variance: bool = True
     force_float32_reductions: bool = True
 
     @compact
-    def __call__(self, x: Any, *, mask: Any = None) -> Any:
-        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalize `x`.
+
+        Args:
+            x: array of shape (batch, ..., channels).
+            mask: array that broadcasts to the shape of `x` and has its last axis; only elements
+                where it is true count for the statistics. None for all.
+
+        Returns:
+            An array of the shape of `x`.
+        """
         x = jnp.asarray(x)
         axes = self.reduction_axes
         axes = _canonicalize_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
@@ -354,34 +465,65 @@ class GroupNorm(Module):
 class InstanceNorm(Module):
     """Normalize each channel of each example over all other axes.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> x = toile.random.normal(toile.random.key(0), (2, 3, 4, 5))  # batch, height, width, channel
-    >>> variables = nn.InstanceNorm().init(toile.random.key(1), x)
+    The result has the shape of the input, whose first axis is the batch. The parameters `scale`
+    and `bias` have the sizes of `feature_axes`.
+
+    Args:
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result; None is what the input and the parameters promote to.
+        param_dtype: dtype of the parameters when they are created.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+        feature_axes: axis or axes of the channels; statistics are taken over all other axes but
+            the first.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
+            for none.
+        axis_index_groups: groups of indices of that axis that share statistics; None for one
+            group of all.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
+            is faster and less exact than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 at least.
+
+    Raises:
+        ValueError: `feature_axes` has the first axis.
+
+    >>> import toile.linen as nn
+    >>> x = toile.random.normal(key(0), (2, 3, 4, 5))  # batch, height, width, channels
+    >>> variables = nn.InstanceNorm().init(key(1), x)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (5,), 'scale': (5,)}}
     >>> y = nn.InstanceNorm().apply(variables, x)
-
-    Args:
-      feature_axes: the channels; statistics are over all other axes but the first, the batch.
-      (the others): see BatchNorm.
+    >>> y.mean((1, 2)).round(4)[0] + 0
+    Array([0., 0., 0., 0., 0.], dtype=float32)
     """
 
     epsilon: float = 1e-6
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_bias: bool = True
     use_scale: bool = True
     bias_init: Initializer = initializers.zeros
     scale_init: Initializer = initializers.ones
     feature_axes: Axes = -1
     axis_name: str | None = None
-    axis_index_groups: Any = None
+    axis_index_groups: Sequence[Sequence[int]] | None = None
     use_fast_variance: bool = True
     force_float32_reductions: bool = True
 
     @compact
-    def __call__(self, x: Any, *, mask: Any = None) -> Any:
-        """Normalize `x`; `mask` selects the elements that count for the statistics."""
+    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
+        """Normalize `x`.
+
+        Args:
+            x: array of shape (batch, ...) that has the axes of the layer.
+            mask: array that broadcasts to the shape of `x`; only elements where it is true count
+                for the statistics. None for all.
+
+        Returns:
+            An array of the shape of `x`.
+        """
         x = jnp.asarray(x)
         features = _canonicalize_axes(x.ndim, self.feature_axes)
         if 0 in features:

@@ -8,7 +8,7 @@ of scan and vmap here add the name of their axis to those names.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toile import errors, struct
@@ -22,13 +22,15 @@ from toile.core.scope import Scope, Variable
 from toile.core.spmd import get_logical_axis_rules as get_axis_rules
 from toile.core.spmd import logical_axis_rules as axis_rules
 from toile.core.spmd import set_logical_axis_rules as set_axis_rules
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.engine.trees import tree_map
 from toile.linen.context import context
+from toile.linen.module import Module
 from toile.linen.spmd import RulesFallback, is_logical_spec, logical_to_mesh, logical_to_mesh_axes
 from toile.linen.spmd import _with_sharding_constraint as _with_sharding_constraint
 from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
-from toile.linen.transforms import lift_transform, map_variables
+from toile.linen.transforms import TransformTarget, lift_transform, map_variables
 from toile.sharding import PartitionSpec
 from toile.traverse_util import flatten_dict, unflatten_dict
 from toile.typing import (
@@ -59,7 +61,11 @@ UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
 
 @struct.dataclass
 class AxisMetadata:
-    """The names of the axes of a variable, as structure: transformations pass it through."""
+    """Names of the axes of a variable, which transformations pass on unchanged.
+
+    Args:
+        names: logical name of each axis, or a tree of such tuples.
+    """
 
     names: LogicalPartitionSpecPytree = struct.field(pytree_node=False)
 
@@ -94,10 +100,33 @@ def param_with_axes(
     init_fn: Callable[..., Any],
     *init_args: Any,
     axes: Axes = None,
-    module: Any = None,
+    module: Module | None = None,
     **init_kwargs: Any,
 ) -> Any:
-    """A parameter of the module that runs, with the logical names of its axes."""
+    """Declare a parameter of a module with logical names of its axes, and return its value.
+
+    The names are stored in the collection `params_axes`.
+
+    Args:
+        name: name of the parameter.
+        init_fn: initializer, a function of a key and more arguments.
+        *init_args, **init_kwargs: further arguments of `init_fn`.
+        axes: logical name of each axis; None for none.
+        module: the module; None is the one whose method runs.
+
+    Returns:
+        The value, constrained to the names where there are rules and a mesh.
+
+    >>> import toile.linen as nn
+    >>> from toile.linen import partitioning
+    >>> class Scaled(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return x * partitioning.param_with_axes(
+    ...             "scale", nn.initializers.ones, (3,), axes=("embed",))
+    >>> Scaled().init(key(0), jnp.ones(3))["params_axes"]
+    {'scale_axes': AxisMetadata(names=('embed',))}
+    """
     module = _running(module)
     value = module.param(name, init_fn, *init_args, **init_kwargs)
     if axes is not None:
@@ -108,7 +137,15 @@ def param_with_axes(
 
 
 class PartitionedVariable(Variable):
-    """A variable whose value is laid out by the names of its axes, read and written."""
+    """Handle on a variable whose value is constrained to the logical names of its axes.
+
+    Args:
+        scope: scope that has the variable.
+        collection: name of the collection.
+        name: name of the variable.
+        axes: logical name of each axis; None for none.
+        fallback: what is done about a name that no rule fits.
+    """
 
     def __init__(
         self,
@@ -124,7 +161,7 @@ class PartitionedVariable(Variable):
 
     @property
     def value(self) -> Any:
-        """What the collection holds now."""
+        """The value of the variable."""
         value = self.scope.get_variable(self.collection, self.name)
         return _constrained(value, self.axes, self.fallback)
 
@@ -146,11 +183,36 @@ def variable_with_axes(
     init_fn: Callable[..., Any],
     *init_args: Any,
     axes: Axes = None,
-    module: Any = None,
+    module: Module | None = None,
     fallback: RulesFallback = UNSHARDED,
     **init_kwargs: Any,
 ) -> PartitionedVariable:
-    """A variable of the module that runs, with the logical names of its axes."""
+    """Declare a variable of a module with logical names of its axes.
+
+    The names are stored in the collection `<collection>_axes`.
+
+    Args:
+        collection: name of the collection.
+        name: name of the variable.
+        init_fn: function that makes the first value.
+        *init_args, **init_kwargs: arguments of `init_fn`.
+        axes: logical name of each axis; None for none.
+        module: the module; None is the one whose method runs.
+        fallback: what is done about a name that no rule fits.
+
+    Returns:
+        A handle, whose `value` is read and assigned.
+
+    >>> import toile.linen as nn
+    >>> from toile.linen import partitioning
+    >>> class Counter(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self):
+    ...         return partitioning.variable_with_axes(
+    ...             "state", "count", jnp.zeros, (2,), axes=("embed",)).value
+    >>> Counter().init(key(0))["state_axes"]
+    {'count_axes': AxisMetadata(names=('embed',))}
+    """
     module = _running(module)
     scope = module.scope
     scope.reserve(name)
@@ -165,10 +227,20 @@ def variable_with_axes(
     return PartitionedVariable(scope, collection, name, axes, fallback)
 
 
-def get_axis_names(axes_metadata: Any) -> FrozenDict:
-    """PartitionSpecs of logical names from a collection such as `params_axes`.
+def get_axis_names(axes_metadata: FrozenDict | dict[str, Any]) -> FrozenDict:
+    """Turn a collection of names into `PartitionSpec` of logical names.
 
-    The result has the tree of the variables themselves: the ending `_axes` of names is gone."""
+    Args:
+        axes_metadata: collection such as `params_axes`.
+
+    Returns:
+        A tree like that of the variables themselves, with a `PartitionSpec` for each.
+
+    >>> from toile.linen import partitioning
+    >>> names = {"scale_axes": partitioning.AxisMetadata(("embed",))}
+    >>> partitioning.get_axis_names(names)["scale"]
+    P('embed',)
+    """
 
     def specs(names: Any) -> Any:
         spec = lambda x: None if x is None else PartitionSpec(*x)
@@ -229,22 +301,46 @@ def _add_axis_to_metadata(
 
 
 def scan_with_axes(
-    target: Any,
+    target: TransformTarget,
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {},
     variable_broadcast: CollectionFilter = False,
     variable_carry: CollectionFilter = False,
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     length: int | None = None,
     reverse: bool = False,
     unroll: int = 1,
     axis_name: str = "layers",
     axes_collections: tuple[str, ...] = ("params",),
     data_transform: Callable[..., Any] | None = None,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """`nn.scan` that adds `axis_name` to the names of axes of what it stacks."""
+    """Loop over a module like `nn.scan`, and add the name of its axis to those of what it stacks.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        variable_axes, variable_broadcast, variable_carry, split_rngs: as for `nn.scan`.
+        in_axes, out_axes, length, reverse, unroll, data_transform, methods: as for `nn.scan`.
+        axis_name: logical name of the axis.
+        axes_collections: collections whose names get the axis.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
+    >>> from toile.linen import partitioning
+    >>> class Block(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x, _):
+    ...         scale = partitioning.param_with_axes(
+    ...             "scale", nn.initializers.ones, (3,), axes=("embed",))
+    ...         return x * scale, None
+    >>> Blocks = partitioning.scan_with_axes(
+    ...     Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=2)
+    >>> Blocks().init(key(0), jnp.ones(3), None)["params_axes"]
+    {'scale_axes': AxisMetadata(names=('layers', 'embed'))}
+    """
     options = dict(locals())
     del options["axis_name"], options["axes_collections"]
     names = tuple(f"{col}_axes" for col in axes_collections)
@@ -257,18 +353,40 @@ def scan_with_axes(
 
 
 def vmap_with_axes(
-    target: Any,
+    target: TransformTarget,
     variable_axes: Mapping[CollectionFilter, InOutAxis],
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     axis_size: int | None = None,
     axis_name: str | None = None,
     partitioning_axis_names: Mapping[Any, str] = {},
     spmd_axis_name: str | None = None,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """`nn.vmap` that adds `partitioning_axis_names[collection]` to the names of axes."""
+    """Map a module like `nn.vmap`, and add names for the axis to the names of its variables.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        variable_axes, split_rngs, in_axes, out_axes, axis_size, axis_name: as for `nn.vmap`.
+        partitioning_axis_names: logical name of the axis, by collection.
+        spmd_axis_name, methods: as for `nn.vmap`.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
+    >>> from toile.linen import partitioning
+    >>> class Scaled(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return x * partitioning.param_with_axes(
+    ...             "scale", nn.initializers.ones, (3,), axes=("embed",))
+    >>> Many = partitioning.vmap_with_axes(
+    ...     Scaled, {"params": 0}, {"params": True}, partitioning_axis_names={"params": "experts"})
+    >>> Many().init(key(0), jnp.ones((4, 3)))["params_axes"]
+    {'scale_axes': AxisMetadata(names=('experts', 'embed'))}
+    """
     options = dict(locals())
     del options["partitioning_axis_names"]
     shared = {f"{name}_axes": None for name in partitioning_axis_names}
@@ -291,7 +409,22 @@ def core_remat_static(
     static_argnums: tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """`toile.core.lift.remat` whose static arguments need no hash: they are closed over."""
+    """Recompute a function of a scope for its gradient; static arguments need not be hashable.
+
+    Args:
+        fn: function of a scope and arguments.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        concrete: must be False; use `static_argnums`.
+        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+            computation.
+        static_argnums: positions of arguments that are not traced; the argument after the scope
+            is number 0.
+        policy: function that says which intermediate results are kept; None keeps none.
+
+    Returns:
+        A function like `fn`.
+    """
     static = frozenset(static_argnums)
 
     def inner(packed: Packed, *args: Any) -> Any:
@@ -312,14 +445,37 @@ def core_remat_static(
 
 
 def remat(
-    target: Any,
+    target: TransformTarget,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
     concrete: bool = False,
     prevent_cse: bool = True,
     static_argnums: tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """`nn.remat` with `static_argnums` that count the arguments after the module."""
+    """Recompute a module for its gradient, like `nn.remat`, whose positions are counted otherwise.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        concrete: must be False; use `static_argnums`.
+        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+            computation.
+        static_argnums: positions of arguments that are not traced; the argument after the module
+            is number 0. They need not be hashable.
+        policy: function that says which intermediate results are kept; None keeps none.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
+    >>> from toile.linen import partitioning
+    >>> variables = partitioning.remat(nn.Dense)(2).init(key(0), jnp.ones((1, 3)))
+    >>> toile.tree.map(jnp.shape, variables)
+    {'params': {'bias': (2,), 'kernel': (3, 2)}}
+    """
     return lift_transform(core_remat_static, **locals())

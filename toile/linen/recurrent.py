@@ -10,7 +10,9 @@ from typing import Any, Protocol, TypeVar
 
 from toile import numpy as jnp
 from toile import random, tree
+from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.frozen_dict import FrozenDict
+from toile.core.lift import InOutScanAxis
 from toile.linen import recurrent_cells as _cells
 from toile.linen import transforms
 from toile.linen.methods import compact, nowrap
@@ -34,27 +36,37 @@ def _given(option: bool | None, default: bool) -> bool:
 
 
 class RNN(Module):
-    """Run a cell over a sequence by `nn.scan`, its parameters shared by all steps.
+    """Run a recurrent cell over a sequence; all steps share the cell's parameters.
 
-    Inputs are (*batch, time, *features), with `time_major` (time, *batch, *features).
+    Inputs have shape (*batch, time, *features), with `time_major` (time, *batch, *features); the
+    outputs have the same axes, with the cell's features. The parameters are those of the cell,
+    under `cell`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        cell: a cell, such as `LSTMCell(64)`.
+        time_major: whether the first axis of inputs and outputs is time.
+        return_carry: whether (last carry, outputs) is returned instead of the outputs.
+        reverse: whether the cell runs from the last element to the first. The outputs are in the
+            order in which they are made, unless `keep_order`.
+        keep_order: whether the outputs of `reverse` are in the order of the inputs.
+        unroll: number of steps that one iteration of the loop computes.
+        variable_axes: collections that have an axis of time, and which axis that is; see
+            `nn.scan`.
+        variable_broadcast: collections that are the same in every step; by default the
+            parameters.
+        variable_carry: collections that each step may change for the next one.
+        split_rngs: random streams that the cell uses, and for each whether every step gets a key
+            of its own (True) or all get the same (False).
+
+    >>> import toile.linen as nn
     >>> x = jnp.ones((10, 50, 32))
     >>> lstm = nn.RNN(nn.LSTMCell(64), return_carry=True)
-    >>> variables = lstm.init(toile.random.key(0), x)
+    >>> variables = lstm.init(key(0), x)
     >>> toile.tree.map(jnp.shape, variables["params"]["cell"]["hf"])
     {'bias': (64,), 'kernel': (64, 64)}
     >>> carry, y = lstm.apply(variables, x)
     >>> toile.tree.map(jnp.shape, carry), y.shape
     (((10, 64), (10, 64)), (10, 50, 64))
-
-    With `seq_lengths` (*batch) the carry returned is that of each sequence's last real element;
-    the outputs at padding are not zeroed.
-
-    Fields: `cell`, an RNNCellBase; `time_major`; `return_carry`, to return (carry, outputs);
-    `reverse`, to run from the last element to the first, outputs in that order too unless
-    `keep_order`; and what `nn.scan` takes: `unroll`, `variable_axes`, `variable_broadcast`,
-    `variable_carry`, `split_rngs`.
     """
 
     cell: RNNCellBase
@@ -63,10 +75,10 @@ class RNN(Module):
     reverse: bool = False
     keep_order: bool = False
     unroll: int = 1
-    variable_axes: Mapping[Any, Any] = FrozenDict()
-    variable_broadcast: Any = "params"
-    variable_carry: Any = False
-    split_rngs: Mapping[Any, bool] = FrozenDict({"params": False})
+    variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict()
+    variable_broadcast: CollectionFilter = "params"
+    variable_carry: CollectionFilter = False
+    split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({"params": False})
 
     def __call__(
         self,
@@ -80,10 +92,21 @@ class RNN(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Outputs, or (carry, outputs); options given here override the module's.
+        """Run the cell over `inputs`; options that are given here replace the fields.
 
-        `initial_carry` is by default the cell's `initialize_carry(init_key, …)`, where `init_key`
-        is by default `random.key(0)`: most cells begin with zeros."""
+        Args:
+            inputs: sequences, padded at the end where they have different lengths.
+            initial_carry: carry before the first step; None is the result of the cell's
+                `initialize_carry`, which for most cells is zeros.
+            init_key: key for `initialize_carry`; None is `random.key(0)`.
+            seq_lengths: array of shape `batch` with the length of each sequence without padding.
+                The carry that is returned is then that after each sequence's last element;
+                outputs at padding are not zero. None if there is no padding.
+            return_carry, time_major, reverse, keep_order: as the fields; None uses the field.
+
+        Returns:
+            The outputs, or (carry, outputs).
+        """
         return_carry = _given(return_carry, self.return_carry)
         time_major = _given(time_major, self.time_major)
         reverse = _given(reverse, self.reverse)
@@ -141,9 +164,18 @@ def _last(carries: A, seq_lengths: Array) -> A:
 def flip_sequences(
     inputs: Array, seq_lengths: Array | None, num_batch_dims: int, time_major: bool
 ) -> Array:
-    """Reverse sequences in time; with lengths, each up to its length, its padding behind it.
+    """Reverse sequences in time, each up to its length, so that padding stays at the end.
 
-    >>> import toile.numpy as jnp
+    Args:
+        inputs: array of shape (*batch, time, ...), with `time_major` (time, *batch, ...).
+        seq_lengths: array of shape `batch` with the length of each sequence; None reverses whole
+            sequences.
+        num_batch_dims: number of batch axes.
+        time_major: whether the first axis is time.
+
+    Returns:
+        An array of the shape of `inputs`.
+
     >>> from toile.linen.recurrent import flip_sequences
     >>> x = jnp.array([[1, 0, 0], [2, 3, 0], [4, 5, 6]])
     >>> flip_sequences(x, jnp.array([1, 2, 3]), num_batch_dims=1, time_major=False)
@@ -188,19 +220,30 @@ class RNNBase(Protocol):
 
 
 class Bidirectional(Module):
-    """Two networks over one sequence, forwards and backwards; `merge_fn` joins their outputs.
+    """Two recurrent networks over one sequence, one forwards and one backwards.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Inputs have shape (*batch, time, *features), with `time_major` (time, *batch, *features). The
+    outputs of both networks are in the order of the inputs and are joined by `merge_fn`. The
+    parameters are those of the networks, under `forward_rnn` and `backward_rnn`.
+
+    Args:
+        forward_rnn: network that runs from the first element to the last.
+        backward_rnn: network that runs from the last element to the first; it must not be the
+            same object as `forward_rnn`, unless the two are to share parameters.
+        merge_fn: function of the outputs of both networks; by default it concatenates the last
+            axes.
+        time_major: whether the first axis of inputs and outputs is time.
+        return_carry: whether ((carry forwards, carry backwards), outputs) is returned instead of
+            the outputs.
+
+    >>> import toile.linen as nn
     >>> layer = nn.Bidirectional(nn.RNN(nn.GRUCell(4)), nn.RNN(nn.GRUCell(4)))
     >>> x = jnp.ones((2, 7, 3))
-    >>> variables = layer.init(toile.random.key(0), x)
+    >>> variables = layer.init(key(0), x)
     >>> toile.tree.map(jnp.shape, variables["params"]["backward_rnn"]["cell"]["in"])
     {'bias': (4,), 'kernel': (3, 4)}
     >>> layer.apply(variables, x).shape
     (2, 7, 8)
-
-    Fields: `forward_rnn`, `backward_rnn`; `merge_fn` (default: concatenate features);
-    `time_major`; `return_carry`, to return ((carry forward, carry backward), outputs).
     """
 
     forward_rnn: RNNBase
@@ -221,7 +264,21 @@ class Bidirectional(Module):
         reverse: bool | None = None,
         keep_order: bool | None = None,
     ) -> Output | tuple[Carry, Output]:
-        """Merged outputs, or (carries, outputs); `reverse` and `keep_order` have no effect."""
+        """Run both networks over `inputs` and merge their outputs.
+
+        Args:
+            inputs: sequences, padded at the end where they have different lengths.
+            initial_carry: pair of the carries before the first step; None leaves them to the
+                networks.
+            init_key: key that is split between the networks, for their first carries.
+            seq_lengths: array of shape `batch` with the length of each sequence without padding;
+                None if there is no padding.
+            return_carry, time_major: as the fields; None uses the field.
+            reverse, keep_order: no effect.
+
+        Returns:
+            The merged outputs, or ((carry forwards, carry backwards), outputs).
+        """
         return_carry = _given(return_carry, self.return_carry)
         keys = (None, None) if init_key is None else random.split(init_key)
         carries = (None, None) if initial_carry is None else initial_carry

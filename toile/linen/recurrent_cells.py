@@ -31,9 +31,12 @@ Carry = Any
 
 
 class RNNCellBase(Module):
-    """What `RNN` needs of a cell; subclass it for a cell of your own.
+    """Base class of recurrent cells; subclass it for a cell of your own.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    A cell is called with a carry and the input of one step, and returns the new carry and the
+    output. `RNN` runs it over a sequence.
+
+    >>> import toile.linen as nn
     >>> class Average(nn.RNNCellBase):
     ...     @nn.compact
     ...     def __call__(self, carry, x):
@@ -46,14 +49,25 @@ class RNNCellBase(Module):
     ...     @property
     ...     def num_feature_axes(self):
     ...         return 1
-    >>> variables = nn.RNN(Average()).init(toile.random.key(0), jnp.ones((2, 5, 3)))
+    >>> x = jnp.ones((2, 5, 3))
+    >>> variables = nn.RNN(Average()).init(key(0), x)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'cell': {'rate': (3,)}}}
+    >>> nn.RNN(Average()).apply(variables, x)[0, :3, 0]
+    Array([0.5  , 0.75 , 0.875], dtype=float32)
     """
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Carry:
-        """The carry before the first step, for inputs of `input_shape` (no axis of time)."""
+        """Make the carry before the first step.
+
+        Args:
+            rng: key for initializers that draw random numbers.
+            input_shape: shape of the input of one step: batch axes and feature axes, no time.
+
+        Returns:
+            The carry: an array, or a tree of arrays.
+        """
         raise NotImplementedError
 
     @property
@@ -78,11 +92,20 @@ class _VectorCell(RNNCellBase):
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> Array:
-        """h before the first step."""
+        """Make the state before the first step.
+
+        Args:
+            rng: key for `carry_init`.
+            input_shape: shape of the input of one step, (*batch, n).
+
+        Returns:
+            An array of shape (*batch, features).
+        """
         return _state(self, rng, input_shape)
 
     @property
     def num_feature_axes(self) -> int:
+        """How many axes of an input, counted from the last, are not batch axes: 1."""
         return 1
 
 
@@ -90,8 +113,8 @@ class _GatedCell(_VectorCell):
     """The fields that cells with gates share; see LSTMCell."""
 
     features: int
-    gate_fn: Callable[..., Any] = sigmoid
-    activation_fn: Callable[..., Any] = tanh
+    gate_fn: Callable[..., Array] = sigmoid
+    activation_fn: Callable[..., Array] = tanh
     kernel_init: Initializer = default_kernel_init
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     bias_init: Initializer = initializers.zeros
@@ -115,30 +138,56 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    r"""Long short-term memory: a memory `c` that gates write, keep and read.
+    """Long short-term memory: a memory that gates write, keep and read.
 
-    i, f, o = sigmoid(W x + U h + b) each, g = tanh(W x + U h + b),
-    c' = f·c + i·g, h' = o·tanh(c'). The carry is (c, h), the output h'.
+    With the state h and the memory c, a step computes
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+        i = gate_fn(W_i x + U_i h + b_i)          what is written
+        f = gate_fn(W_f x + U_f h + b_f)          what is kept
+        g = activation_fn(W_g x + U_g h + b_g)    what could be written
+        o = gate_fn(W_o x + U_o h + b_o)          what is read
+        c' = f * c + i * g
+        h' = o * activation_fn(c')
+
+    Inputs have shape (*batch, n). The carry is the pair (c, h) of arrays of shape (*batch,
+    features), and the output is h'. The parameters are `ii`, `if`, `ig` and `io`, each with a
+    `kernel` of shape (n, features), and `hi`, `hf`, `hg` and `ho`, each with a `kernel` of shape
+    (features, features) and a `bias` of shape (features,).
+
+    Args:
+        features: number of features of the state and of the memory.
+        gate_fn: activation function of gates, by default `sigmoid`.
+        activation_fn: activation function of what is written and read, by default `tanh`.
+        kernel_init: initializer of the kernels of the input; by default LeCun normal.
+        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        bias_init: initializer of the biases.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.LSTMCell(features=4)
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> shapes = toile.tree.map(jnp.shape, variables["params"])
     >>> shapes["if"], shapes["hf"]
     ({'kernel': (3, 4)}, {'bias': (4,), 'kernel': (4, 4)})
     >>> (c, h), out = layer.apply(variables, carry, x)
     >>> out.shape
     (2, 4)
-
-    Fields: `features`; `gate_fn` of gates, `activation_fn` of what is written and read;
-    `kernel_init` for the input, `recurrent_kernel_init` for the state; `bias_init`; `dtype` of the
-    computation and `param_dtype`; `carry_init`.
     """
 
     @compact
     def __call__(self, carry, inputs):
-        """One step: ((c', h'), h')."""
+        """Compute one step.
+
+        Args:
+            carry: the pair (c, h).
+            inputs: array of shape (*batch, n).
+
+        Returns:
+            The pair of the new carry (c', h') and the output h'.
+        """
         c, h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
         from_state = _dense(self, h.shape[-1], self.recurrent_kernel_init)
@@ -156,16 +205,31 @@ class LSTMCell(_GatedCell):
 
     @nowrap
     def initialize_carry(self, rng: PRNGKey, input_shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """(c, h) before the first step."""
+        """Make the memory and the state before the first step.
+
+        Args:
+            rng: key for `carry_init`.
+            input_shape: shape of the input of one step.
+
+        Returns:
+            The pair (c, h) of arrays of the shape of the input, with `features` as the last size.
+        """
         return _two_states(self, rng, input_shape)
 
 
 class DenseParams(Module):
-    """The parameters of a Dense, without its product.
+    """The parameters of a `Dense`, without its product.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        features: number of output features.
+        use_bias: whether there is a bias.
+        param_dtype: dtype of the parameters when they are created.
+        precision: not used.
+        kernel_init: initializer of the kernel; by default LeCun normal.
+        bias_init: initializer of the bias.
+
     >>> from toile.linen.recurrent import DenseParams
-    >>> variables = DenseParams(4).init(toile.random.key(0), jnp.ones((2, 3)))
+    >>> variables = DenseParams(4).init(key(0), jnp.ones((2, 3)))
     >>> toile.tree.map(jnp.shape, variables["params"])
     {'bias': (4,), 'kernel': (3, 4)}
     """
@@ -179,32 +243,60 @@ class DenseParams(Module):
 
     @compact
     def __call__(self, inputs: Array) -> tuple[Array, Array | None]:
-        """(kernel, bias or None)."""
+        """Declare the parameters.
+
+        Args:
+            inputs: array of shape (..., n).
+
+        Returns:
+            The pair of the kernel, of shape (n, features), and the bias or None.
+        """
         return kernel_and_bias(self, (inputs.shape[-1], self.features), (self.features,))
 
 
 class OptimizedLSTMCell(_GatedCell):
-    r"""An LSTMCell, parameters and all, that computes its four gates by two matrix products.
+    """An `LSTMCell`, with the same parameters, that computes its gates by two matrix products.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Inputs have shape (*batch, n). The carry is the pair (c, h) of arrays of shape (*batch,
+    features), and the output is the new h. The equations and the parameters are those of
+    `LSTMCell`; the kernels of the four gates are joined for the products.
+
+    Args:
+        features: number of features of the state and of the memory.
+        gate_fn: activation function of gates, by default `sigmoid`.
+        activation_fn: activation function of what is written and read, by default `tanh`.
+        kernel_init: initializer of the kernels of the input; by default LeCun normal.
+        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        bias_init: initializer of the biases.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.OptimizedLSTMCell(features=4)
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> shapes = toile.tree.map(jnp.shape, variables["params"])
     >>> shapes["if"], shapes["hf"]
     ({'kernel': (3, 4)}, {'bias': (4,), 'kernel': (4, 4)})
     >>> new_carry, out = layer.apply(variables, carry, x)
     >>> out.shape
     (2, 4)
-
-    Fields: those of LSTMCell.
     """
 
     @compact
     def __call__(
         self, carry: tuple[Array, Array], inputs: Array
     ) -> tuple[tuple[Array, Array], Array]:
-        """One step: ((c', h'), h')."""
+        """Compute one step.
+
+        Args:
+            carry: the pair (c, h).
+            inputs: array of shape (*batch, n).
+
+        Returns:
+            The pair of the new carry (c', h') and the output h'.
+        """
         c, h = carry
 
         def parameters(name: str, x: Array, kernel_init: Initializer, use_bias: bool) -> tuple:
@@ -236,16 +328,32 @@ class OptimizedLSTMCell(_GatedCell):
 
 
 class SimpleCell(_VectorCell):
-    r"""The plain recurrent cell: h' = tanh(W x + b + U h), with `residual` tanh(… + h).
+    """The plain recurrent cell: `h' = activation_fn(W x + b + U h)`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Inputs have shape (*batch, n). The carry is the state h of shape (*batch, features), and the
+    output is the new state. The parameters are `i`, with a `kernel` of shape (n, features) and a
+    `bias` of shape (features,), and `h`, with a `kernel` of shape (features, features).
+
+    Args:
+        features: number of features of the state.
+        activation_fn: activation function of the new state, by default `tanh`.
+        kernel_init: initializer of the kernel of the input; by default LeCun normal.
+        recurrent_kernel_init: initializer of the kernel of the state; by default orthogonal.
+        bias_init: initializer of the bias.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+        residual: whether h is added too, before `activation_fn`.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.SimpleCell(features=4)
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> toile.tree.map(jnp.shape, variables["params"])
     {'h': {'kernel': (4, 4)}, 'i': {'bias': (4,), 'kernel': (3, 4)}}
-
-    Fields: those of LSTMCell without `gate_fn`; `residual`.
+    >>> carry, out = layer.apply(variables, carry, x)
+    >>> out.shape
+    (2, 4)
     """
 
     features: int
@@ -260,7 +368,15 @@ class SimpleCell(_VectorCell):
 
     @compact
     def __call__(self, carry, inputs):
-        """One step: (h', h')."""
+        """Compute one step.
+
+        Args:
+            carry: the state h.
+            inputs: array of shape (*batch, n).
+
+        Returns:
+            The pair of the new state and the output, which is the new state.
+        """
         features = carry.shape[-1]
         new = _dense(self, features, self.kernel_init)("i", self.bias_init)(inputs)
         new = new + _dense(self, features, self.recurrent_kernel_init)("h")(carry)
@@ -271,24 +387,54 @@ class SimpleCell(_VectorCell):
 
 
 class GRUCell(_GatedCell):
-    r"""Gated recurrent unit: one state, half kept and half renewed.
+    """Gated recurrent unit: a state of which a gate keeps one part and renews the other.
 
-    r, z = sigmoid(W x + b + U h) each, n = tanh(W x + b + r·(U h + d)), h' = (1 - z)·n + z·h.
+    With the state h, a step computes
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+        r = gate_fn(W_r x + b_r + U_r h)                        how much of h counts for n
+        z = gate_fn(W_z x + b_z + U_z h)                        what is kept
+        n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      what could be new
+        h' = (1 - z) * n + z * h
+
+    Inputs have shape (*batch, n). The carry is h, of shape (*batch, features), and the output is
+    h'. The parameters are `ir`, `iz` and `in`, each with a `kernel` of shape (n, features) and a
+    `bias` of shape (features,), and `hr`, `hz` and `hn`, each with a `kernel` of shape (features,
+    features); `hn` has a `bias` too.
+
+    Args:
+        features: number of features of the state.
+        gate_fn: activation function of gates, by default `sigmoid`.
+        activation_fn: activation function of what could be new, by default `tanh`.
+        kernel_init: initializer of the kernels of the input; by default LeCun normal.
+        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        bias_init: initializer of the biases.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.GRUCell(features=4)
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> shapes = toile.tree.map(jnp.shape, variables["params"])
     >>> shapes["ir"], shapes["hr"], shapes["hn"]
     ({'bias': (4,), 'kernel': (3, 4)}, {'kernel': (4, 4)}, {'bias': (4,), 'kernel': (4, 4)})
-
-    Fields: those of LSTMCell.
+    >>> carry, out = layer.apply(variables, carry, x)
+    >>> out.shape
+    (2, 4)
     """
 
     @compact
     def __call__(self, carry, inputs):
-        """One step: (h', h')."""
+        """Compute one step.
+
+        Args:
+            carry: the state h.
+            inputs: array of shape (*batch, n).
+
+        Returns:
+            The pair of the new state and the output, which is the new state.
+        """
         h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
         from_state = _dense(self, h.shape[-1], self.recurrent_kernel_init)
@@ -302,26 +448,49 @@ class GRUCell(_GatedCell):
 
 
 class MGUCell(_VectorCell):
-    r"""Minimal gated unit (arXiv:1603.09420): a GRU whose two gates are one.
+    """Minimal gated unit (arXiv:1603.09420): a gated recurrent unit with one gate instead of two.
 
-    f = sigmoid(W x + b + U h), n = tanh(W x + b + f·(U h + d)), h' = (1 - f)·n + f·h;
-    without `reset_gate` n = tanh(W x + b + U h).
+    With the state h, a step computes
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+        f = gate_fn(W_f x + b_f + U_f h)
+        n = activation_fn(W_n x + b_n + f * (U_n h + d_n))
+        h' = (1 - f) * n + f * h
+
+    Inputs have shape (*batch, n). The carry is h, of shape (*batch, features), and the output is
+    h'. The parameters are `if` and `in`, each with a `kernel` of shape (n, features) and a `bias`
+    of shape (features,), and `hf` and `hn`, each with a `kernel` of shape (features, features);
+    with `reset_gate`, `hn` has a `bias` too.
+
+    Args:
+        features: number of features of the state.
+        gate_fn: activation function of the gate, by default `sigmoid`.
+        activation_fn: activation function of what could be new, by default `tanh`.
+        kernel_init: initializer of the kernels of the input; by default LeCun normal.
+        recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
+        forget_bias_init: initializer of the gate's bias; by default ones, so that an untrained
+            cell keeps most of its state.
+        activation_bias_init: initializer of the biases of n.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+        reset_gate: whether the gate multiplies `U_n h + d_n` too; without it, n is
+            `activation_fn(W_n x + b_n + U_n h)`.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((2, 3)), nn.MGUCell(features=4)
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> shapes = toile.tree.map(jnp.shape, variables["params"])
     >>> shapes["if"], shapes["hf"], shapes["hn"]
     ({'bias': (4,), 'kernel': (3, 4)}, {'kernel': (4, 4)}, {'bias': (4,), 'kernel': (4, 4)})
-
-    Fields: those of LSTMCell, with `forget_bias_init` (ones: the cell begins by remembering) and
-    `activation_bias_init` for its one bias; `reset_gate`.
+    >>> carry, out = layer.apply(variables, carry, x)
+    >>> out.shape
+    (2, 4)
     """
 
     features: int
-    gate_fn: Callable[..., Any] = sigmoid
-    activation_fn: Callable[..., Any] = tanh
+    gate_fn: Callable[..., Array] = sigmoid
+    activation_fn: Callable[..., Array] = tanh
     kernel_init: Initializer = default_kernel_init
     recurrent_kernel_init: Initializer = initializers.orthogonal()
     forget_bias_init: Initializer = initializers.ones
@@ -333,7 +502,15 @@ class MGUCell(_VectorCell):
 
     @compact
     def __call__(self, carry, inputs):
-        """One step: (h', h')."""
+        """Compute one step.
+
+        Args:
+            carry: the state h.
+            inputs: array of shape (*batch, n).
+
+        Returns:
+            The pair of the new state and the output, which is the new state.
+        """
         h = carry
         from_input = _dense(self, h.shape[-1], self.kernel_init)
         from_state = _dense(self, h.shape[-1], self.recurrent_kernel_init)
@@ -346,19 +523,34 @@ class MGUCell(_VectorCell):
 
 
 class ConvLSTMCell(RNNCellBase):
-    r"""An LSTM cell whose projections are convolutions, for sequences of images.
+    """LSTM cell whose projections are convolutions, for sequences of images.
 
-    The forget gate is sigmoid(… + 1): the cell begins by remembering.
+    Inputs have shape (*batch, *space, n). The carry is the pair (c, h) of arrays of shape (*batch,
+    *space, features), and the output is the new h. The parameters are `ih`, with a `kernel` of
+    shape (*kernel_size, n, 4 * features), and `hh`, with a `kernel` of shape (*kernel_size,
+    features, 4 * features); each has a `bias` of shape (4 * features,). The gate that keeps the
+    memory is `sigmoid(... + 1)`, so that an untrained cell keeps most of it.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        features: number of features of the state and of the memory.
+        kernel_size: size of the kernels along each spatial axis.
+        strides: strides of both convolutions; None is 1. With others the sizes of the state and
+            of the projections differ.
+        padding: padding of both convolutions, as for `Conv`.
+        use_bias: whether both convolutions have a bias.
+        dtype: dtype to compute in; None is what the arrays promote to.
+        param_dtype: dtype of the parameters, and of the first carry, when they are created.
+        carry_init: initializer of the first carry; by default zeros.
+
+    >>> import toile.linen as nn
     >>> x, layer = jnp.ones((3, 5, 5)), nn.ConvLSTMCell(features=4, kernel_size=(2, 2))
-    >>> carry = layer.initialize_carry(toile.random.key(1), x.shape)
-    >>> variables = layer.init(toile.random.key(2), carry, x)
+    >>> carry = layer.initialize_carry(key(1), x.shape)
+    >>> variables = layer.init(key(2), carry, x)
     >>> toile.tree.map(jnp.shape, variables["params"]["hh"])
     {'bias': (16,), 'kernel': (2, 2, 4, 16)}
-
-    Fields: `features`; `kernel_size`, `strides`, `padding` and `use_bias` of both convolutions;
-    `dtype` of the computation and `param_dtype`; `carry_init`.
+    >>> (c, h), out = layer.apply(variables, carry, x)
+    >>> out.shape
+    (3, 5, 4)
     """
 
     features: int
@@ -372,7 +564,15 @@ class ConvLSTMCell(RNNCellBase):
 
     @compact
     def __call__(self, carry, inputs):
-        """One step: ((c', h'), h')."""
+        """Compute one step.
+
+        Args:
+            carry: the pair (c, h).
+            inputs: array of shape (*batch, *space, n).
+
+        Returns:
+            The pair of the new carry (c', h') and the output h'.
+        """
         c, h = carry
 
         def convolve(name: str, x: Array) -> Array:
@@ -391,4 +591,5 @@ class ConvLSTMCell(RNNCellBase):
 
     @property
     def num_feature_axes(self) -> int:
+        """How many axes of an input, counted from the last, are not batch axes."""
         return len(self.kernel_size) + 1

@@ -23,6 +23,7 @@ from toile.core.spmd import (
     logical_axis_rules,
     set_logical_axis_rules,
 )
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.engine.trees import leaves, tree_map
 from toile.lax import with_sharding_constraint
@@ -85,12 +86,27 @@ def _assign(names: Sequence[Any] | None, rules: LogicalRules | None) -> list[Any
 def logical_to_mesh_axes(
     array_dim_names: Sequence[str | None] | None, rules: LogicalRules | None = None
 ) -> PartitionSpec | None:
-    """The axes of the mesh for an array whose axes have these names; None where no rule fits.
+    """Find the axes of a mesh for an array whose axes have logical names.
 
-    Rules come in order of precedence; an axis of the mesh serves one axis of the array.
+    Each axis of the mesh is used for one axis of the array at most: of the rules that fit, the
+    first whose axes are free wins.
 
+    Args:
+        array_dim_names: logical name of each axis of the array, or None for an axis that is not
+            split; None for an array without names.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
+            None is the rules in force.
+
+    Returns:
+        A `PartitionSpec` with the axes of the mesh, None where no rule fits; None if
+        `array_dim_names` is None.
+
+    Raises:
+        ValueError: a name occurs twice, or `rules` is not a list or tuple.
+
+    >>> import toile.linen as nn
     >>> rules = (("batch", "X"), ("features", "X"), ("heads", "Y"), ("batch", "Z"))
-    >>> logical_to_mesh_axes(("batch", "length", "heads", "features"), rules)
+    >>> nn.logical_to_mesh_axes(("batch", "length", "heads", "features"), rules)
     P('X', None, 'Y', None)
     """
     found = _assign(array_dim_names, rules)
@@ -103,19 +119,57 @@ def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
 
 
-def logical_to_mesh(tree: Any, rules: LogicalRules | None = None) -> Any:
-    """A tree of PartitionSpecs of logical names as one of mesh axes."""
+def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
+    """Replace logical names by axes of a mesh, in a tree of `PartitionSpec`.
+
+    Args:
+        tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
+            None is the rules in force.
+
+    Returns:
+        A tree of `PartitionSpec` of axes of the mesh.
+
+    >>> import toile.linen as nn
+    >>> from toile.sharding import PartitionSpec
+    >>> tree = {"kernel": PartitionSpec("embed", "mlp"), "bias": PartitionSpec("mlp")}
+    >>> nn.logical_to_mesh(tree, (("mlp", "model"),))
+    {'bias': P('model',), 'kernel': P(None, 'model')}
+    """
     return tree_map(lambda x: logical_to_mesh_axes(x, rules), tree, is_leaf=_is_spec)
 
 
-def logical_to_mesh_sharding(tree: Any, mesh: Mesh, rules: LogicalRules | None = None) -> Any:
-    """A tree of PartitionSpecs of logical names as shardings on `mesh`."""
+def logical_to_mesh_sharding(
+    tree: PyTree, mesh: Mesh, rules: LogicalRules | None = None
+) -> PyTree:
+    """Turn logical names into shardings on a mesh, in a tree of `PartitionSpec`.
+
+    Args:
+        tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
+        mesh: the mesh.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
+            None is the rules in force.
+
+    Returns:
+        A tree of `NamedSharding`.
+
+    >>> import toile.linen as nn
+    >>> from toile.sharding import Mesh, PartitionSpec
+    >>> mesh = Mesh(toile.devices()[:1], ("model",))
+    >>> tree = {"kernel": PartitionSpec("embed", "mlp")}
+    >>> nn.logical_to_mesh_sharding(tree, mesh, (("mlp", "model"),))["kernel"].spec
+    P(None, 'model')
+    """
     specs = logical_to_mesh(tree, rules)
     return tree_map(lambda x: NamedSharding(mesh, x), specs, is_leaf=_is_spec)
 
 
 class RulesFallback(enum.Enum):
-    """What a constraint does about a name that no rule fits."""
+    """What a constraint does about a logical name that no rule fits.
+
+    `AXIS_IS_UNSHARDED` does not split the axis, `RAISE_ERROR` raises a ValueError, and
+    `NO_CONSTRAINT` leaves the value as it is.
+    """
 
     AXIS_IS_UNSHARDED = "axis_is_unsharded"
     RAISE_ERROR = "raise_error"
@@ -146,7 +200,8 @@ def _constrain_by_names(
 
 
 def is_logical_spec(x: Any) -> bool:
-    """Whether x names the axes of one array: None, or a tuple or PartitionSpec of names."""
+    """Tell whether `x` names the axes of one array: None, or a tuple or `PartitionSpec` of names.
+    """
     return x is None or (
         isinstance(x, tuple | PartitionSpec)
         and all(a is None or isinstance(a, str) or a is PartitionSpec.UNCONSTRAINED for a in x)
@@ -154,13 +209,34 @@ def is_logical_spec(x: Any) -> bool:
 
 
 def with_logical_constraint(
-    x: Any,
-    logical_axis_resources: Any,
+    x: PyTree,
+    logical_axis_resources: PyTree,
     rules: LogicalRules | None = None,
     mesh: Mesh | None = None,
     fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
-) -> Any:
-    """Arrays laid out by the logical names of their axes; without rules, as they are."""
+) -> PyTree:
+    """Constrain how arrays inside a model are split over a mesh, by logical names of their axes.
+
+    Without rules, without a mesh, or where the names are None, the arrays are returned unchanged.
+
+    Args:
+        x: tree of arrays.
+        logical_axis_resources: tree of logical names, a tuple or `PartitionSpec` for each array
+            of `x` or for each part of it.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
+            None is the rules in force.
+        mesh: the mesh; None is the mesh in force.
+        fallback: what is done about a name that no rule fits.
+
+    Returns:
+        A tree of the same values as `x`.
+
+    >>> import toile.linen as nn
+    >>> with nn.logical_axis_rules((("batch", "data"),)):
+    ...     nn.with_logical_constraint(jnp.ones((2, 3)), ("batch", "embed"))
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
     rules = get_logical_axis_rules() if rules is None else rules
     if not rules or logical_axis_resources is None:
         return x
@@ -169,12 +245,21 @@ def with_logical_constraint(
 
 
 class LogicallyPartitioned(meta.Partitioned):
-    """A value with the logical name of each of its axes, and the rules for them if not those in
-    force.
+    """Box around an array that has a logical name for each of its axes.
 
-    >>> import toile.numpy as jnp
-    >>> box = LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
-    >>> logical_to_mesh(meta.get_partition_spec(box), (("mlp", "model"),))
+    Initializers that are wrapped by `with_logical_partitioning` make such boxes, and
+    `get_partition_spec` reads them from variables. Modules see the array inside.
+
+    Args:
+        value: the array.
+        names: logical name of each axis, or None for an axis that is not split.
+        mesh: mesh that the array is split over; None is the mesh in force.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
+            None is the rules in force.
+
+    >>> import toile.linen as nn
+    >>> box = nn.LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
+    >>> nn.logical_to_mesh(nn.get_partition_spec(box), (("mlp", "model"),))
     P(None, 'model')
     """
 
@@ -188,7 +273,14 @@ class LogicallyPartitioned(meta.Partitioned):
         return NotImplemented
 
     def unbox(self, apply_constraint: bool = True) -> Any:
-        """The value, laid out by the names where there is a mesh."""
+        """Return the array, constrained to its names where there is a mesh.
+
+        Args:
+            apply_constraint: whether the constraint is applied.
+
+        Returns:
+            The array.
+        """
         if not apply_constraint or (self.mesh is None and not meta.global_mesh_defined()):
             return self.value
         spec = self.get_partition_spec()
@@ -216,11 +308,20 @@ def with_logical_partitioning(
     mesh: Mesh | None = None,
     rules: LogicalRules | None = None,
 ) -> Callable[..., LogicallyPartitioned]:
-    """An initializer whose values come in LogicallyPartitioned boxes with these names.
+    """Wrap an initializer so that its values are `LogicallyPartitioned` boxes.
 
-    >>> import toile, toile.linen as nn
+    Args:
+        fn: the initializer.
+        names: logical name of each axis, or None for an axis that is not split.
+        mesh: mesh that values are split over; None is the mesh in force.
+        rules: rules for the names; None is the rules in force.
+
+    Returns:
+        An initializer.
+
+    >>> import toile.linen as nn
     >>> init = nn.with_logical_partitioning(nn.initializers.ones, (None, "data"))
-    >>> init(toile.random.key(0), (2, 3)).names
+    >>> init(key(0), (2, 3)).names
     (None, 'data')
     """
 

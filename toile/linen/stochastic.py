@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from toile import numpy as jnp
 from toile.core.nn.stochastic import drop
 from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
+from toile.typing import Array, PRNGKey
 
 __all__ = ["Dropout"]
 
 
 class Dropout(Module):
-    """Set elements to zero with probability `rate` and divide the others by 1 - rate.
+    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
 
-    In training it needs a key: `apply(..., rngs={'dropout': key})`.
-
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> model = nn.Sequential([nn.Dense(4), nn.Dropout(0.5, deterministic=False)])
-    >>> x, keys = jnp.ones((1, 3)), toile.random.split(toile.random.key(0))
-    >>> variables = model.init({"params": keys[0], "dropout": keys[1]}, x)
-    >>> toile.tree.map(jnp.shape, variables)
-    {'params': {'layers_0': {'bias': (4,), 'kernel': (3, 4)}}}
-    >>> (model.apply(variables, x, rngs={"dropout": toile.random.key(1)}) == 0).sum()
-    Array(2, dtype=int32)
+    The mean of the result is that of the input. In evaluation, with `deterministic=True`, the
+    input is returned unchanged. In training the layer needs a key:
+    `apply(..., rngs={"dropout": key})`. There are no parameters.
 
     Args:
-      rate: the probability that an element is dropped.
-      broadcast_dims: axes along which elements are dropped together.
-      deterministic: give the input as it is; here or at the call.
-      rng_collection: the random stream.
+        rate: probability that an element is dropped.
+        broadcast_dims: axes along which all elements are dropped together, or none.
+        deterministic: whether nothing is dropped; it is given here or to the call.
+        rng_collection: name of the random stream that keys come from.
+
+    >>> import toile.linen as nn
+    >>> layer = nn.Dropout(0.5)
+    >>> x = jnp.ones((2, 3))
+    >>> layer.init(key(0), x, deterministic=True)
+    {}
+    >>> layer.apply({}, x, deterministic=True)
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    >>> layer.apply({}, x, deterministic=False, rngs={"dropout": key(3)})
+    Array([[2., 2., 0.],
+           [2., 0., 0.]], dtype=float32)
     """
 
     rate: float
@@ -40,8 +45,19 @@ class Dropout(Module):
     rng_collection: str = "dropout"
 
     @compact
-    def __call__(self, inputs: Any, deterministic: bool | None = None, rng: Any = None) -> Any:
-        """Drop elements of `inputs`; `rng` is used instead of the stream's next key."""
+    def __call__(
+        self, inputs: Array, deterministic: bool | None = None, rng: PRNGKey | None = None
+    ) -> Array:
+        """Drop elements of `inputs`.
+
+        Args:
+            inputs: array of any shape.
+            deterministic: whether nothing is dropped, if it is not a field of the layer.
+            rng: key to use instead of the next key of the stream; None for the stream.
+
+        Returns:
+            An array of the shape of `inputs`.
+        """
         deterministic = merge_param("deterministic", self.deterministic, deterministic)
         if self.rate == 0.0 or deterministic:
             return inputs

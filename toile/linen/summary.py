@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,14 +22,18 @@ from toile.core import meta
 from toile.core.filters import CollectionFilter
 from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
+from toile.engine.annotations import Array, PyTree
 from toile.engine.dtypes import float0, issubdtype
 from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.linen.context import CallInfo, recording_calls
-from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES
+from toile.linen.module_summaries import NO_OPTIONS, NOT_INTERMEDIATES, Summarized
 from toile.linen.yaml_text import yaml_text
 from toile.typing import SizeBytes, bytes_text
+
+if TYPE_CHECKING:
+    from toile.linen.module import Module
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
 
@@ -326,8 +330,8 @@ def _rendered(
 
 
 def tabulate(
-    module: Any,
-    rngs: Any,
+    module: Module | Summarized,
+    rngs: Array | Mapping[str, Array],
     depth: int | None = None,
     show_repeated: bool = False,
     mutable: CollectionFilter = NOT_INTERMEDIATES,
@@ -336,23 +340,38 @@ def tabulate(
     column_kwargs: Mapping[str, Any] = NO_OPTIONS,
     compute_flops: bool = False,
     compute_vjp_flops: bool = False,
-    **kwargs: Any,
+    **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """A function that takes the arguments of a call and gives a table of the module, as text.
+    """Make a function that describes a module in a table, by a call on shapes only.
 
-    depth: how many levels of submodules have rows; the variables of deeper ones count for the last
-    that has. show_repeated: a row for every call, not only the first of each module.
-    console_kwargs, table_kwargs, column_kwargs: options of rich's Console, Table and add_column.
-    compute_flops, compute_vjp_flops: columns with the cost of the call, and of the call with its
-    vector-Jacobian product. Other arguments go to `init`.
+    Args:
+        module: the module.
+        rngs: one key, for the stream `params`; or a dict of keys by name of stream.
+        depth: number of levels of submodules that have rows; the variables of deeper ones count
+            for the last one that has. None for all.
+        show_repeated: whether every call of a module has a row, or only the first.
+        mutable: collections that are created; by default all but `intermediates`.
+        console_kwargs: options of `rich.console.Console`.
+        table_kwargs: options of `rich.table.Table`.
+        column_kwargs: options of `rich.table.Table.add_column`, for all columns.
+        compute_flops: whether there is a column with the number of floating-point operations.
+        compute_vjp_flops: whether there is a column with the number of floating-point operations
+            of the call and its vector-Jacobian product.
+        **kwargs: further keyword arguments of `init`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Returns:
+        A function of the arguments of the module that returns the table, as text.
+
+    Raises:
+        ImportError: the package rich is not installed.
+
+    >>> import toile.linen as nn
     >>> class Scale(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
     ...         return x * self.param("scale", nn.initializers.ones, (3,))
-    >>> draw = nn.tabulate(Scale(), toile.random.key(0), console_kwargs={"no_color": True})
-    >>> print("scale" in draw(jnp.ones((2, 3))))
+    >>> draw = nn.tabulate(Scale(), key(0), console_kwargs={"no_color": True})
+    >>> "scale" in draw(jnp.ones((2, 3)))
     True
     """
     if mutable != NOT_INTERMEDIATES:  # a module's own `init` need not take what is not given

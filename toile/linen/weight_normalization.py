@@ -22,6 +22,7 @@ from toile.linen.transforms import map_variables
 from toile.nn import initializers
 from toile.nn.initializers import Initializer
 from toile.tree_util import keystr, tree_map_with_path
+from toile.typing import Dtype
 
 __all__ = ["SpectralNorm", "WeightNorm"]
 
@@ -32,43 +33,60 @@ def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
 
 
 class SpectralNorm(Module):
-    """Divide the matrices of a layer by their largest singular value.
+    """Wrap a layer so that its kernels are divided by their largest singular value.
 
-    The singular value is approached by power iteration, `n_steps` steps in each call, from the
-    vector `u` that the last call with `update_stats=True` left in `batch_stats`.
+    The singular value is approached by power iteration: each call makes `n_steps` steps from the
+    vector `u` that was stored last. `u`, of shape (1, features), and the singular value `sigma`, a
+    scalar, are stored in the collection `batch_stats` for each kernel. The parameters are those of
+    the layer, under `layer_instance`; they are stored without the division. Vectors and scalars,
+    such as biases, are used as they are.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        layer_instance: the layer to wrap.
+        n_steps: steps of power iteration in each call; 0 for no normalization.
+        epsilon: small number that is added under the root of norms.
+        dtype: dtype of the normalized kernels; None is what the kernels and the statistics
+            promote to.
+        param_dtype: dtype of the statistics when they are created.
+        error_on_non_matrix: whether kernels of three and more axes are an error; otherwise they
+            are taken as matrices whose columns are the last axis.
+        collection_name: collection that the statistics are stored in.
+
+    Raises:
+        ValueError: a kernel has three or more axes, and `error_on_non_matrix` is set.
+
+    >>> import toile.linen as nn
     >>> model, x = nn.SpectralNorm(nn.Dense(4)), jnp.ones((1, 3))
-    >>> variables = model.init(toile.random.key(0), x, update_stats=False)
+    >>> variables = model.init(key(0), x, update_stats=False)
     >>> toile.tree.map(jnp.shape, variables["params"])
     {'layer_instance': {'bias': (4,), 'kernel': (3, 4)}}
     >>> toile.tree.map(jnp.shape, variables["batch_stats"])
     {'layer_instance/kernel/sigma': (), 'layer_instance/kernel/u': (1, 4)}
     >>> y, updated = model.apply(variables, x, update_stats=True, mutable=["batch_stats"])
-    >>> y = model.apply({**variables, **updated}, x, update_stats=False)
-
-    Args:
-      layer_instance: the layer.
-      n_steps: of power iteration in each call.
-      epsilon: added under the root of norms.
-      dtype: of the normalized parameters; by default what the statistics promote them to.
-      param_dtype: of the statistics.
-      error_on_non_matrix: refuse arrays of three axes and more, which otherwise are taken as
-        matrices with the last axis as columns. Vectors and numbers are never touched.
-      collection_name: where `u` and `sigma` are kept.
+    >>> model.apply({**variables, **updated}, x, update_stats=False).shape
+    (1, 4)
     """
 
     layer_instance: Module
     n_steps: int = 1
     epsilon: float = 1e-12
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     error_on_non_matrix: bool = False
     collection_name: str = "batch_stats"
 
     @compact
     def __call__(self, *args: Any, update_stats: bool, **kwargs: Any) -> Any:
-        """Call the layer with normalized parameters; `update_stats` keeps the new `u`, `sigma`."""
+        """Call the layer with normalized kernels.
+
+        Args:
+            *args, **kwargs: arguments of the layer.
+            update_stats: whether the new `u` and `sigma` are stored, which needs
+                `mutable=["batch_stats"]`: True in training, False in evaluation.
+
+        Returns:
+            The result of the layer.
+        """
         normalize = functools.partial(self._spectral_normalize, update_stats=update_stats)
         return map_variables(
             lambda layer: layer(*args, **kwargs),
@@ -114,31 +132,38 @@ class SpectralNorm(Module):
 
 
 class WeightNorm(Module):
-    """Give the parameters of a layer norm 1 for each feature, times a learned scale.
+    """Wrap a layer so that its kernels have norm 1 for each feature, times a learned scale.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
-    >>> model, x = nn.WeightNorm(nn.Dense(4)), jnp.ones((1, 3))
-    >>> variables = model.init(toile.random.key(0), x)
-    >>> toile.tree.map(jnp.shape, variables["params"])
-    {'layer_instance': {'bias': (4,), 'kernel': (3, 4)}, 'layer_instance/kernel/scale': (4,)}
-    >>> y = model.apply(variables, x)
+    The parameters are those of the layer, under `layer_instance`, and a scale for each normalized
+    kernel, which has the sizes of `feature_axes`. The kernels are stored without normalization.
 
     Args:
-      layer_instance: the layer.
-      epsilon: added under the root of norms.
-      dtype: of the normalized parameters; by default what the scale promotes them to.
-      param_dtype: of the scale.
-      use_scale: whether there is a scale.
-      scale_init: its initializer.
-      feature_axes: the axes that the scale has; norms are over the others. None: one norm for all.
-      variable_filter: normalize only parameters whose path ('layer/sub/kernel') contains one of
-        these words; None or nothing: all of them.
+        layer_instance: the layer to wrap.
+        epsilon: small number that is added under the root of norms.
+        dtype: dtype of the normalized kernels; None is what the kernels and the scales promote
+            to.
+        param_dtype: dtype of the scales when they are created.
+        use_scale: whether there are scales.
+        scale_init: initializer of the scales.
+        feature_axes: axis or axes of the features; norms are taken over all others. None is one
+            norm for the whole kernel.
+        variable_filter: words of which one must be in a parameter's path, such as
+            `layer_instance/kernel`, for it to be normalized; by default `{"kernel"}`. None or
+            empty for all parameters.
+
+    >>> import toile.linen as nn
+    >>> model, x = nn.WeightNorm(nn.Dense(4)), jnp.ones((1, 3))
+    >>> variables = model.init(key(0), x)
+    >>> toile.tree.map(jnp.shape, variables["params"])
+    {'layer_instance': {'bias': (4,), 'kernel': (3, 4)}, 'layer_instance/kernel/scale': (4,)}
+    >>> model.apply(variables, x).shape
+    (1, 4)
     """
 
     layer_instance: Module
     epsilon: float = 1e-12
-    dtype: Any = None
-    param_dtype: Any = jnp.float32
+    dtype: Dtype | None = None
+    param_dtype: Dtype = jnp.float32
     use_scale: bool = True
     scale_init: Initializer = initializers.ones
     feature_axes: Axes | None = -1
@@ -146,7 +171,14 @@ class WeightNorm(Module):
 
     @compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer with normalized parameters."""
+        """Call the layer with normalized kernels.
+
+        Args:
+            *args, **kwargs: arguments of the layer.
+
+        Returns:
+            The result of the layer.
+        """
         return map_variables(
             lambda layer: layer(*args, **kwargs),
             trans_in_fn=lambda variables: tree_map_with_path(self._l2_normalize, variables),

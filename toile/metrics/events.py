@@ -66,7 +66,11 @@ def event(summary_proto: bytes, step: int, wall_time: float) -> bytes:
 
 
 class EventWriter:
-    """An event file of its own in a directory; events are appended to it."""
+    """An event file of TensorBoard, in a folder, to which events are appended.
+
+    Args:
+        log_dir: folder of the file, which is created if there is none.
+    """
 
     _made = 0
 
@@ -97,7 +101,16 @@ class EventWriter:
 
 @dataclass(frozen=True)
 class Value:
-    """One value of an event file. `data` is an array; text is an array of bytes objects."""
+    """One value of an event file.
+
+    Args:
+        step: number of the step.
+        wall_time: time at which it was written, in seconds since 1970.
+        tag: name of the value.
+        plugin: which dashboard shows it.
+        data: array of numbers, or of bytes objects for text.
+        content: the dashboard's own data.
+    """
 
     step: int
     wall_time: float
@@ -108,9 +121,18 @@ class Value:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Value]:
-    """The values of an event file, or of all event files in a directory, in order.
+    """Read the values of an event file of TensorBoard.
 
-    Scalars of files that TensorFlow 1 or PyTorch wrote (a bare number) are read too.
+    Scalars of files that TensorFlow 1 or PyTorch wrote are read too.
+
+    Args:
+        path: path of the file, or of a folder, of which all event files are read.
+
+    Yields:
+        The values, in order.
+
+    Raises:
+        toile.errors.UnreadableFileError: the file is damaged, or something else.
     """
     if os.path.isdir(path):
         for name in sorted(n for n in os.listdir(path) if "tfevents" in n):

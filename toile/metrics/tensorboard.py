@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.annotations import ArrayLike
 from toile.engine.protobuf import double, field
 from toile.metrics import events, media
 
@@ -36,18 +37,20 @@ def _flatten_dict(input_dict: Mapping[str, Any], parent_key: str = "", sep: str 
 
 
 class SummaryWriter:
-    """Writes data for TensorBoard into an event file.
+    """Write data for TensorBoard into an event file; TensorFlow is not needed.
 
-    Example::
+    Args:
+        log_dir: folder of the file, which is created if there is none.
+        auto_flush: whether every value is written to the file at once.
 
-        >>> import tempfile
-        >>> from toile.metrics import events
-        >>> folder = tempfile.mkdtemp()
-        >>> writer = SummaryWriter(folder)
-        >>> writer.scalar("loss", 0.25, step=7)
-        >>> writer.close()
-        >>> [(v.tag, v.step, float(v.data)) for v in events.read(folder)]
-        [('loss', 7, 0.25)]
+    >>> import tempfile
+    >>> from toile.metrics import events
+    >>> from toile.metrics.tensorboard import SummaryWriter
+    >>> folder = tempfile.mkdtemp()
+    >>> with SummaryWriter(folder) as writer:
+    ...     writer.scalar("loss", 0.25, step=7)
+    >>> [(v.tag, v.step, float(v.data)) for v in events.read(folder)]
+    [('loss', 7, 0.25)]
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
@@ -73,16 +76,27 @@ class SummaryWriter:
         """Write out what is buffered."""
         self._event_writer.flush()
 
-    def scalar(self, tag: str, value: Any, step: int) -> None:
-        """A number."""
+    def scalar(self, tag: str, value: ArrayLike, step: int) -> None:
+        """Write a number.
+
+        Args:
+            tag: name of the value.
+            value: the number, which is stored as float32.
+            step: number of the step.
+        """
         with np.errstate(over="ignore"):  # beyond float32 it is infinite
             number = np.asarray(value, dtype=np.float64).reshape(()).astype(np.float32)
         self._write(tag, number, step, events.metadata("scalars"))
 
-    def image(self, tag: str, image: Any, step: int, max_outputs: int = 3) -> None:
-        """One image or several: [H,W], [H,W,1 or 3], [K,H,W] or [K,H,W,1 or 3].
+    def image(self, tag: str, image: ArrayLike, step: int, max_outputs: int = 3) -> None:
+        """Write images.
 
-        Pixels are uint8, or floats in [0, 1].
+        Args:
+            tag: name of the value.
+            image: one image or several, of shape (height, width), (height, width, 1 or 3), (n,
+                height, width) or (n, height, width, 1 or 3); uint8, or floats from 0 to 1.
+            step: number of the step.
+            max_outputs: largest number of images that are written.
         """
         pixels = np.asarray(image)
         if pixels.ndim == 2:
@@ -99,9 +113,18 @@ class SummaryWriter:
         self._write(tag, strings, step, events.metadata("images"))
 
     def audio(
-        self, tag: str, audiodata: Any, step: int, sample_rate: int = 44100, max_outputs: int = 3
+        self, tag: str, audiodata: ArrayLike, step: int, sample_rate: int = 44100,
+        max_outputs: int = 3,
     ) -> None:
-        """Sound [clips, frames, channels], clipped to [-1, 1]."""
+        """Write sound.
+
+        Args:
+            tag: name of the value.
+            audiodata: array of shape (clips, frames, channels), limited to the range from -1 to 1.
+            step: number of the step.
+            sample_rate: frames per second.
+            max_outputs: largest number of clips that are written.
+        """
         clips = np.clip(np.asarray(audiodata, dtype=np.float32), -1, 1)
         if clips.ndim != 3:
             raise ValueError(f"audio: needed [clips, frames, channels], got shape {clips.shape}")
@@ -110,27 +133,49 @@ class SummaryWriter:
         content = field(2, 11)  # the encoding: WAV
         self._write(tag, strings, step, events.metadata("audio", content))
 
-    def histogram(self, tag: str, values: Any, step: int, bins: int | None = None) -> None:
-        """How values are distributed over `bins` (30 unless given) equal intervals.
+    def histogram(self, tag: str, values: ArrayLike, step: int, bins: int | None = None) -> None:
+        """Write how values are distributed; NaN and infinity are left out.
 
-        Infinities and NaN are left out.
+        Args:
+            tag: name of the value.
+            values: array of numbers.
+            step: number of the step.
+            bins: number of intervals; None is 30.
         """
         buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
         self._write(tag, buckets, step, events.metadata("histograms"))
 
     def text(self, tag: str, textdata: str | bytes, step: int) -> None:
-        """Text, which TensorBoard shows as Markdown."""
+        """Write text, which TensorBoard shows as Markdown.
+
+        Args:
+            tag: name of the value.
+            textdata: the text.
+            step: number of the step.
+        """
         if not isinstance(textdata, (str, bytes)):
             raise ValueError("`textdata` should be of the type `str` or `bytes`.")
         self._write(tag, np.array(textdata, dtype=object), step, events.metadata("text"))
 
     def write(self, tag: str, tensor: Any, step: int, metadata: Any = None) -> None:
-        """Any tensor, with a SummaryMetadata (a message or its bytes) saying who shows it."""
+        """Write any tensor.
+
+        Args:
+            tag: name of the value.
+            tensor: array of numbers or text.
+            step: number of the step.
+            metadata: a SummaryMetadata message, or its bytes, which says how it is shown; None for
+                none.
+        """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())
 
     def hparams(self, hparams: Mapping[str, Any]) -> None:
-        """The hyperparameters of this run; nested ones are joined by dots."""
+        """Write the hyperparameters of this run.
+
+        Args:
+            hparams: dict of values; names of nested ones are joined by dots.
+        """
         flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
         text = json.dumps(flat, sort_keys=True, separators=(",", ":"))
         group = hashlib.sha256(text.encode()).hexdigest()

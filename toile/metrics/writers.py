@@ -29,33 +29,69 @@ __all__ = [
 
 
 class MetricWriter:
-    """What a writer can be asked; everything does nothing unless a subclass says otherwise."""
+    """Base class of writers of metrics; its methods do nothing.
+
+    Values may be arrays on a device: they are copied when they are written. Writers are context
+    managers, which close at the end.
+    """
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Numbers."""
+        """Write numbers.
+
+        Args:
+            step: number of the step.
+            scalars: numbers by name.
+        """
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
-        """Images: [H,W], [H,W,C], [K,H,W] or [K,H,W,C]; uint8, or floats in [0, 1]."""
+        """Write images.
+
+        Args:
+            step: number of the step.
+            images: by name, arrays of shape (height, width), (height, width, channels), (n, height,
+                width) or (n, height, width, channels); uint8, or floats from 0 to 1.
+        """
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
-        """Sound: [clips, frames, channels] in [-1, 1]."""
+        """Write sound.
+
+        Args:
+            step: number of the step.
+            audios: by name, arrays of shape (clips, frames, channels) with values from -1 to 1.
+            sample_rate: frames per second.
+        """
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Text, as Markdown where the output can show it."""
+        """Write text, which is Markdown where the output can show it.
+
+        Args:
+            step: number of the step.
+            texts: texts by name.
+        """
 
     def write_histograms(
         self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
     ) -> None:
-        """How the values of arrays are distributed."""
+        """Write how values are distributed.
+
+        Args:
+            step: number of the step.
+            arrays: arrays by name.
+            num_buckets: number of intervals by name; None leaves it to the output.
+        """
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        """The hyperparameters of the run."""
+        """Write the hyperparameters of the run.
+
+        Args:
+            hparams: values by name.
+        """
 
     def flush(self) -> None:
         """Write out what is buffered."""
 
     def close(self) -> None:
-        """Flush, and let go of files."""
+        """Flush, and close files."""
 
     def __enter__(self) -> Any:
         return self
@@ -78,8 +114,14 @@ def _numbers(scalars: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 class ConsoleWriter(MetricWriter):
-    """One line per call: `step 100  loss 0.2513  accuracy 0.9210`.
+    """Print a line for each call: `step 100  loss 0.2513  accuracy 0.9210`.
 
+    Args:
+        stream: where to print; None is stderr.
+        rate: whether steps per second are added.
+
+    >>> import sys
+    >>> from toile.metrics.writers import ConsoleWriter
     >>> ConsoleWriter(sys.stdout, rate=False).write_scalars(7, {"loss": 0.25, "examples": 3000})
     step 7  loss 0.25  examples 3000
     """
@@ -93,6 +135,7 @@ class ConsoleWriter(MetricWriter):
         print(text, file=self._stream if self._stream is not None else sys.stderr, flush=True)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Print numbers on a line."""
         parts = [f"step {step}", *(f"{n} {_short(v)}" for n, v in _numbers(scalars).items())]
         now = time.monotonic()
         if self._rate and self._last is not None and step > self._last[0]:
@@ -102,10 +145,12 @@ class ConsoleWriter(MetricWriter):
         self._print("  ".join(parts))
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Print each text on a line."""
         for name, text in texts.items():
             self._print(f"step {step}  {name}: {text}")
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """Print the hyperparameters on a line."""
         self._print("  ".join(f"{name}={value}" for name, value in hparams.items()))
 
 
@@ -115,9 +160,21 @@ def _short(value: int | float) -> str:
 
 
 class JsonlWriter(MetricWriter):
-    """A JSON object per line: `{"step": 100, "time": 1700000000.0, "loss": 0.25}`.
+    """Write a JSON object on a line for each call: `{"step": 100, "time": 1.7e9, "loss": 0.25}`.
 
-    A file that exists is continued. Lines are complete once `write_scalars` returns.
+    NaN and infinity are written as text. Lines are complete once a method returns.
+
+    Args:
+        path: path of the file; one that exists is continued. Its folder is created if there is
+            none.
+
+    >>> import json, pathlib, tempfile
+    >>> from toile.metrics.writers import JsonlWriter
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
+    >>> with JsonlWriter(path) as writer:
+    ...     writer.write_scalars(7, {"loss": 0.25})
+    >>> json.loads(path.read_text())["loss"]
+    0.25
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -131,6 +188,7 @@ class JsonlWriter(MetricWriter):
         self._file.flush()
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Write numbers, with the step and the time."""
         numbers = {
             # JSON has no NaN and no infinity; their names are strings that float() reads.
             n: v if math.isfinite(v) else str(v)
@@ -139,9 +197,11 @@ class JsonlWriter(MetricWriter):
         self._write({"step": int(step), "time": time.time(), **numbers})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Write texts, with the step and the time."""
         self._write({"step": int(step), "time": time.time(), **texts})
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """Write the hyperparameters, with the time."""
         plain = {
             n: v if isinstance(v, (bool, int, float, str, type(None))) else str(v)
             for n, v in hparams.items()
@@ -149,18 +209,34 @@ class JsonlWriter(MetricWriter):
         self._write({"hparams": plain, "time": time.time()})
 
     def flush(self) -> None:
+        """Write out what is buffered."""
         self._file.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 class CsvWriter(MetricWriter):
-    """A table with a row per step and a column per name.
+    """Write a table with a row for each step and a column for each name.
 
-    Values of one step may come in several calls: the row is written when the step changes, or on
-    flush or close. A new name rewrites the file with one more column; a file that exists is
-    continued.
+    Values of one step may come in several calls: the row is written when the step changes, and on
+    `flush` and `close`. A new name rewrites the file with one more column.
+
+    Args:
+        path: path of the file; one that exists is continued. Its folder is created if there is
+            none.
+
+    >>> import pathlib, tempfile
+    >>> from toile.metrics.writers import CsvWriter
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "metrics.csv")
+    >>> with CsvWriter(path) as writer:
+    ...     writer.write_scalars(1, {"loss": 0.5})
+    ...     writer.write_scalars(2, {"loss": 0.25})
+    >>> print(path.read_text().strip())
+    step,loss
+    1,0.5
+    2,0.25
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -173,11 +249,13 @@ class CsvWriter(MetricWriter):
                 self._columns = next(csv.reader(file), []) or ["step"]
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Add numbers to the row of a step."""
         if self._row and self._row["step"] != int(step):
             self.flush()
         self._row = {**self._row, "step": int(step), **_numbers(scalars)}
 
     def flush(self) -> None:
+        """Write the row of the current step."""
         if not self._row:
             return
         new = [name for name in self._row if name not in self._columns]
@@ -210,47 +288,61 @@ class CsvWriter(MetricWriter):
         os.replace(aside, self._path)
 
     def close(self) -> None:
+        """Write the row of the current step."""
         self.flush()
 
 
 class TensorBoardWriter(MetricWriter):
-    """An event file for TensorBoard."""
+    """Write an event file for TensorBoard.
+
+    Args:
+        log_dir: folder of the file, which is created if there is none.
+        auto_flush: whether every value is written to the file at once.
+    """
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
         """Write into `log_dir`, which is made where it is missing."""
         self._writer = SummaryWriter(log_dir, auto_flush=auto_flush)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Write numbers."""
         for name, value in _numbers(scalars).items():
             self._writer.scalar(name, value, step)
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
+        """Write images."""
         for name, image in images.items():
             count = max(np.shape(image)[0], 1)
             self._writer.image(name, image, step, max_outputs=count)
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
+        """Write sound."""
         for name, clips in audios.items():
             count = max(np.shape(clips)[0], 1)
             self._writer.audio(name, clips, step, sample_rate, max_outputs=count)
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
+        """Write texts."""
         for name, text in texts.items():
             self._writer.text(name, text, step)
 
     def write_histograms(
         self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
     ) -> None:
+        """Write histograms."""
         for name, values in arrays.items():
             self._writer.histogram(name, values, step, (num_buckets or {}).get(name))
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
+        """Write the hyperparameters."""
         self._writer.hparams(hparams)
 
     def flush(self) -> None:
+        """Write out what is buffered."""
         self._writer.flush()
 
     def close(self) -> None:
+        """Close the file."""
         self._writer.close()
 
 
@@ -266,13 +358,25 @@ def _passed_on(name: str) -> Any:
 
 
 class MultiWriter(MetricWriter):
-    """Several writers as one."""
+    """Pass every call on to several writers.
+
+    Args:
+        writers: the writers, in order.
+
+    >>> import sys
+    >>> from toile.metrics.writers import ConsoleWriter, MultiWriter
+    >>> both = MultiWriter([ConsoleWriter(sys.stdout, rate=False)] * 2)
+    >>> both.write_scalars(7, {"loss": 0.25})
+    step 7  loss 0.25
+    step 7  loss 0.25
+    """
 
     def __init__(self, writers: Sequence[MetricWriter]):
         """Pass every call on, in order."""
         self._writers = tuple(writers)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Write numbers to all writers."""
         numbers = _numbers(scalars)  # fetched once
         for writer in self._writers:
             writer.write_scalars(step, numbers)
@@ -290,7 +394,26 @@ def create_default_writer(
     logdir: str | os.PathLike[str] | None = None, *, console: bool = True, tensorboard: bool = True,
     csv: bool = False, jsonl: bool = True,
 ) -> MultiWriter:
-    """The usual outputs: the console, and in `logdir` TensorBoard events and metrics.jsonl."""
+    """Make a writer of the usual outputs: the console, and files in a folder.
+
+    Args:
+        logdir: folder of the files; None for no files.
+        console: whether numbers are printed, on stderr.
+        tensorboard: whether an event file of TensorBoard is written.
+        csv: whether `metrics.csv` is written.
+        jsonl: whether `metrics.jsonl` is written.
+
+    Returns:
+        A `MultiWriter`.
+
+    >>> import os, tempfile
+    >>> from toile.metrics.writers import create_default_writer
+    >>> folder = tempfile.mkdtemp()
+    >>> with create_default_writer(folder, console=False, tensorboard=False) as writer:
+    ...     writer.write_scalars(1, {"loss": 0.5})
+    >>> os.listdir(folder)
+    ['metrics.jsonl']
+    """
     writers: list[MetricWriter] = [ConsoleWriter()] if console else []
     if logdir is not None:
         folder = os.fspath(logdir)

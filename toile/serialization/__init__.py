@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import KeyArray
 from toile.engine.source import here
 from toile.engine.trace import Array
@@ -42,36 +43,71 @@ __all__ = [
 MAX_CHUNK_SIZE = 2**30
 
 
-def to_bytes(target: Any) -> bytes:
-    """The bytes that hold a target's state.
+def to_bytes(target: PyTree) -> bytes:
+    """Turn a tree into bytes, in Flax's msgpack format.
 
-    Example::
+    Args:
+        target: tree of dicts, lists, tuples, named tuples, dataclasses of `toile.struct` and
+            registered types, with arrays and Python values as leaves.
 
-        >>> import toile.numpy as jnp
-        >>> data = to_bytes({"w": jnp.arange(3)})
-        >>> from_bytes({"w": jnp.zeros(3, int)}, data)
-        {'w': array([0, 1, 2], dtype=int32)}
+    Returns:
+        The bytes, from which `from_bytes` restores the tree.
+
+    >>> from toile import serialization
+    >>> data = serialization.to_bytes({"w": jnp.arange(3)})
+    >>> serialization.from_bytes({"w": jnp.zeros(3, int)}, data)
+    {'w': array([0, 1, 2], dtype=int32)}
     """
     return msgpack_serialize(to_state_dict(target), in_place=True)
 
 
 def from_bytes(
-    target: Any, encoded_bytes: bytes, *, check_shapes: bool = True, check_dtypes: bool = True
-) -> Any:
-    """A copy of `target` with the values in bytes that `to_bytes` made of such a tree.
+    target: PyTree, encoded_bytes: bytes, *, check_shapes: bool = True, check_dtypes: bool = True
+) -> PyTree:
+    """Restore a tree from bytes that `to_bytes` made.
 
-    Arrays whose shape or dtype is not the target's are listed in one ValueError, unless
-    `check_shapes` or `check_dtypes` is false.
+    Args:
+        target: a tree of the same structure, such as newly initialized parameters.
+        encoded_bytes: the bytes.
+        check_shapes: whether arrays must have the shapes of those of `target`.
+        check_dtypes: whether arrays must have the dtypes of those of `target`.
+
+    Returns:
+        A copy of `target` with the values in the bytes; arrays are NumPy arrays.
+
+    Raises:
+        ValueError: the structure differs, or arrays do not fit; all are listed.
+        toile.errors.UnreadableFileError: the bytes are something else.
+
+    Differences:
+        Flax does not compare shapes and dtypes.
+
+    >>> from toile import serialization
+    >>> data = serialization.to_bytes((1, {"a": 2}))
+    >>> serialization.from_bytes((0, {"a": 0}), data)
+    (1, {'a': 2})
     """
     state = msgpack_restore(encoded_bytes)
     return from_state_dict(target, state, check_shapes=check_shapes, check_dtypes=check_dtypes)
 
 
-def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
-    """Nested dicts and lists of arrays and Python values as bytes.
+def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
+    """Turn nested dicts and lists of arrays and Python values into bytes, in Flax's msgpack format.
 
-    With `in_place` keys stay in the order they have; without, they are sorted. `pytree` itself is
-    not changed in either case.
+    Args:
+        pytree: the tree; it is not changed.
+        in_place: whether keys of dicts are written in the order they have; otherwise they are
+            sorted.
+
+    Returns:
+        The bytes, from which `msgpack_restore` restores the tree.
+
+    Raises:
+        TypeError: the tree has something else, such as a tuple; `to_bytes` takes more types.
+
+    >>> from toile import serialization
+    >>> serialization.msgpack_restore(serialization.msgpack_serialize({"a": [1, 2.5]}))
+    {'a': [1, 2.5]}
     """
     if not in_place:
         pytree = tree_map(lambda x: x, pytree)
@@ -85,10 +121,21 @@ def msgpack_serialize(pytree: Any, in_place: bool = False) -> bytes:
         ) from error
 
 
-def msgpack_restore(encoded_pytree: bytes) -> Any:
-    """The nested dicts and lists that bytes of `msgpack_serialize` hold.
+def msgpack_restore(encoded_pytree: bytes) -> PyTree:
+    """Restore nested dicts and lists from bytes that `msgpack_serialize` or `to_bytes` made.
 
-    Bytes that are something else, whatever it is, raise `toile.errors.UnreadableFileError`.
+    Args:
+        encoded_pytree: the bytes.
+
+    Returns:
+        The tree; arrays are NumPy arrays that may be changed.
+
+    Raises:
+        toile.errors.UnreadableFileError: the bytes are something else.
+
+    >>> from toile import serialization
+    >>> serialization.msgpack_restore(serialization.to_bytes((1, {"a": 2})))
+    {'0': 1, '1': {'a': 2}}
     """
     data = memoryview(encoded_pytree).cast("B")
     check(data)

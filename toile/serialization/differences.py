@@ -18,7 +18,16 @@ from toile.engine.records import dataclass
 
 @dataclass(frozen=True)
 class Differences:
-    """What a state lacks of a target, has besides it, and has in another shape or dtype."""
+    """What a state dict lacks of a target, has besides it, and has in another shape or dtype.
+
+    It is true if there is any difference; `str` lists them.
+
+    Args:
+        missing: paths of entries that only the target has.
+        unexpected: paths of entries that only the state dict has.
+        misshaped: paths of arrays that differ in shape or dtype, with both.
+        restored: number of entries that fit.
+    """
 
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()

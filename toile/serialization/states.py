@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toile.core.frozen_dict import FrozenDict
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import KeyArray
 from toile.engine.sharded import ShardedKeyArray
 from toile.engine.source import here
@@ -52,7 +53,11 @@ def _entered(name: str) -> Iterator[None]:
 
 
 def current_path() -> str:
-    """The path of the entry that is being restored, for messages of registered functions."""
+    """Return the path of the entry that is being restored, for messages of registered functions.
+
+    Returns:
+        Keys joined by "/"; "" when nothing is being restored.
+    """
     return "/".join(_context.path)
 
 
@@ -68,13 +73,19 @@ def _kind(x: Any) -> type:
     return _NamedTuple if isinstance(x, tuple) and hasattr(x, "_fields") else type(x)
 
 
-def to_state_dict(target: Any) -> Any:
-    """The nested dict that holds a target's state; of a leaf, the leaf.
+def to_state_dict(target: PyTree) -> PyTree:
+    """Turn a tree into nested dicts with text as keys, as it is written to files.
 
-    Example::
+    Args:
+        target: tree of dicts, lists, tuples, named tuples, dataclasses of `toile.struct` and
+            registered types.
 
-        >>> to_state_dict({"a": [1.0, 2.0], "b": None})
-        {'a': {'0': 1.0, '1': 2.0}, 'b': None}
+    Returns:
+        The state dict; of a leaf, the leaf.
+
+    >>> from toile import serialization
+    >>> serialization.to_state_dict({"a": [1.0, 2.0], "b": None})
+    {'a': {'0': 1.0, '1': 2.0}, 'b': None}
     """
     handlers = _handlers(_kind(target))
     if handlers is None:
@@ -91,20 +102,33 @@ def to_state_dict(target: Any) -> Any:
 
 
 def from_state_dict(
-    target: Any, state: Any, name: str = ".", *, check_shapes: bool = True,
+    target: PyTree, state: PyTree, name: str = ".", *, check_shapes: bool = True,
     check_dtypes: bool = False,
-) -> Any:
-    """A copy of `target` with the values of a state dict in place of its own.
+) -> PyTree:
+    """Restore a tree from a state dict.
 
-    `check_shapes` and `check_dtypes` compare the arrays with those of the target and report all
-    that differ in one ValueError. Dtypes are not compared here unless asked for (a state dict made
-    by hand has float64 where parameters have float32); `from_bytes` and `restore_checkpoint` do.
-    Within a registered function they are what the outermost call says.
+    Args:
+        target: a tree of the same structure as the one the state dict was made of.
+        state: the state dict.
+        name: name of this part in messages; functions of registered types pass it for what they
+            hold.
+        check_shapes: whether arrays must have the shapes of those of `target`.
+        check_dtypes: whether arrays must have the dtypes of those of `target`. `from_bytes` and
+            `restore_checkpoint` check them; here it is off, since a state dict made by hand
+            often has float64 where parameters have float32.
 
-    Example::
+    Returns:
+        A copy of `target` with the values of `state`.
 
-        >>> from_state_dict((0, {"a": 0}), {"0": 1, "1": {"a": 2}})
-        (1, {'a': 2})
+    Raises:
+        ValueError: the structure differs, or arrays do not fit; all are listed.
+
+    Differences:
+        Flax does not compare shapes and dtypes.
+
+    >>> from toile import serialization
+    >>> serialization.from_state_dict((0, {"a": 0}), {"0": 1, "1": {"a": 2}})
+    (1, {'a': 2})
     """
     if _context.path:
         return _restore(target, state, name)
@@ -154,15 +178,23 @@ def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
 
 
 def restore_partially(
-    target: Any, state: Any, *, check_shapes: bool = True, check_dtypes: bool = True
-) -> tuple[Any, Differences]:
-    """A copy of `target` with those values of a state dict that fit it, and the differences.
+    target: PyTree, state: PyTree, *, check_shapes: bool = True, check_dtypes: bool = True
+) -> tuple[PyTree, Differences]:
+    """Restore those values of a state dict that fit a tree.
 
-    Example::
+    Args:
+        target: the tree.
+        state: the state dict, which may lack entries and have others.
+        check_shapes: whether only arrays of the shapes of those of `target` fit.
+        check_dtypes: whether only arrays of the dtypes of those of `target` fit.
 
-        >>> restored, found = restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})
-        >>> restored, found.missing, found.unexpected
-        ({'a': 0, 'b': 1}, ('a',), ('c',))
+    Returns:
+        The pair of a copy of `target` with the values that fit, and the differences.
+
+    >>> from toile import serialization
+    >>> tree, found = serialization.restore_partially({"a": 0, "b": 0}, {"b": 1, "c": 2})
+    >>> tree, found.missing, found.unexpected
+    ({'a': 0, 'b': 1}, ('a',), ('c',))
     """
     merged, found = fill(
         to_state_dict(target), state, check_shapes=check_shapes, check_dtypes=check_dtypes
@@ -170,8 +202,15 @@ def restore_partially(
     return from_state_dict(target, merged, check_shapes=False), found
 
 
-def is_serializable(target: Any) -> bool:
-    """Whether a type, or the type of an object, has a state dict of its own."""
+def is_serializable(target: object) -> bool:
+    """Tell whether a type has a state dict of its own.
+
+    Args:
+        target: a type, or an object whose type is meant.
+
+    Returns:
+        True for dicts, lists, tuples, dataclasses of `toile.struct` and registered types.
+    """
     return _handlers(target if isinstance(target, type) else type(target)) is not None
 
 
@@ -180,8 +219,28 @@ def register_serialization_state(
 ) -> None:
     """Say how objects of a type are turned into a state dict and restored from one.
 
-    `ty_to_state_dict(x)` gives a dict with string keys (or a leaf), `ty_from_state_dict(x, state)`
-    a copy of x with that state; both call `to_state_dict` and `from_state_dict` on what they hold.
+    Args:
+        ty: the type.
+        ty_to_state_dict: function of an object that returns a dict with text as keys, or a leaf;
+            it calls `to_state_dict` on what the object holds.
+        ty_from_state_dict: function of (object, state) that returns a copy of the object with
+            that state; it calls `from_state_dict` on what the object holds.
+        override: whether functions that are registered already are replaced.
+
+    Raises:
+        ValueError: the type is registered already, and `override` is False.
+
+    >>> import fractions
+    >>> from toile import serialization
+    >>> serialization.register_serialization_state(
+    ...     fractions.Fraction,
+    ...     lambda x: {"top": x.numerator, "bottom": x.denominator},
+    ...     lambda x, state: fractions.Fraction(state["top"], state["bottom"]),
+    ...     override=True,
+    ... )
+    >>> data = serialization.to_bytes(fractions.Fraction(2, 3))
+    >>> serialization.from_bytes(fractions.Fraction(0), data)
+    Fraction(2, 3)
     """
     if not override and _handlers(ty) is not None:
         raise ValueError(

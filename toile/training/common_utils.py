@@ -3,51 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from toile import lax, random, tree
 from toile import numpy as jnp
 from toile.api.devices import device_get, local_device_count
+from toile.engine.annotations import Array, PyTree
 from toile.jax_utils import unreplicate
 
 __all__ = ["get_metrics", "onehot", "shard", "shard_prng_key", "stack_forest"]
 
 
-def shard(xs: Any) -> Any:
-    """The leaves with their first axis split over the local devices: [n, …] to [devices, n', …].
+def shard(xs: PyTree) -> PyTree:
+    """Split the first axis of arrays over the devices of this process.
+
+    Args:
+        xs: tree of arrays whose first axis is a multiple of the number of devices.
+
+    Returns:
+        A tree of arrays of shape (devices, n / devices, ...).
 
     >>> import numpy as np
-    >>> count = local_device_count()
-    >>> shard({"x": np.zeros((6 * count, 2))})["x"].shape == (count, 6, 2)
+    >>> from toile.training import common_utils
+    >>> count = toile.local_device_count()
+    >>> common_utils.shard({"x": np.zeros((6 * count, 2))})["x"].shape == (count, 6, 2)
     True
     """
     count = local_device_count()
     return tree.map(lambda x: x.reshape((count, -1) + x.shape[1:]), xs)
 
 
-def shard_prng_key(prng_key: Any) -> Any:
-    """A key per local device."""
+def shard_prng_key(prng_key: Array) -> Array:
+    """Split a key into one for each device of this process.
+
+    Args:
+        prng_key: a key.
+
+    Returns:
+        An array of keys with a first axis of devices.
+
+    >>> from toile.training import common_utils
+    >>> common_utils.shard_prng_key(key(0)).shape == (toile.local_device_count(),)
+    True
+    """
     return random.split(prng_key, num=local_device_count())
 
 
-def stack_forest(forest: Sequence[Any]) -> Any:
-    """One tree whose leaves are the stacked leaves of many.
+def stack_forest(forest: Sequence[PyTree]) -> PyTree:
+    """Stack the arrays of several trees.
 
-    >>> stack_forest([{"loss": jnp.float32(1)}, {"loss": jnp.float32(3)}])
+    Args:
+        forest: trees of the same structure, with arrays of the same shapes.
+
+    Returns:
+        One tree, whose arrays have a new first axis for the trees.
+
+    >>> from toile.training import common_utils
+    >>> common_utils.stack_forest([{"loss": jnp.float32(1)}, {"loss": jnp.float32(3)}])
     {'loss': Array([1., 3.], dtype=float32)}
     """
     return tree.map(lambda *xs: jnp.stack(xs), *forest)
 
 
-def get_metrics(device_metrics: Sequence[Any]) -> Any:
-    """Metrics of many steps, each replicated over devices, as one tree of series."""
+def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
+    """Gather the metrics of many steps, of each of which all devices have a copy.
+
+    Args:
+        device_metrics: for each step a tree of arrays with a first axis of devices.
+
+    Returns:
+        One tree of arrays with a first axis of steps.
+
+    >>> from toile.training import common_utils
+    >>> steps = [{"loss": jnp.full(toile.local_device_count(), x)} for x in (3.0, 2.0)]
+    >>> common_utils.get_metrics(steps)
+    {'loss': Array([3., 2.], dtype=float32)}
+    """
     return stack_forest(device_get(unreplicate(device_metrics)))
 
 
-def onehot(labels: Any, num_classes: int, on_value: float = 1.0, off_value: float = 0.0) -> Any:
-    """One-hot vectors of integer labels, with values for hit and miss.
+def onehot(
+    labels: Array, num_classes: int, on_value: float = 1.0, off_value: float = 0.0
+) -> Array:
+    """Turn integer labels into vectors with one entry for each class.
 
-    >>> onehot(jnp.array([1]), 3, off_value=-1.0)
+    Args:
+        labels: array of integers.
+        num_classes: number of classes.
+        on_value: entry of the label's class.
+        off_value: entry of the other classes.
+
+    Returns:
+        A float32 array of shape (*labels.shape, num_classes).
+
+    >>> from toile.training import common_utils
+    >>> common_utils.onehot(jnp.array([1]), 3, off_value=-1.0)
     Array([[-1.,  1., -1.]], dtype=float32)
     """
     hit = labels[..., None] == jnp.arange(num_classes).reshape((1,) * labels.ndim + (-1,))

@@ -18,10 +18,29 @@ __all__ = ["history", "picture"]
 
 
 def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
-    """The values of a metric by step; where a step was repeated after a kill, the last one.
+    """Read the values of a metric that a run wrote.
 
-    A last line that a kill has cut short is left out; anything else that is not a line of
-    metrics raises `toile.errors.UnreadableFileError`.
+    Args:
+        workdir: folder of the run, with the file `metrics.jsonl` that
+            `toile.metrics.writers.create_default_writer` makes.
+        name: name of the metric.
+
+    Returns:
+        A dict from steps to values; of a step that was repeated after an interruption, the last
+        value.
+
+    Raises:
+        toile.errors.UnreadableFileError: a line, other than an unfinished last one, is not JSON.
+
+    >>> import tempfile
+    >>> from toile.metrics import writers
+    >>> from toile.training import curves
+    >>> folder = tempfile.mkdtemp()
+    >>> with writers.create_default_writer(folder, console=False) as writer:
+    ...     writer.write_scalars(1, {"loss": 0.5})
+    ...     writer.write_scalars(2, {"loss": 0.25})
+    >>> curves.history(folder, "loss")
+    {1: 0.5, 2: 0.25}
     """
     path = Path(workdir) / "metrics.jsonl"
     data = path.read_bytes()
@@ -48,9 +67,19 @@ def _is_json(line: bytes) -> bool:
 def picture(
     path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, Mapping[int, float]]]
 ) -> bool:
-    """Draw curves into a PNG: panels by title, each with lines by label, each a value by step.
+    """Draw curves into a PNG file, with matplotlib.
 
-    Gives False, and draws nothing, where matplotlib is not installed.
+    Args:
+        path: path of the file.
+        panels: for each panel, by title, its lines by label; a line is a dict from steps to
+            values, such as from `history`.
+
+    Returns:
+        True; False, and nothing is drawn, if matplotlib is not installed.
+
+    >>> from toile.training import curves
+    >>> curves.picture("curve.png", {"loss": {"run": {1: 0.5, 2: 0.25}}})  # doctest: +SKIP
+    True
     """
     try:
         import matplotlib
@@ -77,7 +106,16 @@ def picture(
 
 
 def main(arguments: list[str]) -> None:
-    """`python -m toile.training.curves curve.png METRIC[,METRIC…] LABEL=WORKDIR …` draws them."""
+    """Draw the curves that the command line asks for.
+
+    `python -m toile.training.curves curve.png METRIC[,METRIC...] LABEL=WORKDIR ...`
+
+    Args:
+        arguments: the arguments of the command.
+
+    >>> from toile.training import curves
+    >>> curves.main(["curve.png", "loss", "small=runs/1", "large=runs/2"])  # doctest: +SKIP
+    """
     path, metrics, *runs = arguments
     folders = dict(run.split("=", 1) for run in runs)
     picture(path, {

@@ -18,10 +18,24 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
-    """The data file `name` of the example whose module is the file `example` (its `__file__`).
+    """Find a data file that comes with an example.
 
-    It is looked for in `data/` beside that module, then in the folders `examples/data` and
+    It is looked for in `data/` beside the example, then in the folders `examples/data` and
     `examples/*/data` of the source tree that toile was imported from.
+
+    Args:
+        name: name of the file or folder.
+        example: path of the example's module: its `__file__`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FileNotFoundError: there is none.
+
+    >>> from toile.training.datasets import shipped
+    >>> shipped("python_topics", "my_example.py").name
+    'python_topics'
     """
     beside = Path(example).parent / "data"
     folders = [beside, _EXAMPLES / "data", *sorted(_EXAMPLES.glob("*/data"))]
@@ -35,9 +49,24 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
 
 
 def tfds_sources(name: str, splits: Sequence[str]) -> list[Any]:
-    """A random-access source of examples for each split of a prepared data set.
+    """Open a prepared data set of tensorflow-datasets by random access.
 
-    An example is a dict of arrays. `$TFDS_DATA_DIR` says where prepared data sets are.
+    Nothing is downloaded; data sets are looked for in `$TFDS_DATA_DIR`.
+
+    Args:
+        name: name of the data set.
+        splits: names of the splits, such as `["train", "test"]`.
+
+    Returns:
+        For each split a source with `__len__` and `__getitem__`, whose examples are dicts of
+        arrays; a `Loader` takes it.
+
+    Raises:
+        ImportError: tensorflow-datasets is not installed.
+        FileNotFoundError: the data set is not prepared.
+
+    >>> from toile.training.datasets import tfds_sources
+    >>> train, test = tfds_sources("mnist", ["train", "test"])  # doctest: +SKIP
     """
     try:
         import tensorflow_datasets as tfds

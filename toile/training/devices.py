@@ -11,8 +11,18 @@ __all__ = ["first_devices"]
 
 
 def first_devices(count: int) -> list[Device]:
-    """The first `count` devices of this process; CPU devices are made as many as asked for.
+    """Return some devices of this process; CPU devices are made as many as asked for.
 
+    Args:
+        count: number of devices.
+
+    Returns:
+        The first `count` devices.
+
+    Raises:
+        ValueError: there are fewer.
+
+    >>> from toile.training.devices import first_devices
     >>> [device.platform for device in first_devices(1)] in (["cpu"], ["gpu"])
     True
     """

@@ -19,21 +19,30 @@ _LARGEST, _SMALLEST = jnp.finfo(jnp.float32).max, jnp.finfo(jnp.float32).tiny
 
 
 class DynamicScale(dynamic_scale.DynamicScale):
-    """The scale of a loss, adapted step by step; `value_and_grad` gives the next one.
+    """Loss scale that grows while gradients are finite and shrinks when they are not.
 
-    When gradients are not finite the caller keeps its old parameters::
+    Small gradients in float16 become zero; multiplying the loss by a large number, and dividing the
+    gradients by it, keeps them. Where gradients are not finite, the scale was too large: keep the
+    old parameters and go on with the new scale.
 
-        >>> scale, p = DynamicScale(growth_interval=10), jnp.float32(1.0)
-        >>> loss = lambda p: jnp.asarray(p, jnp.float16) ** 2
-        >>> scale, finite, value, grad = scale.value_and_grad(loss)(p)
-        >>> bool(finite), float(scale.scale)  # 65536 does not fit into float16
-        (False, 32768.0)
-        >>> scale, finite, value, grad = scale.value_and_grad(loss)(p)
-        >>> p = jnp.where(finite, p - 0.1 * grad, p)
+    Args:
+        growth_factor: what the scale is multiplied by when it grows.
+        backoff_factor: what the scale is multiplied by when it shrinks.
+        growth_interval: number of finite steps in a row before it grows.
+        fin_steps: number of finite steps in a row so far.
+        scale: the scale.
+        minimum_scale: the scale does not shrink below this; None for no limit.
 
-    growth_factor, backoff_factor: how the scale grows and shrinks.
-    growth_interval: finite steps in a row before it grows; fin_steps counts them.
-    minimum_scale: it never shrinks below this (None: no limit).
+    >>> from toile.training.dynamic_scale import DynamicScale
+    >>> scale, p = DynamicScale(growth_interval=10), jnp.float32(1.0)
+    >>> loss = lambda p: jnp.asarray(p, jnp.float16) ** 2
+    >>> for _ in range(3):
+    ...     scale, finite, value, grad = scale.value_and_grad(loss)(p)
+    ...     p = jnp.where(finite, p - 0.1 * grad, p)
+    ...     print(bool(finite), scale.scale, p)  # 65536 does not fit into float16
+    False 32768.0 1.0
+    False 16384.0 1.0
+    True 16384.0 0.8
     """
 
     minimum_scale: float | None = struct.field(pytree_node=False, default=_SMALLEST)

@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from toile import struct
+from toile.engine.annotations import Array
 
 __all__ = ["EarlyStopping"]
 
 
 class EarlyStopping(struct.PyTreeNode):
-    """Watches a metric that should fall; `update` gives the next state.
+    """Stop when a metric that should fall no longer does.
 
-    An update improves when the metric is below the best one by more than `min_delta`. After
-    `patience` updates in a row without improvement the next one sets `should_stop`::
+    A value improves on the best one if it is lower by more than `min_delta`. When more than
+    `patience` values in a row do not, `should_stop` is set.
 
-        >>> stop = EarlyStopping(min_delta=1e-3, patience=2)
-        >>> for epoch, loss in enumerate([4, 3, 3, 3, 2, 2, 2, 2, 1, 1]):
-        ...     stop = stop.update(loss)
-        ...     if stop.should_stop:
-        ...         break
-        >>> epoch, stop.best_metric
-        (7, 2)
+    Args:
+        min_delta: how much lower than the best one a value must be.
+        patience: how many values in a row may not improve.
+        best_metric: the best value so far.
+        patience_count: number of values since the best one.
+        should_stop: whether to stop.
+        has_improved: whether the last value improved.
+
+    >>> from toile.training.early_stopping import EarlyStopping
+    >>> stop = EarlyStopping(min_delta=1e-3, patience=2)
+    >>> for epoch, loss in enumerate([4, 3, 3, 3, 2, 2, 2, 2, 1, 1]):
+    ...     stop = stop.update(loss)
+    ...     if stop.should_stop:
+    ...         break
+    >>> epoch, stop.best_metric
+    (7, 2)
     """
 
     min_delta: float = 0
     patience: int = 0
-    best_metric: Any = float("inf")
+    best_metric: float | Array = float("inf")
     patience_count: int = 0
     should_stop: bool = False
     has_improved: bool = False
 
     def reset(self) -> EarlyStopping:
-        """The state before the first update."""
+        """Return the state before the first value, with the same options."""
         return self.replace(
             best_metric=float("inf"), patience_count=0, should_stop=False, has_improved=False
         )
 
-    def update(self, metric: Any) -> EarlyStopping:
-        """The state after one more value of the metric."""
+    def update(self, metric: float | Array) -> EarlyStopping:
+        """Return the state after one more value.
+
+        Args:
+            metric: the value.
+        """
         if math.isinf(self.best_metric) or self.best_metric - metric > self.min_delta:
             return self.replace(best_metric=metric, patience_count=0, has_improved=True)
         return self.replace(

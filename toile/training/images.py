@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -66,10 +65,24 @@ def _texture(
 
 
 def textured_shapes(count: int, size: int, seed: int) -> Batch:
-    """`image` (uint8 [count, size, size, 3]) and `label`, every kind equally often.
+    """Draw images of ten kinds of shapes, for examples that need no download.
 
-    Place, size, turn, colours, textures and noise are drawn; a seed always gives the same images,
-    and the first ones are the same however many there are.
+    Place, size, turn, colors, textures and noise are random. A seed always gives the same images,
+    and the first ones do not depend on the number of images.
+
+    Args:
+        count: number of images.
+        size: height and width in pixels.
+        seed: seed of the random numbers.
+
+    Returns:
+        A dict of `image`, uint8 of shape (count, size, size, 3), and `label`, int32 of shape
+        (count,): the position of the kind in `SHAPES`. All kinds are equally frequent.
+
+    >>> from toile.training import images
+    >>> batch = images.textured_shapes(4, 16, seed=0)
+    >>> batch["image"].shape, batch["label"].tolist()
+    ((4, 16, 16, 3), [0, 1, 2, 3])
     """
     y, x = np.mgrid[-1 : 1 : size * 1j, -1 : 1 : size * 1j].astype(np.float32)
     images = np.empty((count, size, size, 3), np.uint8)
@@ -94,7 +107,24 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
 
 
 def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
-    """Images moved by up to `most` pixels, what comes in at the border mirrored."""
+    """Move each image of a batch by a random number of pixels.
+
+    Pixels that come in at the border are mirrored.
+
+    Args:
+        batch: dict with `image` of shape (n, height, width, channels).
+        rng: random generator of NumPy.
+        most: largest move, in both directions.
+
+    Returns:
+        A batch with other images.
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> batch = images.textured_shapes(4, 16, seed=0)
+    >>> images.shifted(batch, np.random.default_rng(0), 2)["image"].shape
+    (4, 16, 16, 3)
+    """
     images = batch["image"]
     count, height, width, _ = images.shape
     wide = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)), mode="reflect")
@@ -105,14 +135,46 @@ def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
 
 
 def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
-    """Every other image, on average, mirrored left to right."""
+    """Mirror each image of a batch left to right, with probability one half.
+
+    Args:
+        batch: dict with `image` of shape (n, height, width, channels).
+        rng: random generator of NumPy.
+
+    Returns:
+        A batch with other images.
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> batch = {"image": np.arange(4).reshape(2, 1, 2, 1)}
+    >>> images.flipped(batch, np.random.default_rng(1))["image"].reshape(2, 2).tolist()
+    [[0, 1], [2, 3]]
+    """
     images = batch["image"]
     turn = rng.random(len(images)) < 0.5
     return {**batch, "image": np.where(turn[:, None, None, None], images[:, :, ::-1], images)}
 
 
 def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
-    """Images with a square of `size` pixels, which may reach over the border, made grey."""
+    """Make a square of each image of a batch gray.
+
+    The middle of the square is a random pixel, so that the square may reach over the border.
+
+    Args:
+        batch: dict with `image` of shape (n, height, width, channels).
+        rng: random generator of NumPy.
+        size: side of the square in pixels.
+
+    Returns:
+        A batch with other images, in which pixels of the square are 128.
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> batch = {"image": np.zeros((1, 6, 6, 1), np.uint8)}
+    >>> cut = images.cut_out(batch, np.random.default_rng(0), 2)
+    >>> int((cut["image"] == 128).sum())
+    4
+    """
     images = batch["image"]
     count, height, width, _ = images.shape
     middle = [rng.integers(0, n, (count, 1)) for n in (height, width)]
@@ -126,10 +188,27 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
 # -------------------------------------------------------------------- photographs, each of its size
 
 
-def resized_crop(image: np.ndarray, box: tuple[float, float, float, float], size: int) -> Any:
-    """The part (top, left, height, width) of an image as uint8 [size, size, 3], bilinear.
+def resized_crop(
+    image: np.ndarray, box: tuple[float, float, float, float], size: int
+) -> np.ndarray:
+    """Cut a part out of an image and resize it to a square.
 
-    Where a pixel of the result covers several of the image, these are averaged first.
+    The result is bilinear; where one of its pixels covers several of the image, these are averaged
+    first. Gray images become colored.
+
+    Args:
+        image: array of shape (height, width), or (height, width, 1 or 3).
+        box: the part: (top, left, height, width), in pixels, which need not be whole.
+        size: height and width of the result.
+
+    Returns:
+        A uint8 array of shape (size, size, 3).
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> photo = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    >>> images.resized_crop(photo, (0, 0, 4, 4), 2)[:, :, 0].tolist()
+    [[4, 6], [20, 22]]
     """
     if image.ndim == 2 or image.shape[-1] == 1:
         image = np.broadcast_to(image.reshape(*image.shape[:2], 1), (*image.shape[:2], 3))
@@ -153,8 +232,27 @@ def resized_crop(image: np.ndarray, box: tuple[float, float, float, float], size
 
 def random_resized_crop(
     image: np.ndarray, rng: np.random.Generator, size: int, area: tuple[float, float] = (0.08, 1.0)
-) -> Any:
-    """A part with a random share of the area and an aspect ratio from 3/4 to 4/3, resized."""
+) -> np.ndarray:
+    """Cut a random part out of an image and resize it to a square.
+
+    Its aspect ratio is between 3/4 and 4/3. If ten random parts do not fit into the image, the
+    middle square is taken.
+
+    Args:
+        image: array of shape (height, width), or (height, width, 1 or 3).
+        rng: random generator of NumPy.
+        size: height and width of the result.
+        area: smallest and largest share of the image's area.
+
+    Returns:
+        A uint8 array of shape (size, size, 3).
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> photo = np.zeros((30, 40, 3), np.uint8)
+    >>> images.random_resized_crop(photo, np.random.default_rng(0), 8).shape
+    (8, 8, 3)
+    """
     height, width = image.shape[:2]
     for _ in range(10):
         wanted = rng.uniform(*area) * height * width
@@ -166,8 +264,22 @@ def random_resized_crop(
     return center_crop(image, size, 1.0)
 
 
-def center_crop(image: np.ndarray, size: int, share: float = 0.875) -> Any:
-    """The middle square, `share` of the shorter side long, resized."""
+def center_crop(image: np.ndarray, size: int, share: float = 0.875) -> np.ndarray:
+    """Cut the middle square out of an image and resize it.
+
+    Args:
+        image: array of shape (height, width), or (height, width, 1 or 3).
+        size: height and width of the result.
+        share: side of the square, as a share of the image's shorter side.
+
+    Returns:
+        A uint8 array of shape (size, size, 3).
+
+    >>> import numpy as np
+    >>> from toile.training import images
+    >>> images.center_crop(np.zeros((30, 40, 3), np.uint8), 8).shape
+    (8, 8, 3)
+    """
     height, width = image.shape[:2]
     side = min(height, width) * share
     return resized_crop(image, ((height - side) / 2, (width - side) / 2, side, side), size)

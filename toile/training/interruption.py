@@ -15,14 +15,22 @@ __all__ = ["StopRequests"]
 
 
 class StopRequests:
-    """True once the process was asked to stop; a second Ctrl-C interrupts at once, as usual.
+    """Let a loop finish its step when the process is asked to stop.
 
+    In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt: they make the object true. A
+    second Ctrl-C interrupts at once, as usual. Outside of the main thread, where Python delivers no
+    signals, nothing is changed.
+
+    >>> import signal
+    >>> from toile.training.interruption import StopRequests
     >>> with StopRequests() as stop:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     print("asked" if stop else "not asked")
-    asked
-
-    Outside the main thread, where Python delivers no signals, nothing is changed.
+    ...     for step in range(100):
+    ...         if step == 3:
+    ...             signal.raise_signal(signal.SIGINT)  # as Ctrl-C does
+    ...         if stop:
+    ...             break
+    >>> step
+    3
     """
 
     def __init__(self) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from toile import random, tree
 from toile.api.devices import process_count as default_process_count
 from toile.api.devices import process_index as default_process_index
+from toile.engine.annotations import Array, PyTree
 from toile.engine.source import here
 from toile.tree_util import tree_leaves_with_path
 
@@ -26,35 +27,47 @@ _POLICIES = ("drop", "keep", "pad")
 
 
 class Loader:
-    """The batches of a data set, one epoch per `for` loop.
+    """Batches of a data set: shuffled, loaded ahead in threads, and resumable.
 
-    `source` is a tree of arrays with equal first axes (a dict of NumPy arrays, a tuple), or a
-    random-access source of examples with `__len__` and `__getitem__` (`tfds.data_source`).
+    A `for` loop runs over one epoch. The order of an epoch depends only on the key and the number
+    of the epoch, so a loader at a saved position goes on with exactly the batches that were left.
 
-    >>> from toile import random
+    Args:
+        source: tree of arrays whose first axes are equal, such as a dict of NumPy arrays; or a
+            source of examples with `__len__` and `__getitem__`.
+        batch_size: number of examples in a batch, for each process.
+        key: key that shuffles every epoch anew; None keeps the order of the source.
+        last: what is done with a last batch that is not full: `"drop"` leaves it out, `"keep"`
+            makes it shorter, `"pad"` fills it up with zeros. Padded loaders add a mask to every
+            batch, True for real examples: the entry `mask` of a dict, one more entry of a tuple,
+            or the second of a pair with anything else.
+        transform: function of a batch that returns the batch to use; None for none.
+        augment: function of a batch and a NumPy random generator, which depends on the key, the
+            epoch and the batch only; it is called before `transform`. None for none.
+        prefetch: number of batches to make ahead; 0 for none.
+        threads: number of threads that make batches; 0 for none.
+        process_index: number of this process among those that share the data; None asks toile.
+        process_count: number of processes that share the data; None asks toile. Each gets
+            other examples.
+
+    Raises:
+        ValueError: there are too few examples for a batch, or the arrays do not fit together.
+
+    >>> import numpy as np
+    >>> from toile.training.loader import Loader
     >>> data = {"x": np.arange(10)}
-    >>> loader = Loader(data, 4, key=random.key(0))
+    >>> loader = Loader(data, 4, key=key(0))
     >>> [batch["x"].tolist() for batch in loader]
     [[0, 8, 2, 4], [1, 7, 9, 5]]
     >>> first = next(iter(loader))  # of epoch 1
-    >>> other = Loader(data, 4, key=random.key(0))
+    >>> other = Loader(data, 4, key=key(0))
     >>> other.load_state_dict(loader.state_dict())
     >>> len(list(other)), other.epoch
     (1, 2)
-
-    batch_size: examples per batch and process.
-    key: shuffles every epoch anew; without it the order is that of the source.
-    last: what happens to an incomplete last batch: "drop" it, "keep" it, or "pad" it with zeros;
-        padded loaders add a `mask`, True for real examples, to every batch (a dict gets the key
-        "mask", a tuple one more entry, anything else becomes a pair).
-    transform: a function of a batch; augment: a function of a batch and a NumPy Generator that
-        depends on key, epoch and batch only. Both run in the threads.
-    prefetch, threads: how many batches are made ahead, and by how many threads (0: none).
-    process_index, process_count: this process among those that share the data.
     """
 
     def __init__(
-        self, source: Any, batch_size: int, *, key: Any = None, last: str = "drop",
+        self, source: PyTree, batch_size: int, *, key: Array | None = None, last: str = "drop",
         transform: Callable[[Any], Any] | None = None,
         augment: Callable[[Any, np.random.Generator], Any] | None = None,
         prefetch: int = 2, threads: int = 1,
@@ -90,13 +103,13 @@ class Loader:
             )
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """Return the number of batches in an epoch."""
         whole = self.batch_size * self.process_count
         return self._size // whole if self.last == "drop" else -(-self._size // whole)
 
     @property
     def examples(self) -> int:
-        """How many examples the source holds."""
+        """The number of examples of the source."""
         return self._size
 
     @property
@@ -106,16 +119,16 @@ class Loader:
 
     @property
     def batch(self) -> int:
-        """The number of the next batch within its epoch; len(loader) after the last one."""
+        """The number of the next batch in its epoch; `len(loader)` after the last one."""
         return self._batch
 
     @property
     def step(self) -> int:
-        """How many batches came before the next one, over all epochs."""
+        """The number of batches before the next one, over all epochs."""
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches that are left of the current epoch; then the next epoch is current."""
+        """Iterate over the batches that are left of the current epoch, which then ends."""
         epoch = self._epoch
         for number, batch in self._ahead(epoch, self._batch):
             self._epoch, self._batch = epoch, number + 1
@@ -123,19 +136,29 @@ class Loader:
         self._epoch, self._batch = epoch + 1, 0
 
     def forever(self) -> Iterator[Any]:
-        """Batches without end, epoch after epoch."""
+        """Iterate over batches without end, epoch after epoch."""
         while True:
             yield from self
 
     def state_dict(self) -> dict[str, int]:
-        """The position, for a checkpoint: what was handed out counts, what is prefetched does not.
+        """Return the position, for a checkpoint.
 
-        The rest of the entries tell a loader of other data or options from this one.
+        Batches that were handed out count, those that are loaded ahead do not.
+
+        Returns:
+            A dict of ints: `epoch` and `batch`, and numbers that tell other data or options apart.
         """
         return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
 
-    def load_state_dict(self, state: Any) -> None:
-        """Go to a position; the next batch is the one that followed it."""
+    def load_state_dict(self, state: Mapping[str, SupportsInt]) -> None:
+        """Go to a saved position.
+
+        Args:
+            state: result of `state_dict`.
+
+        Raises:
+            ValueError: it is that of a loader with other data or options.
+        """
         mine = self._identity()
         other = {name: int(state[name]) for name in mine}
         wrong = [f"{n}={other[n]} (this loader has {mine[n]})" for n in mine if mine[n] != other[n]]
@@ -147,7 +170,12 @@ class Loader:
         self.seek(int(state["epoch"]), int(state["batch"]))
 
     def seek(self, epoch: int, batch: int = 0) -> None:
-        """Go to a batch of an epoch."""
+        """Go to a batch of an epoch.
+
+        Args:
+            epoch: number of the epoch, from 0.
+            batch: number of the batch, from 0.
+        """
         if epoch < 0 or not 0 <= batch <= len(self):
             raise ValueError(
                 f"Loader.seek: needed epoch >= 0 and a batch of 0 to {len(self)}, got epoch "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import ArrayLike
 
 __all__ = [
     "create_constant_learning_rate_schedule", "create_cosine_learning_rate_schedule",
@@ -27,10 +28,19 @@ def _warmed(lr: Any, step: Any, steps_per_epoch: float, warmup_length: float) ->
 
 def create_constant_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, warmup_length: float = 0.0
-) -> Callable[[Any], Any]:
-    """The same rate at every step, after the warmup.
+) -> Callable[[ArrayLike], Any]:
+    """Make a learning rate that is constant after a warmup.
 
-    >>> rate = create_constant_learning_rate_schedule(0.1, 10, warmup_length=2.0)
+    Args:
+        base_learning_rate: the learning rate.
+        steps_per_epoch: number of steps in an epoch.
+        warmup_length: number of epochs in which the rate first rises linearly from zero.
+
+    Returns:
+        A function from the step to the learning rate.
+
+    >>> from toile.training import lr_schedule
+    >>> rate = lr_schedule.create_constant_learning_rate_schedule(0.1, 10, warmup_length=2.0)
     >>> round(float(rate(5)), 6), round(float(rate(50)), 6)
     (0.025, 0.1)
     """
@@ -44,10 +54,21 @@ def create_constant_learning_rate_schedule(
 def create_stepped_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, lr_sched_steps: Sequence[Sequence[float]],
     warmup_length: float = 0.0,
-) -> Callable[[Any], Any]:
-    """The base rate times a factor that changes at given epochs: pairs [epoch, factor].
+) -> Callable[[ArrayLike], Any]:
+    """Make a learning rate that changes at given epochs.
 
-    >>> rate = create_stepped_learning_rate_schedule(1.0, 10, [[3, 0.1], [6, 0.01]])
+    Args:
+        base_learning_rate: the learning rate at first.
+        steps_per_epoch: number of steps in an epoch.
+        lr_sched_steps: pairs [epoch, factor]: after this epoch the rate is the base rate times
+            this factor.
+        warmup_length: number of epochs in which the rate first rises linearly from zero.
+
+    Returns:
+        A function from the step to the learning rate.
+
+    >>> from toile.training import lr_schedule
+    >>> rate = lr_schedule.create_stepped_learning_rate_schedule(1.0, 10, [[3, 0.1], [6, 0.01]])
     >>> [round(float(rate(step)), 6) for step in (30, 31, 61)]
     [1.0, 0.1, 0.01]
     """
@@ -65,10 +86,20 @@ def create_stepped_learning_rate_schedule(
 def create_cosine_learning_rate_schedule(
     base_learning_rate: float, steps_per_epoch: float, halfcos_epochs: float,
     warmup_length: float = 0.0,
-) -> Callable[[Any], Any]:
-    """Half a cosine wave from the base rate down to zero at `halfcos_epochs`.
+) -> Callable[[ArrayLike], Any]:
+    """Make a learning rate that falls to zero along half a cosine wave.
 
-    >>> rate = create_cosine_learning_rate_schedule(1.0, 10, halfcos_epochs=4)
+    Args:
+        base_learning_rate: the learning rate at first.
+        steps_per_epoch: number of steps in an epoch.
+        halfcos_epochs: number of epochs after which the rate is zero; later it rises again.
+        warmup_length: number of epochs in which the rate first rises linearly from zero.
+
+    Returns:
+        A function from the step to the learning rate.
+
+    >>> from toile.training import lr_schedule
+    >>> rate = lr_schedule.create_cosine_learning_rate_schedule(1.0, 10, halfcos_epochs=4)
     >>> round(float(rate(20)), 6)
     0.5
     """

@@ -16,6 +16,7 @@ import numpy as np
 
 from toile import lax, struct, tree
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.jax_utils import unreplicate
@@ -29,28 +30,48 @@ M = TypeVar("M", bound="Metric")
 
 
 class Metric(struct.PyTreeNode):
-    """What every metric can do. A subclass defines `from_model_output`, `merge` and `compute`."""
+    """Base class of metrics: trees that are made from a batch, merged, and computed at the end.
+
+    A subclass defines `from_model_output`, `merge` and `compute`. Merging before computing makes
+    averages exact, whatever the sizes of batches.
+
+    >>> from toile import struct
+    >>> from toile.training.metrics import Metric
+    >>> @struct.dataclass
+    ... class Largest(Metric):
+    ...     value: float
+    ...     @classmethod
+    ...     def from_model_output(cls, *, loss, **_):
+    ...         return cls(jnp.max(loss))
+    ...     def merge(self, other):
+    ...         return Largest(jnp.maximum(self.value, other.value))
+    ...     def compute(self):
+    ...         return self.value
+    >>> one, two = (Largest.from_model_output(loss=jnp.array(x)) for x in ([1.0, 3.0], [2.0]))
+    >>> one.merge(two).compute()
+    Array(3., dtype=float32)
+    """
 
     @classmethod
     def from_model_output(cls, *args: Any, **kwargs: Any) -> Any:
-        """The metric of one batch."""
+        """Make the metric of one batch, from the outputs of a model."""
         raise NotImplementedError(f"{cls.__name__}: needed from_model_output, got none{here()}")
 
     @classmethod
     def empty(cls) -> Any:
-        """The metric of no data: merging with it changes nothing."""
+        """Make the metric of no data: merging with it changes nothing."""
         raise NotImplementedError(f"{cls.__name__}: needed empty, got none{here()}")
 
     def merge(self: M, other: M) -> M:
-        """The metric of both parts of the data."""
+        """Return the metric of the data of both."""
         raise NotImplementedError(f"{type(self).__name__}: needed merge, got none{here()}")
 
     def compute(self) -> Any:
-        """The value."""
+        """Return the value of the metric."""
         raise NotImplementedError(f"{type(self).__name__}: needed compute, got none{here()}")
 
     def reduce(self: M) -> M:
-        """One metric of many, such as those of all devices, stacked along the first axis."""
+        """Merge metrics that are stacked along the first axis, such as those of all devices."""
         first = tree.map(lambda x: x[0], self)
         rest = tree.map(lambda x: x[1:], self)
         merged, _ = lax.scan(lambda left, right: (left._reduce_merge(right), None), first, rest)
@@ -62,10 +83,16 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_output(cls, name: str) -> type:
-        """This metric over the model output called `name`.
+        """Make a class of this metric for one output of the model.
 
-        The output `mask` applies too where its first axis is as long.
+        Args:
+            name: name of the output. The output `mask` is used too, where its first axis is as
+                long.
 
+        Returns:
+            A class, whose `from_model_output` takes all outputs as keyword arguments.
+
+        >>> from toile.training.metrics import Average
         >>> Loss = Average.from_output("loss")
         >>> float(Loss.from_model_output(loss=jnp.array([1.0, 3.0])).compute())
         2.0
@@ -83,10 +110,16 @@ class Metric(struct.PyTreeNode):
 
     @classmethod
     def from_fun(cls, fun: Callable[..., Any]) -> type:
-        """This metric of the result of `fun`, called with the model outputs that it names.
+        """Make a class of this metric for a function of the model's outputs.
 
-        A dict that `fun` returns becomes keywords: `{"logits": …, "labels": …}` for Accuracy.
+        Args:
+            fun: function of outputs, which are passed by name. If it returns a dict, its entries
+                become keyword arguments: `{"logits": ..., "labels": ...}` for `Accuracy`.
 
+        Returns:
+            A class, whose `from_model_output` takes all outputs as keyword arguments.
+
+        >>> from toile.training.metrics import Average
         >>> Error = Average.from_fun(lambda y, target: abs(y - target))
         >>> float(Error.from_model_output(y=jnp.float32(3), target=jnp.float32(1)).compute())
         2.0
@@ -134,82 +167,159 @@ def _masked(values: Any, mask: Any) -> tuple[Any, Any]:
 
 
 class Average(Metric):
-    """The mean of values.
+    """Mean of values.
 
+    Args:
+        total: sum of the values so far.
+        count: number of the values so far.
+
+    >>> from toile.training.metrics import Average
     >>> batches = [jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0])]
     >>> one, two = (Average.from_model_output(b) for b in batches)
     >>> float(one.merge(two).compute())
     4.0
     """
 
-    total: Any
-    count: Any
+    total: Array
+    count: Array
 
     @classmethod
     def empty(cls) -> Any:
+        """Make the metric of no data."""
         return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
 
     @classmethod
-    def from_model_output(cls, values: Any, mask: Any = None, **_: Any) -> Any:
-        values, mask = _masked(values, mask)
-        total = jnp.where(mask > 0, values, 0).sum()
-        return cls(total=total, count=(mask > 0).sum(dtype="float32"))
+    def from_model_output(
+        cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            values: array of values, or one value.
+            mask: array that is true where a value counts; its axes are the first ones of `values`.
+                None counts all.
+        """
+        shown, counts = _masked(values, mask)
+        total = jnp.where(counts > 0, shown, 0).sum()
+        return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
     def merge(self, other: Any) -> Any:
+        """Return the metric of the data of both."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
     def compute(self) -> Any:
+        """Return the mean."""
         return self.total / self.count
 
 
 class Sum(Average):
-    """The sum of values."""
+    """Sum of values.
+
+    Args:
+        total: sum of the values so far.
+        count: number of the values so far.
+
+    >>> from toile.training.metrics import Sum
+    >>> float(Sum.from_model_output(jnp.array([1.0, 2.0])).compute())
+    3.0
+    """
 
     def compute(self) -> Any:
+        """Return the sum."""
         return self.total
 
 
 class Std(Metric):
-    """The standard deviation of values, over all of them."""
+    """Standard deviation of values, that of all of them and not of a sample.
 
-    total: Any
-    sum_of_squares: Any
-    count: Any
+    Args:
+        total: sum of the values so far.
+        sum_of_squares: sum of their squares.
+        count: number of the values so far.
+
+    >>> from toile.training.metrics import Std
+    >>> float(Std.from_model_output(jnp.array([1.0, 3.0])).compute())
+    1.0
+    """
+
+    total: Array
+    sum_of_squares: Array
+    count: Array
 
     @classmethod
     def empty(cls) -> Any:
+        """Make the metric of no data."""
         zero = jnp.zeros((), jnp.float32)
         return cls(total=zero, sum_of_squares=zero, count=zero)
 
     @classmethod
-    def from_model_output(cls, values: Any, mask: Any = None, **_: Any) -> Any:
-        values, mask = _masked(values, mask)
-        kept = jnp.where(mask > 0, values, 0)
+    def from_model_output(
+        cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            values: array of values, or one value.
+            mask: array that is true where a value counts; its axes are the first ones of `values`.
+                None counts all.
+        """
+        shown, counts = _masked(values, mask)
+        kept = jnp.where(counts > 0, shown, 0)
         return cls(
-            total=kept.sum(), sum_of_squares=(kept**2).sum(), count=(mask > 0).sum(dtype="float32")
+            total=kept.sum(), sum_of_squares=(kept**2).sum(),
+            count=(counts > 0).sum(dtype="float32"),
         )
 
     def merge(self, other: Any) -> Any:
+        """Return the metric of the data of both."""
         return tree.map(jnp.add, self, other)
 
     def compute(self) -> Any:
+        """Return the standard deviation."""
         mean = self.total / self.count
         # Rounding may leave a variance of zero slightly negative.
         return jnp.sqrt(jnp.maximum(self.sum_of_squares / self.count - mean**2, 0.0))
 
 
 class LossMetric(Average):
-    """The mean of the output called `loss`; a mask applies unless that is one number already."""
+    """Mean of the output `loss`.
+
+    Args:
+        total: sum of the values so far.
+        count: number of the values so far.
+
+    >>> from toile.training.metrics import LossMetric
+    >>> float(LossMetric.from_model_output(loss=jnp.array([1.0, 3.0])).compute())
+    2.0
+    """
 
     @classmethod
-    def from_model_output(cls, *, loss: Any, mask: Any = None, **_: Any) -> Any:
+    def from_model_output(
+        cls, *, loss: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            loss: array of values, or one value, to which a mask does not apply.
+            mask: array that is true where a value counts; None counts all.
+        """
         return super().from_model_output(loss, mask if np.ndim(loss) else None)
 
 
 class Perplexity(LossMetric):
-    """The exponential of the mean of the output called `loss`."""
+    """Exponential of the mean of the output `loss`.
+
+    Args:
+        total: sum of the losses so far.
+        count: number of the losses so far.
+
+    >>> from toile.training.metrics import Perplexity
+    >>> Perplexity.from_model_output(loss=jnp.log(jnp.array([4.0, 4.0]))).compute().round(3)
+    Array(4., dtype=float32)
+    """
 
     def compute(self) -> Any:
+        """Return the perplexity."""
         return jnp.exp(super().compute())
 
 
@@ -224,32 +334,67 @@ def _check_classes(who: str, logits: Any, labels: Any) -> None:
 
 
 class Accuracy(Average):
-    """How often the largest logit is that of the label.
+    """Share of examples whose largest logit is that of the label.
 
+    Args:
+        total: number of correct examples so far.
+        count: number of examples so far.
+
+    >>> from toile.training.metrics import Accuracy
     >>> logits = jnp.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
     >>> Accuracy.from_model_output(logits=logits, labels=jnp.array([1, 0, 0])).compute()
     Array(0.6666667, dtype=float32)
     """
 
     @classmethod
-    def from_model_output(cls, *, logits: Any, labels: Any, mask: Any = None, **_: Any) -> Any:
+    def from_model_output(
+        cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            logits: array of shape (..., classes).
+            labels: array of integers of shape (...).
+            mask: array that is true where an example counts; None counts all.
+        """
         _check_classes("Accuracy", logits, labels)
         hits = (logits.argmax(axis=-1) == labels).astype(jnp.float32)
         return super().from_model_output(hits, mask)
 
 
 class TopKAccuracy(Average):
-    """How often the label is among the k largest logits: `TopKAccuracy.of(5)`."""
+    """Share of examples whose label is among the k largest logits; k is 5, or `TopKAccuracy.of(k)`.
+
+    Of equal logits, that of the lower class counts as larger.
+
+    Args:
+        total: number of correct examples so far.
+        count: number of examples so far.
+
+    >>> from toile.training.metrics import TopKAccuracy
+    >>> logits = jnp.array([[0.1, 0.9, 0.5], [0.1, 0.9, 0.5]])
+    >>> TopKAccuracy.of(2).from_model_output(logits=logits, labels=jnp.array([2, 0])).compute()
+    Array(0.5, dtype=float32)
+    """
 
     k = 5
 
     @classmethod
     def of(cls, k: int) -> type:
-        """The metric for another k."""
+        """Make a class of this metric for another k."""
         return type(f"Top{k}Accuracy", (cls,), {"k": k, "__module__": cls.__module__})
 
     @classmethod
-    def from_model_output(cls, *, logits: Any, labels: Any, mask: Any = None, **_: Any) -> Any:
+    def from_model_output(
+        cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            logits: array of shape (..., classes).
+            labels: array of integers of shape (...).
+            mask: array that is true where an example counts; None counts all.
+        """
         _check_classes("TopKAccuracy", logits, labels)
         own = jnp.take_along_axis(logits, labels[..., None], axis=-1)
         # Of equal logits the first ranks higher, as in top_k.
@@ -259,16 +404,32 @@ class TopKAccuracy(Average):
 
 
 class LastValue(Average):
-    """The value of the last batch (of a learning rate, say): the mean over its values.
+    """Value of the last batch, such as the learning rate; values of different devices are averaged.
 
-    Later steps replace earlier ones; devices are averaged.
+    Args:
+        total: sum of the values of the last batch.
+        count: number of the values of the last batch.
+
+    >>> from toile.training.metrics import LastValue
+    >>> one, two = LastValue.from_model_output(0.1), LastValue.from_model_output(0.05)
+    >>> one.merge(two).compute()
+    Array(0.05, dtype=float32)
     """
 
     @classmethod
-    def from_model_output(cls, value: Any, mask: Any = None, **_: Any) -> Any:
+    def from_model_output(
+        cls, value: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
+    ) -> Any:
+        """Make the metric of one batch.
+
+        Args:
+            value: a value, or an array of which the mean is taken.
+            mask: array that is true where a value counts; None counts all.
+        """
         return super().from_model_output(value, mask)
 
     def merge(self, other: Any) -> Any:
+        """Return the metric of `other`, unless it has no data."""
         return tree.map(lambda old, new: jnp.where(other.count > 0, new, old), self, other)
 
     def _reduce_merge(self, other: Any) -> Any:
@@ -281,21 +442,35 @@ class LastValue(Average):
 
 
 class CollectingMetric(Metric):
-    """Keeps outputs whole, one after the other, for metrics that need all of them at once.
+    """Keep outputs of all batches, for metrics that need all of them at once.
 
-    `CollectingMetric.from_outputs(("logits", "labels"))` collects these; a subclass computes from
-    `super().compute()`, a dict of NumPy arrays. Merge on the host: the tree grows.
+    `from_outputs` says which; a subclass may compute something from `super().compute()`. Merge
+    outside of compiled functions, because the tree grows.
+
+    Args:
+        values: for each output the parts of it so far.
+
+    >>> from toile.training.metrics import CollectingMetric
+    >>> Scores = CollectingMetric.from_outputs(("score",))
+    >>> one, two = (Scores.from_model_output(score=jnp.array(x)) for x in ([1, 2], [3]))
+    >>> one.merge(two).compute()
+    {'score': array([1, 2, 3], dtype=int32)}
     """
 
     values: dict[str, tuple[Any, ...]]
 
     @classmethod
     def empty(cls) -> Any:
+        """Make the metric of no data."""
         return cls(values={})
 
     @classmethod
     def from_outputs(cls, names: tuple[str, ...]) -> type:
-        """This metric over the named outputs."""
+        """Make a class of this metric for some outputs of the model.
+
+        Args:
+            names: names of the outputs.
+        """
 
         def from_model_output(made: type, **outputs: Any) -> Any:
             absent = [n for n in names if n not in outputs]
@@ -310,6 +485,11 @@ class CollectingMetric(Metric):
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
     def merge(self, other: Any) -> Any:
+        """Return the metric of the data of both.
+
+        Raises:
+            RuntimeError: it is called in a function that is being compiled.
+        """
         if not self.values or not other.values:
             return other if not self.values else self
         both = {name: (*parts, *other.values[name]) for name, parts in self.values.items()}
@@ -321,17 +501,22 @@ class CollectingMetric(Metric):
         return type(self)(values=tree.map(np.asarray, both))
 
     def reduce(self) -> Any:
-        """The first two axes, devices and batch, as one."""
+        """Join the first two axes of each output, devices and batch."""
         joined = tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.values)
         return type(self)(values=joined)
 
     def compute(self) -> Any:
+        """Return the outputs as a dict of NumPy arrays."""
         return {name: np.concatenate(parts) for name, parts in self.values.items()}
 
 
 class Collection(struct.PyTreeNode):
     """Several metrics, made from the same outputs, merged and computed together.
 
+    A subclass names them, or `Collection.create` does.
+
+    >>> from toile import struct
+    >>> from toile.training.metrics import Accuracy, Average, Collection
     >>> @struct.dataclass
     ... class Metrics(Collection):
     ...     accuracy: Accuracy
@@ -344,13 +529,21 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def create(cls, **metrics: type) -> type:
-        """A collection of named metrics: `Collection.create(accuracy=Accuracy)`."""
+        """Make a class of collections: `Collection.create(accuracy=Accuracy)`.
+
+        Args:
+            **metrics: classes of metrics, by name.
+        """
         body = {"__annotations__": dict(metrics), "__module__": cls.__module__}
         return type("_InlineCollection", (cls,), body)
 
     @classmethod
     def create_collection(cls, metrics: Mapping[str, type]) -> Any:
-        """An empty collection of named metrics."""
+        """Make an empty collection of metrics.
+
+        Args:
+            metrics: classes of metrics, by name.
+        """
         made: Any = cls.create(**metrics)
         return made.empty()
 
@@ -362,36 +555,45 @@ class Collection(struct.PyTreeNode):
 
     @classmethod
     def empty(cls) -> Any:
-        """The collection of no data."""
+        """Make the collection of no data."""
         return cls(**{name: kind.empty() for name, kind in cls._kinds().items()})
 
     @classmethod
-    def single_from_model_output(cls, **outputs: Any) -> Any:
-        """The collection of one batch on one device."""
+    def single_from_model_output(cls, **outputs: PyTree) -> Any:
+        """Make the collection of one batch on one device.
+
+        Args:
+            **outputs: outputs of the model, by name.
+        """
         made = {name: kind.from_model_output(**outputs) for name, kind in cls._kinds().items()}
         return cls(**made)
 
     @classmethod
-    def gather_from_model_output(cls, axis_name: Any = "batch", **outputs: Any) -> Any:
-        """The collection of one batch over all devices of a mapped axis, the same on each."""
+    def gather_from_model_output(cls, axis_name: str = "batch", **outputs: PyTree) -> Any:
+        """Make the collection of one batch on all devices of a mapped axis, the same on each.
+
+        Args:
+            axis_name: name of the axis.
+            **outputs: outputs of the model on this device, by name.
+        """
         single = cls.single_from_model_output(**outputs)
         return lax.all_gather(single, axis_name=axis_name).reduce()
 
     def merge(self, other: Any) -> Any:
-        """Metric by metric."""
+        """Return the collection of the data of both."""
         names = self._kinds()
         return type(self)(**{n: getattr(self, n).merge(getattr(other, n)) for n in names})
 
     def reduce(self) -> Any:
-        """One collection of many that are stacked along the first axis."""
+        """Merge collections that are stacked along the first axis."""
         return type(self)(**{name: getattr(self, name).reduce() for name in self._kinds()})
 
     def compute(self) -> dict[str, Any]:
-        """The values by name."""
+        """Return the values of the metrics, by name."""
         return {name: getattr(self, name).compute() for name in self._kinds()}
 
     def unreplicate(self) -> Any:
-        """The copy of the first device."""
+        """Return the copy of the first device."""
         return unreplicate(self)
 
 

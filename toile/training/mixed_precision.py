@@ -16,6 +16,7 @@ import numpy as np
 from toile import api, lax, struct, tree
 from toile import linen as nn
 from toile import numpy as jnp
+from toile.engine.annotations import ArrayLike, DTypeLike, PyTree
 from toile.engine.source import here
 from toile.optim import paths
 from toile.optim.classic.dynamic_scale import scaled_value_and_grad
@@ -51,21 +52,29 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """The dtypes of parameters, of computation and of results.
+    """Dtypes of parameters, of computation and of results, for training in half precision.
 
-    `overrides` maps globs of paths to the dtype in which these parameters and modules compute
-    instead; a module that matches gets its inputs in that dtype and gives its output back in the
-    dtype around it. A glob that matches nothing raises.
+    Parameters are stored in `param_dtype` and converted where the model is applied; gradients come
+    back in `param_dtype`. float16 also needs a scaled loss, see `loss_scale`.
 
+    Args:
+        param_dtype: dtype that parameters are stored in.
+        compute_dtype: dtype that the model computes in.
+        output_dtype: dtype of the model's result.
+        overrides: dict, or pairs, from patterns of paths to the dtype in which these parameters
+            and modules compute instead. A module that matches gets its inputs in that dtype, and
+            its result is converted back. A pattern that matches nothing is an error.
+
+    >>> from toile.training.mixed_precision import Policy
     >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})
     >>> params = {"Dense_0": {"kernel": jnp.ones(2)}, "LayerNorm_0": {"scale": jnp.ones(2)}}
-    >>> tree.map(lambda x: x.dtype.name, policy.cast_params(params))
+    >>> toile.tree.map(lambda x: x.dtype.name, policy.cast_params(params))
     {'Dense_0': {'kernel': 'bfloat16'}, 'LayerNorm_0': {'scale': 'float32'}}
     """
 
-    param_dtype: Any = np.dtype("float32")
-    compute_dtype: Any = np.dtype("float32")
-    output_dtype: Any = np.dtype("float32")
+    param_dtype: DTypeLike = np.dtype("float32")
+    compute_dtype: DTypeLike = np.dtype("float32")
+    output_dtype: DTypeLike = np.dtype("float32")
     overrides: Any = ()
 
     def __post_init__(self) -> None:
@@ -77,8 +86,14 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str, overrides: Any = ()) -> Policy:
-        """A policy from text: a dtype, "mixed_" and a dtype, or a list of all three.
+        """Make a policy from text.
 
+        Args:
+            text: a dtype for everything, such as `"float32"`; `"mixed_"` and a dtype, in which only
+                the computation is done; or all three, such as `"p=f32,c=f16,o=f32"`.
+            overrides: as for the constructor.
+
+        >>> from toile.training.mixed_precision import Policy
         >>> Policy.parse("p=f32,c=f16,o=f32") == Policy.parse("mixed_float16")
         True
         """
@@ -97,19 +112,19 @@ class Policy:
         return cls(kind, kind, kind, overrides)
 
     def cast_to_param(self, x: Any) -> Any:
-        """The floating leaves of a tree in the dtype parameters are kept in."""
+        """Convert the floating-point arrays of a tree to `param_dtype`."""
         return _cast(x, self.param_dtype)
 
     def cast_to_compute(self, x: Any) -> Any:
-        """The floating leaves of a tree in the dtype of computation."""
+        """Convert the floating-point arrays of a tree to `compute_dtype`."""
         return _cast(x, self.compute_dtype)
 
     def cast_to_output(self, x: Any) -> Any:
-        """The floating leaves of a tree in the dtype of results."""
+        """Convert the floating-point arrays of a tree to `output_dtype`."""
         return _cast(x, self.output_dtype)
 
     def cast_params(self, params: Any) -> Any:
-        """Parameters as the model computes with them: in compute_dtype, or as overrides say."""
+        """Convert parameters to the dtypes that the model computes with, overrides included."""
         if not self.overrides:
             return self.cast_to_compute(params)
         labels = dict(self.overrides)
@@ -118,18 +133,29 @@ class Policy:
         return tree.map(lambda p, d: _cast(p, d), params, wanted)
 
     def wrap(self, apply_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`model.apply` under this policy: it takes master weights and gives output_dtype.
+        """Make `model.apply` follow this policy.
 
-        Parameters and floating arguments are cast to compute; other collections (running
-        averages) keep their dtypes.
+        Args:
+            apply_fn: the `apply` of a module.
+
+        Returns:
+            A function like `apply_fn`: parameters and floating-point arguments are converted to
+            `compute_dtype`, the result to `output_dtype`. Other collections keep their dtypes.
         """
         return _Applied(self, apply_fn)
 
     def loss_scale(self, **options: Any) -> Any:
-        """A DynamicScale for float16, `NoScale()` for the others; both have value_and_grad."""
+        """Make the loss scale that the policy needs.
+
+        Args:
+            **options: options of `DynamicScale`.
+
+        Returns:
+            A `DynamicScale` for float16, `NoScale()` for other dtypes; both have `value_and_grad`.
+        """
         return DynamicScale(**options) if self.compute_dtype == np.float16 else NoScale()
 
-    def _dtype_of(self, path: str) -> np.dtype:
+    def _dtype_of(self, path: str) -> DTypeLike:
         """The dtype in which the module at a path computes."""
         for glob, dtype in self.overrides:
             if path and paths.matches(glob, path):
@@ -174,15 +200,34 @@ class _Applied:
 
 
 class StaticScale(struct.PyTreeNode):
-    """A loss scale that stays as it is; `value_and_grad` is DynamicScale's."""
+    """Loss scale that stays the same.
 
-    scale: Any = 1024.0
+    Args:
+        scale: what the loss is multiplied by, and the gradients are divided by.
+
+    >>> from toile.training.mixed_precision import StaticScale
+    >>> _, finite, value, grad = StaticScale(1024.0).value_and_grad(jnp.square)(jnp.float32(3))
+    >>> bool(finite), float(value), float(grad)
+    (True, 9.0, 6.0)
+    """
+
+    scale: ArrayLike = 1024.0
 
     def value_and_grad(
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """The scaled-back value and gradients, and whether they are finite."""
+        """Turn a function into one that returns its value and gradients, computed with the scale.
+
+        Args:
+            fun: function that returns a scalar.
+            argnums: positions of the arguments to differentiate by.
+            has_aux: whether `fun` returns a pair (scalar, aux).
+            axis_name: mapped axis over which gradients are averaged; None for none.
+
+        Returns:
+            A function that returns (scale, finite, value, gradients).
+        """
         scaled = scaled_value_and_grad(fun, self.scale, argnums, has_aux, axis_name)
 
         def value_and_grad_of(*args: Any) -> DynamicScaleResult:
@@ -193,13 +238,29 @@ class StaticScale(struct.PyTreeNode):
 
 
 class NoScale(struct.PyTreeNode):
-    """No loss scale, behind the same interface; its `finite` is always true and costs nothing."""
+    """No loss scale, with the interface of one; its `finite` is always True and costs nothing.
+
+    >>> from toile.training.mixed_precision import NoScale
+    >>> _, finite, value, grad = NoScale().value_and_grad(jnp.square)(jnp.float32(3))
+    >>> finite, float(value), float(grad)
+    (True, 9.0, 6.0)
+    """
 
     def value_and_grad(
         self, fun: Callable[..., Any], argnums: Any = 0, has_aux: bool = False,
         axis_name: Any = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """`toile.value_and_grad` in the form of a loss scale."""
+        """Turn a function into one that returns its value and gradients.
+
+        Args:
+            fun: function that returns a scalar.
+            argnums: positions of the arguments to differentiate by.
+            has_aux: whether `fun` returns a pair (scalar, aux).
+            axis_name: mapped axis over which gradients are averaged; None for none.
+
+        Returns:
+            A function that returns (scale, True, value, gradients).
+        """
 
         def value_and_grad_of(*args: Any) -> DynamicScaleResult:
             value, grad = api.value_and_grad(fun, argnums, has_aux)(*args)
@@ -209,9 +270,18 @@ class NoScale(struct.PyTreeNode):
         return value_and_grad_of
 
 
-def select_finite(finite: Any, new: Any, old: Any) -> Any:
-    """`new` where the gradients were finite, `old` where not: a step that is taken or left out.
+def select_finite(finite: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
+    """Choose between the state after a step and the state before it.
 
+    Args:
+        finite: Boolean scalar: whether the gradients were finite.
+        new: tree of arrays, the state after the step.
+        old: tree of arrays, the state before the step.
+
+    Returns:
+        `new` if `finite` is true, otherwise `old`.
+
+    >>> from toile.training.mixed_precision import select_finite
     >>> select_finite(jnp.array(False), {"w": jnp.float32(2)}, {"w": jnp.float32(1)})
     {'w': Array(1., dtype=float32)}
     """

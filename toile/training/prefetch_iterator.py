@@ -14,10 +14,22 @@ _ITEM, _ERROR, _END = range(3)
 
 
 class PrefetchIterator:
-    """Takes items from an iterator ahead of time, up to `buffer_size` of them.
+    """Take items from an iterator ahead of their use, in a thread; deprecated.
 
-    Deprecated: `toile.training.loader.Loader` prefetches by itself. An error of the iterator is
-    raised where its item would have come.
+    `toile.training.loader.Loader` loads ahead by itself. An error of the iterator is raised where
+    its item would have come.
+
+    Args:
+        data_iter: the iterator.
+        buffer_size: largest number of items to be ahead; at least 1.
+
+    >>> import warnings
+    >>> from toile.training.prefetch_iterator import PrefetchIterator
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", DeprecationWarning)
+    ...     items = PrefetchIterator(iter([1, 2, 3]), buffer_size=2)
+    >>> list(items)
+    [1, 2, 3]
     """
 
     def __init__(self, data_iter: Iterator[Any], buffer_size: int = 1):

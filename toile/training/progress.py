@@ -21,16 +21,26 @@ def progress(
     iterable: Iterable[Any] | None = None, total: int | None = None, *, label: str = "",
     unit: str = "step", start: int = 0, stream: TextIO | None = None, enabled: bool | None = None,
 ) -> Progress:
-    """The items of an iterable, with a bar.
+    """Iterate with a progress bar, which is drawn on terminals only.
 
-    `total` is its length where it has none; `start` is how many were done before (a resumed run).
-    Bars are drawn on `stream` (stderr unless given) if it is a terminal, or as `enabled` says::
+    Args:
+        iterable: what to iterate over; None for a bar that `advance` moves.
+        total: number of items, where the iterable has no length; None if it is not known.
+        label: text before the bar.
+        unit: what an item is called, for the rate.
+        start: number of items that were done before, as in a run that is resumed.
+        stream: where to draw; None is stderr.
+        enabled: whether to draw; None draws if `stream` is a terminal.
 
-        >>> bar = progress(range(3), label="train")
-        >>> for x in bar:
-        ...     bar.show(loss=1.0 / (x + 1))
-        >>> bar.done
-        3
+    Returns:
+        An iterable over the items, which is also a context manager.
+
+    >>> from toile.training.progress import progress
+    >>> bar = progress(range(3), label="train")
+    >>> for x in bar:
+    ...     bar.show(loss=1.0 / (x + 1))
+    >>> bar.done
+    3
     """
     return Progress(
         iterable, total, label=label, unit=unit, start=start, stream=stream, enabled=enabled
@@ -38,7 +48,23 @@ def progress(
 
 
 class Progress:
-    """A loop with a bar; also a context manager, with `advance` for loops of other forms."""
+    """A loop with a progress bar; made by `progress`.
+
+    Args:
+        iterable: what to iterate over; None for a bar that `advance` moves.
+        total: number of items, where the iterable has no length; None if it is not known.
+        label: text before the bar.
+        unit: what an item is called, for the rate.
+        start: number of items that were done before.
+        stream: where to draw; None is stderr.
+        enabled: whether to draw; None draws if `stream` is a terminal.
+
+    >>> from toile.training.progress import progress
+    >>> with progress(total=10) as bar:
+    ...     bar.advance(4)
+    >>> bar.done, bar.total
+    (4, 10)
+    """
 
     def __init__(
         self, iterable: Iterable[Any] | None, total: int | None, *, label: str, unit: str,
@@ -79,19 +105,32 @@ class Progress:
                 self.advance()
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count more items as done.
+
+        Args:
+            count: how many.
+        """
         self.done += count
         if self._bar is not None:
             self._bar.update(self._task, advance=count)
 
     def show(self, **values: Any) -> None:
-        """Numbers or text next to the bar; arrays are only fetched if there is one."""
+        """Show numbers or text beside the bar.
+
+        Args:
+            **values: what to show, by name; arrays are copied from the device only if there is a
+                bar.
+        """
         if self._bar is not None:
             text = "  ".join(f"{name} {_text(value)}" for name, value in values.items())
             self._bar.update(self._task, info=text)
 
     def print(self, text: str) -> None:
-        """A line above the bar, or just a line where there is none."""
+        """Print a line above the bar, or a line where there is no bar.
+
+        Args:
+            text: the line.
+        """
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
@@ -99,7 +138,15 @@ class Progress:
 
 
 def is_drawing() -> bool:
-    """Whether a bar is on the screen now; a second one would be drawn over it."""
+    """Tell whether a bar is on the screen now; a second one would be drawn over it.
+
+    Returns:
+        True if there is.
+
+    >>> from toile.training.progress import is_drawing
+    >>> is_drawing()
+    False
+    """
     return bool(_drawn)
 
 
@@ -144,8 +191,16 @@ def _bar(loop: Progress) -> tuple[Any, Any]:
 
 
 def rate(per_second: float | None, unit: str) -> str:
-    """A speed as text.
+    """Write a speed as text.
 
+    Args:
+        per_second: items per second; None if it is not known.
+        unit: what an item is called.
+
+    Returns:
+        Items per second, or seconds per item for slow ones; "" if it is not known.
+
+    >>> from toile.training.progress import rate
     >>> rate(12.34, "step"), rate(0.5, "epoch"), rate(None, "step")
     ('12.3 steps/s', '2.0 s/epoch', '')
     """

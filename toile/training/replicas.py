@@ -17,6 +17,7 @@ import numpy as np
 from toile import lax, random, tree
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.devices import process_count
 from toile.engine.keypaths import keystr
 from toile.engine.sharded import Sharded, own_places
@@ -49,10 +50,22 @@ def over(axis: Any, weight: Any) -> Iterator[None]:
         _current.axis, _current.weight = before
 
 
-def average(values: Any) -> Any:
-    """The mean over devices of the floating-point leaves of a tree; on one device, the tree.
+def average(values: PyTree) -> PyTree:
+    """Average the floating-point arrays of a tree over the devices of a replicated step.
 
-    Parts of a padded batch count by their examples: a device that has none counts for nothing.
+    It is for steps that `replicated` runs; elsewhere, and on one device, it returns its argument.
+    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices count by
+    their number of real examples.
+
+    Args:
+        values: tree of arrays.
+
+    Returns:
+        A tree in which floating-point arrays are the means over devices.
+
+    >>> from toile.training import average
+    >>> average({"grad": jnp.float32(2)})  # outside of a replicated step
+    {'grad': Array(2., dtype=float32)}
     """
     if _current.axis is None:
         return values
@@ -78,8 +91,21 @@ def _means(leaves: list[Any]) -> list[Any]:
     return [s / total.astype(s.dtype) for s in sums]
 
 
-def average_metrics(values: Any) -> Any:
-    """The mean over devices of what a step measured; metrics are merged as they know how to."""
+def average_metrics(values: PyTree) -> PyTree:
+    """Average what a step measured over the devices of a replicated step.
+
+    `replicated` calls it for the metrics that a step returns.
+
+    Args:
+        values: tree of numbers, which are averaged, and of metrics, which are merged.
+
+    Returns:
+        A tree of the same structure.
+
+    >>> from toile.training.replicas import average_metrics
+    >>> average_metrics({"loss": 2.0})  # outside of a replicated step
+    {'loss': 2.0}
+    """
     if _current.axis is None:
         return values
     leaves, structure = tree.flatten(values, is_leaf=_is_metric)
@@ -94,8 +120,19 @@ def average_metrics(values: Any) -> Any:
     return tree.unflatten(structure, leaves)
 
 
-def fold(key: Any) -> Any:
-    """A random key (or a tree of them) of this device's own; on one device, the key itself."""
+def fold(key: PyTree) -> PyTree:
+    """Make a random key different on each device of a replicated step.
+
+    Args:
+        key: a key, or a tree of keys.
+
+    Returns:
+        The key with the number of the device folded in; outside of a replicated step, the key.
+
+    >>> from toile.training.replicas import fold
+    >>> bool((toile.random.key_data(fold(key(1))) == toile.random.key_data(key(1))).all())
+    True
+    """
     if _current.axis is None:
         return key
     index = lax.axis_index(_current.axis)
@@ -137,9 +174,19 @@ def _differing_processes(values: Any) -> list[str]:
     ]
 
 
-def check_replicas(values: Any) -> Any:
-    """The tree, if all devices hold the same bits of every array; ValueError with paths if not.
+def check_replicas(values: PyTree) -> PyTree:
+    """Check that all devices hold the same bits of every array.
 
+    Args:
+        values: tree of arrays, such as a state after a replicated step.
+
+    Returns:
+        `values`.
+
+    Raises:
+        ValueError: some differ; the message has their paths and devices.
+
+    >>> from toile.training import check_replicas
     >>> check_replicas({"w": jnp.ones(3)})
     {'w': Array([1., 1., 1.], dtype=float32)}
     """

@@ -19,6 +19,8 @@ from toile.api.devices import devices as all_devices
 from toile.api.devices import process_index
 from toile.engine import dtypes
 from toile.engine import trace as tracing
+from toile.engine.annotations import PyTree
+from toile.engine.devices import Device
 from toile.engine.operation import Dim
 from toile.engine.source import here
 from toile.engine.trace import Array, bound_axis, opened
@@ -34,33 +36,47 @@ MASK = "mask"
 
 
 def replicated(
-    train_step: Callable[..., Any], *, devices: Sequence[Any] | None = None,
+    train_step: Callable[..., Any], *, devices: Sequence[Device] | None = None,
     axis_name: str = "batch", donate: bool = True,
 ) -> Replicated:
-    """`train_step(state, batch, …) -> (state, metrics)` over all devices (or those given).
+    """Run a training step for one device on many.
 
-    Where the program has several processes, each gives its own part of the batch, all of one size.
+    Each device has the whole state and its part of the batch. Gradients are averaged by
+    `TrainState.apply_gradients`, as is whatever else changes in the state; a step without it calls
+    `toile.training.average`. Metrics that the step returns are averaged. `ModelState` draws other
+    random numbers on each device.
 
-    The batch is divided along the first axes of its arrays. Where that does not work out, a batch
-    with a leaf `mask` is padded (its `mask` is False there, and parts count by their examples);
-    one without is an error. `TrainState.apply_gradients` averages gradients, and whatever else
-    changes in the state; a step without it calls `toile.training.average`. Metrics are averaged.
-    `ModelState` draws other random numbers on each device, and so do random keys among further
-    arguments, which all devices get otherwise as they are. The state is donated. Inside, the mapped
-    axis is called `axis_name`, for BatchNorm and the like; on one device its size is 1.
+    The batch is divided along the first axes of its arrays. If its size is not a multiple of the
+    number of devices, a batch with a Boolean entry `mask` is padded, with False in `mask`, and
+    devices count by their real examples. Where the program has several processes, each gives its
+    own part of the batch, all of one size.
 
-    >>> import toile
-    >>> from toile import linen as nn, optim
+    Args:
+        train_step: function (state, batch, ...) -> (state, metrics). All devices get the same
+            further arguments, but random keys among them differ.
+        devices: the devices; None is all.
+        axis_name: name of the mapped axis inside of the step, for `BatchNorm` and the like.
+        donate: whether the memory of the old state is reused, so that it cannot be read again.
+
+    Returns:
+        A function like `train_step`, compiled. Its method `replicate` puts a state on the devices.
+
+    Raises:
+        ValueError: (in a call) the batch cannot be divided, and has no `mask`.
+
+    >>> import numpy as np
+    >>> import toile.linen as nn
+    >>> from toile import optim, training
     >>> from toile.training.train_state import TrainState
     >>> model = nn.Dense(2)
-    >>> params = model.init(toile.random.key(0), np.ones((1, 3)))["params"]
+    >>> params = model.init(key(0), np.ones((1, 3)))["params"]
     >>> state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.sgd(0.1))
     >>> def train_step(state, batch):
     ...     def loss(params):
     ...         return ((state.apply_fn({"params": params}, batch["x"]) - batch["y"]) ** 2).mean()
     ...     value, grads = toile.value_and_grad(loss)(state.params)
     ...     return state.apply_gradients(grads=grads), {"loss": value}
-    >>> step = replicated(train_step)
+    >>> step = training.replicated(train_step)
     >>> batch = {"x": np.ones((8, 3), "float32"), "y": np.ones((8, 2), "float32")}
     >>> for _ in range(3):
     ...     state, metrics = step(state, batch)
@@ -71,10 +87,22 @@ def replicated(
 
 
 class Replicated:
-    """A train step over devices; `replicate` puts a state on them beforehand."""
+    """A training step over several devices; made by `replicated`.
+
+    Args:
+        train_step: function (state, batch, ...) -> (state, metrics).
+        devices: the devices; None is all.
+        axis_name: name of the mapped axis inside of the step.
+        donate: whether the memory of the old state is reused.
+
+    >>> from toile import training
+    >>> step = training.replicated(lambda state, batch: (state + batch.sum(), {}))
+    >>> step.shard(jnp.ones((toile.device_count(), 2))).shape == (toile.device_count(), 1, 2)
+    True
+    """
 
     def __init__(
-        self, train_step: Callable[..., Any], devices: Sequence[Any] | None, axis_name: str,
+        self, train_step: Callable[..., Any], devices: Sequence[Device] | None, axis_name: str,
         donate: bool,
     ):
         if not callable(train_step):
@@ -114,8 +142,18 @@ class Replicated:
             new, *measured = out
             return new, *(replicas.average_metrics(m) for m in measured)
 
-    def shard(self, batch: Any) -> Any:
-        """The batch with a leading axis of devices, padded if it has to be and may be."""
+    def shard(self, batch: PyTree) -> PyTree:
+        """Divide a batch over the devices of this process.
+
+        Args:
+            batch: tree of arrays with first axes of one size.
+
+        Returns:
+            A tree of arrays with a new first axis of devices, padded if there is a `mask`.
+
+        Raises:
+            ValueError: it cannot be divided.
+        """
         count = len(self.own)
         sizes: set[Any] = {np.shape(x)[0] if np.ndim(x) else None for x in tree.leaves(batch)}
         if len(sizes) != 1 or None in sizes:
@@ -140,8 +178,15 @@ class Replicated:
 
         return tree.map(divided, batch)
 
-    def replicate(self, state: Any) -> Any:
-        """The state on all devices; calling the step with any state does the same."""
+    def replicate(self, state: PyTree) -> PyTree:
+        """Put a state on all devices; calling the step with any state does the same.
+
+        Args:
+            state: tree of arrays.
+
+        Returns:
+            A tree of arrays of which each device has a copy.
+        """
         if self.single is not None:
             return state
         mesh = Mesh(np.array(self.own, object), (self.axis_name,))

@@ -21,11 +21,22 @@ def curve(
     xs: Sequence[float], ys: Sequence[float], *, width: int = 60, height: int = 8,
     log: bool = False, title: str = "",
 ) -> str:
-    """A line through points, `width` by `height` characters, with the ends of its axes.
+    """Draw a line through points with characters.
 
-    Points that fall into one column are averaged; `log` has a logarithmic vertical axis, where
-    values that are not positive are left out, as are NaN and infinity.
+    Points that fall into one column are averaged. NaN and infinity are left out.
 
+    Args:
+        xs: horizontal coordinates.
+        ys: vertical coordinates.
+        width: width in characters.
+        height: height in lines.
+        log: whether the vertical axis is logarithmic; values that are not positive are left out.
+        title: line above the curve; "" for none.
+
+    Returns:
+        The text, with the ends of the axes.
+
+    >>> from toile.training.terminal import curve
     >>> print(curve(range(1, 101), [1 / x for x in range(1, 101)], width=30, height=4))
         1 ┤⢹
           │⢸
@@ -82,8 +93,20 @@ def _cell(dots: np.ndarray) -> str:
 
 
 def picture(image: np.ndarray, threshold: float = 0.5) -> str:
-    """A gray image [height, width] as blocks, two rows of pixels in a line of characters.
+    """Draw a gray image with characters, two rows of pixels in a line.
 
+    Args:
+        image: array of shape (height, width).
+        threshold: pixels above it are drawn.
+
+    Returns:
+        The text.
+
+    Raises:
+        ValueError: the image has other than two axes.
+
+    >>> import numpy as np
+    >>> from toile.training.terminal import picture
     >>> print(picture(np.eye(4)))
     ▀▄
       ▀▄
@@ -98,8 +121,17 @@ def picture(image: np.ndarray, threshold: float = 0.5) -> str:
 
 
 def side_by_side(blocks: Sequence[str], gap: int = 2, width: int | None = None) -> str:
-    """Blocks of text next to each other, each `width` columns wide (as wide as it is).
+    """Put blocks of text beside each other.
 
+    Args:
+        blocks: texts of one or more lines.
+        gap: number of spaces between blocks.
+        width: width of each block; None is that of its longest line.
+
+    Returns:
+        The text.
+
+    >>> from toile.training.terminal import side_by_side
     >>> print(side_by_side(["a\\nbb", "c"]))
     a   c
     bb

@@ -29,8 +29,11 @@ _OPEN_ROWS = 16  # rows that still wait for a document that fits
 
 
 class Bytes:
-    """The bytes of UTF-8 as tokens, from 2 on; other tokens are left out of a text.
+    """Tokenizer whose tokens are the bytes of UTF-8, from 2 on.
 
+    Its attribute `size`, the number of tokens, is 258: 0 is padding and 1 the end of a document.
+
+    >>> from toile.training.text import Bytes
     >>> Bytes().encode("né")
     [112, 197, 171]
     >>> Bytes().decode([112, 197, 171, 1, 0])
@@ -40,16 +43,30 @@ class Bytes:
     size = 258
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without an end."""
+        """Return the tokens of a text, without an end."""
         return [byte + 2 for byte in text.encode()]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; a broken character appears as a replacement character."""
+        """Return the text of tokens, without padding and ends; broken characters are replaced."""
         return bytes(int(t) - 2 for t in tokens if 2 <= t < 258).decode(errors="replace")
 
 
 class SentencePiece:
-    """The pieces of a sentencepiece model, whose 0 is padding, 1 the end and 2 unknown."""
+    """Tokenizer of a sentencepiece model, in which 0 is padding, 1 the end and 2 unknown.
+
+    Its attribute `size` is the number of tokens.
+
+    Args:
+        path: path of the model, which `train_sentencepiece` writes.
+
+    Raises:
+        ImportError: the package sentencepiece is not installed.
+        FileNotFoundError: there is no model.
+
+    >>> from toile.training.text import SentencePiece
+    >>> SentencePiece("model.spm").encode("some text")  # doctest: +SKIP
+    [38, 262]
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         module = _sentencepiece()
@@ -62,18 +79,34 @@ class SentencePiece:
         self.size: int = self._model.vocab_size()
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without an end."""
+        """Return the tokens of a text, without an end."""
         return self._model.encode(text)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; padding and ends, and what the model does not know, are left out."""
+        """Return the text of tokens, without padding, ends and tokens the model does not know."""
         return self._model.decode([int(t) for t in tokens if 1 < t < self.size])
 
 
 def train_sentencepiece(
     texts: Iterable[str], path: str | os.PathLike[str], size: int, kind: str = "unigram"
 ) -> SentencePiece:
-    """Learn `size` pieces from texts and write the model to `path`; line breaks are kept."""
+    """Learn a sentencepiece model from texts; line breaks are kept.
+
+    Args:
+        texts: the texts.
+        path: path to write the model to.
+        size: number of tokens.
+        kind: kind of model: `"unigram"`, `"bpe"`, `"char"` or `"word"`.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        ImportError: the package sentencepiece is not installed.
+
+    >>> from toile.training.text import train_sentencepiece
+    >>> tokenizer = train_sentencepiece(["a text", "another"], "model.spm", 300)  # doctest: +SKIP
+    """
     module = _sentencepiece()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     part = Path(f"{os.fspath(path)}.part")  # so an interrupted run leaves no partial model
@@ -100,7 +133,22 @@ def _sentencepiece() -> Any:
 
 
 def documents_of_file(path: str | os.PathLike[str]) -> list[str]:
-    """The documents of a text file: what form feeds separate, or else blank lines."""
+    r"""Read the documents of a text file in UTF-8.
+
+    Args:
+        path: path of the file. Documents are separated by form feeds, or, if there are none, by
+            blank lines.
+
+    Returns:
+        The documents, without empty ones.
+
+    >>> import pathlib, tempfile
+    >>> from toile.training.text import documents_of_file
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "text.txt")
+    >>> _ = path.write_text("one\n\ntwo")
+    >>> documents_of_file(path)
+    ['one', 'two']
+    """
     if not Path(path).exists():
         raise FileNotFoundError(f"documents_of_file: needed a text file, got none at {path}")
     with guarded("documents_of_file", "a text file in UTF-8", f" ({os.fspath(path)})"):
@@ -129,14 +177,35 @@ class _Texts(Sequence[str]):
 def documents_of_tfds(
     name: str, splits: Sequence[str], *, feature: str = "text", count: int = 0
 ) -> list[Sequence[str]]:
-    """The texts of each split of a prepared data set; at most `count` (0: all) of the first."""
+    """Open the texts of a prepared data set of tensorflow-datasets.
+
+    Args:
+        name: name of the data set.
+        splits: names of the splits.
+        feature: name of the text in an example.
+        count: largest number of texts of the first split; 0 for all.
+
+    Returns:
+        For each split a sequence of texts, which are read when they are asked for.
+
+    >>> from toile.training.text import documents_of_tfds
+    >>> train, test = documents_of_tfds("lm1b", ["train", "test"])  # doctest: +SKIP
+    """
     sources = datasets.tfds_sources(name, splits)
     return [_Texts(s, feature, 0 if i else count) for i, s in enumerate(sources)]
 
 
 def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str]]:
-    """Documents to train on, and one in `every` (the second of each group) held out.
+    """Divide documents into those to train on and those held out.
 
+    Args:
+        documents: the documents.
+        every: one in this many is held out: the second of each group.
+
+    Returns:
+        The pair of lists (to train on, held out).
+
+    >>> from toile.training.text import split_off
     >>> split_off("abcdef", 3)
     (['a', 'c', 'd', 'f'], ['b', 'e'])
     """
@@ -147,11 +216,21 @@ def split_off(documents: Sequence[str], every: int) -> tuple[list[str], list[str
 def pack(
     documents: Iterable[Sequence[int]], length: int, *, together: bool = True
 ) -> dict[str, np.ndarray]:
-    """Rows of `length` tokens: `tokens`, and `segments` that count the documents of a row from 1.
+    """Put documents into rows of equal length.
 
-    A document is followed by END; one that is longer than a row is cut. Without `together` each
-    piece has a row of its own. 0 stands for padding in both.
+    A document is followed by the token `END`, 1; one that is longer than a row is cut into pieces.
+    Rows are filled up with `PAD`, 0.
 
+    Args:
+        documents: the tokens of each document.
+        length: length of a row.
+        together: whether several short documents may share a row.
+
+    Returns:
+        A dict of int32 arrays of shape (rows, length): `tokens`, and `segments`, the number of
+        the document in its row, from 1, and 0 for padding.
+
+    >>> from toile.training.text import pack
     >>> rows = pack([[7, 8], [9], [5, 5, 5, 5, 5]], 5)
     >>> rows["tokens"].tolist()
     [[5, 5, 5, 5, 5], [7, 8, 1, 9, 1], [1, 0, 0, 0, 0]]

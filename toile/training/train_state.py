@@ -10,53 +10,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile import api, lax, optim, random, struct, tree
+from toile.engine.annotations import Array, PyTree
 from toile.engine.source import here
-from toile.engine.trace import Array
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from toile.optim import paths
 from toile.training import replicas
+
+if TYPE_CHECKING:
+    from toile.linen.module import Module
+    from toile.training.dynamic_scale import DynamicScale
+    from toile.training.mixed_precision import NoScale, StaticScale
 
 __all__ = ["ModelState", "TrainState", "value_and_grad"]
 
 
 class TrainState(struct.PyTreeNode):
-    """Step, parameters and the state of one optimizer.
+    """State of a training run: step, parameters and the state of an optimizer.
 
-    Example::
+    It is made by `create`. Subclasses add fields, such as further collections; `apply_gradients`
+    replaces them too.
 
-        >>> import toile, toile.numpy as jnp
-        >>> from toile import linen as nn, optim, training
-        >>> x, y = jnp.ones((1, 2)), jnp.ones((1, 2))
-        >>> model = nn.Dense(2)
-        >>> params = model.init(toile.random.key(0), x)["params"]
-        >>> state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.sgd(0.1))
-        >>> def loss(params):
-        ...     return jnp.mean((state.apply_fn({"params": params}, x) - y) ** 2)
-        >>> before, grads = training.value_and_grad(loss, state)
-        >>> state = state.apply_gradients(grads=grads)
-        >>> bool(loss(state.params) < before), int(state.step)
-        (True, 1)
+    Args:
+        step: number of updates so far.
+        apply_fn: the `apply` of the model.
+        params: the parameters.
+        tx: the optimizer, such as `toile.optim.adam(1e-3)`.
+        opt_state: state of the optimizer.
+        trainable: which parameters are optimized; None is all. See `create`.
 
-    Subclasses add fields, such as further collections; `apply_gradients` replaces them too.
+    >>> import toile.linen as nn
+    >>> from toile import optim, training
+    >>> from toile.training.train_state import TrainState
+    >>> x, y = jnp.ones((1, 2)), jnp.ones((1, 2))
+    >>> model = nn.Dense(2)
+    >>> params = model.init(key(0), x)["params"]
+    >>> state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.sgd(0.1))
+    >>> def loss(params):
+    ...     return jnp.mean((state.apply_fn({"params": params}, x) - y) ** 2)
+    >>> before, grads = training.value_and_grad(loss, state)
+    >>> state = state.apply_gradients(grads=grads)
+    >>> bool(loss(state.params) < before), int(state.step)
+    (True, 1)
     """
 
     step: int | Array
     apply_fn: Callable[..., Any] = struct.field(pytree_node=False)
-    params: Any = struct.field(pytree_node=True)
-    tx: Any = struct.field(pytree_node=False)
-    opt_state: Any = struct.field(pytree_node=True)
+    params: PyTree = struct.field(pytree_node=True)
+    tx: optim.GradientTransformation = struct.field(pytree_node=False)
+    opt_state: PyTree = struct.field(pytree_node=True)
     # What `create` was given, in a form that can be compared. Subclasses may add fields without
     # defaults, hence keyword only.
-    trainable: Any = struct.field(pytree_node=False, default=None, kw_only=True, repr=False)
+    trainable: PyTree = struct.field(pytree_node=False, default=None, kw_only=True, repr=False)
 
-    def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Any:
-        """The state after one update by `grads`; `kwargs` replace further fields.
+    def apply_gradients(self, *, grads: PyTree, **kwargs: Any) -> Any:
+        """Return the state after one update of the optimizer.
 
-        `grads` has the structure of `params`, or None for parameters that are not trainable. In a
-        step that `training.replicated` runs on several devices, both are averaged over them.
+        In a step that `training.replicated` runs on several devices, gradients and new values of
+        fields are averaged over them.
+
+        Args:
+            grads: gradients, a tree like `params`; None for parameters that are not trainable.
+            **kwargs: new values of further fields.
         """
         grads, kwargs = replicas.average(grads), replicas.changed(self, kwargs)
         overwrites = _overwrites(grads)
@@ -77,14 +94,22 @@ class TrainState(struct.PyTreeNode):
 
     @classmethod
     def create(
-        cls, *, apply_fn: Callable[..., Any], params: Any, tx: Any, trainable: Any = None,
-        **kwargs: Any,
+        cls, *, apply_fn: Callable[..., Any], params: PyTree, tx: optim.GradientTransformation,
+        trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """A state at step 0 with a fresh optimizer state.
+        """Make the state of step 0, with a new state of the optimizer.
 
-        `trainable` says which parameters are optimized (all unless given): a glob of paths
-        (`"head/**"`) or several, a tree of bools or the beginning of one, or a function from
-        parameters to such a tree. The optimizer has no state for the others.
+        Args:
+            apply_fn: the `apply` of the model.
+            params: the parameters.
+            tx: the optimizer.
+            trainable: which parameters are optimized: a pattern of paths, such as `"head/**"`, or
+                several; a tree of bools, or the upper part of one; or a function from parameters to
+                such a tree. None is all. The optimizer has no state for the others.
+            **kwargs: values of fields of a subclass.
+
+        Raises:
+            ValueError: no parameter is trainable.
         """
         in_use = _optimized(params)
         if trainable is not None:
@@ -102,15 +127,35 @@ class TrainState(struct.PyTreeNode):
 
 
 def value_and_grad(
-    fun: Callable[..., Any], state: Any, *args: Any, has_aux: bool = False, axis_name: Any = None,
-    scale: Any = None, **kwargs: Any,
+    fun: Callable[..., Any], state: TrainState, *args: PyTree, has_aux: bool = False,
+    axis_name: str | None = None, scale: DynamicScale | StaticScale | NoScale | None = None,
+    **kwargs: PyTree,
 ) -> Any:
-    """`fun(state.params, *args, **kwargs)` and its gradient with respect to what is trainable.
+    """Compute a function of a state's parameters and its gradients by those that are trainable.
 
-    Gives `(value, grads)`; with `has_aux`, `fun` returns a pair and so does `value`. Parameters
-    that are not trainable are constants of the computation; in `grads` None stands for them, so
-    norms, clipping and optimizers do not see them. `axis_name` averages over a mapped axis.
-    `scale`, a loss scale such as DynamicScale, makes the result `(scale, finite, value, grads)`.
+    Parameters that are not trainable are constants; in the gradients there is None in their place,
+    so that norms, clipping and optimizers do not see them.
+
+    Args:
+        fun: function of (params, *args, **kwargs) that returns a scalar, or with `has_aux` a
+            pair (scalar, aux).
+        state: a `TrainState`, or anything with `params`.
+        *args, **kwargs: further arguments of `fun`.
+        has_aux: whether `fun` returns a pair, of which the second is not differentiated.
+        axis_name: mapped axis over which gradients are averaged; None for none.
+        scale: a loss scale, such as a `DynamicScale`; None for none.
+
+    Returns:
+        (value, gradients), with `has_aux` ((value, aux), gradients); with `scale`, (new scale,
+        whether gradients are finite, value, gradients).
+
+    >>> from toile import optim, training
+    >>> from toile.training.train_state import TrainState
+    >>> params = {"w": jnp.float32(3), "b": jnp.float32(1)}
+    >>> state = TrainState.create(
+    ...     apply_fn=None, params=params, tx=optim.sgd(0.1), trainable="w")
+    >>> training.value_and_grad(lambda p: p["w"] ** 2 + p["b"], state)
+    (Array(10., dtype=float32), {'b': None, 'w': Array(6., dtype=float32)})
     """
     mask = getattr(state, "trainable", None)
     params = state.params
@@ -129,39 +174,61 @@ def value_and_grad(
 
 
 class ModelState(TrainState):
-    """A TrainState with every collection of a model and its random streams.
+    """A `TrainState` with all collections of a model and its random streams.
 
-    The loop is the same whether or not the model has BatchNorm or Dropout::
+    The training loop is the same whether or not the model has `BatchNorm` or `Dropout`. Each step
+    draws from its streams by folding the step into their keys: nothing has to be split or stored,
+    and a resumed run continues with the same numbers. It is made by `init` or `create`.
 
-        >>> import toile, toile.numpy as jnp
-        >>> from toile import linen as nn, optim, training
-        >>> noise = nn.Dropout(0.5, deterministic=False)
-        >>> model = nn.Sequential([nn.Dense(4), nn.BatchNorm(False), noise])
-        >>> x = jnp.ones((2, 3))
-        >>> state = ModelState.init(model, optim.sgd(0.1), toile.random.key(0), x)
-        >>> sorted(state.collections), sorted(state.rngs)
-        (['batch_stats'], ['params'])
-        >>> def loss(params):
-        ...     y, changed = state.forward(params, x)
-        ...     return jnp.mean(y**2), changed
-        >>> (value, changed), grads = training.value_and_grad(loss, state, has_aux=True)
-        >>> state = state.apply_gradients(grads=grads, collections=changed)
+    Args:
+        step: number of updates so far.
+        apply_fn: the `apply` of the model.
+        params: the parameters.
+        tx: the optimizer, such as `toile.optim.adam(1e-3)`.
+        opt_state: state of the optimizer.
+        collections: variables other than parameters, by collection.
+        rngs: keys by name of random stream.
+        trainable: which parameters are optimized; None is all. See `TrainState.create`.
 
-    Each step draws from its streams by folding the step into their keys: nothing has to be split
-    or stored, and a resumed run continues with the same numbers.
+    >>> import toile.linen as nn
+    >>> from toile import optim, training
+    >>> from toile.training.train_state import ModelState
+    >>> noise = nn.Dropout(0.5, deterministic=False)
+    >>> model = nn.Sequential([nn.Dense(4), nn.BatchNorm(False), noise])
+    >>> x = jnp.ones((2, 3))
+    >>> state = ModelState.init(model, optim.sgd(0.1), key(0), x)
+    >>> sorted(state.collections), sorted(state.rngs)
+    (['batch_stats'], ['params'])
+    >>> def loss(params):
+    ...     y, changed = state.forward(params, x)
+    ...     return jnp.mean(y**2), changed
+    >>> (value, changed), grads = training.value_and_grad(loss, state, has_aux=True)
+    >>> state = state.apply_gradients(grads=grads, collections=changed)
+    >>> int(state.step)
+    1
     """
 
-    collections: dict[str, Any]
-    rngs: dict[str, Any]
+    collections: dict[str, PyTree]
+    rngs: dict[str, Array]
 
     @classmethod
     def create(
-        cls, *, apply_fn: Callable[..., Any], tx: Any, variables: Any = None, params: Any = None,
-        rngs: Any = None, collections: Any = None, trainable: Any = None, **kwargs: Any,
+        cls, *, apply_fn: Callable[..., Any], tx: optim.GradientTransformation,
+        variables: Mapping[str, PyTree] | None = None, params: PyTree = None,
+        rngs: Array | Mapping[str, Array] | None = None,
+        collections: Mapping[str, PyTree] | None = None, trainable: PyTree = None, **kwargs: Any,
     ) -> Any:
-        """A state at step 0 from `variables` (or `params` and `collections`) and streams.
+        """Make the state of step 0.
 
-        `rngs` is a dict of keys by stream, or one key that serves every stream.
+        Args:
+            apply_fn: the `apply` of the model.
+            tx: the optimizer.
+            variables: all variables, such as from `model.init`; None if the next ones are given.
+            params: the parameters, instead of those in `variables`.
+            rngs: keys by name of random stream, or one key for all streams; None for none.
+            collections: further collections, by name.
+            trainable: which parameters are optimized; see `TrainState.create`.
+            **kwargs: values of fields of a subclass.
         """
         given = dict(variables or {})
         taken = given.pop("params", {})
@@ -175,12 +242,20 @@ class ModelState(TrainState):
 
     @classmethod
     def init(
-        cls, model: Any, tx: Any, rngs: Any, *args: Any, trainable: Any = None,
-        apply_fn: Callable[..., Any] | None = None, **kwargs: Any,
+        cls, model: Module, tx: optim.GradientTransformation, rngs: Array | Mapping[str, Array],
+        *args: PyTree, trainable: PyTree = None, apply_fn: Callable[..., Any] | None = None,
+        **kwargs: PyTree,
     ) -> Any:
-        """A state for a module: `model.init(rngs, *args, **kwargs)` makes its variables.
+        """Make the state of step 0 for a module, whose variables are created.
 
-        The streams of the run are made from `rngs` too, and differ from those of the start.
+        Args:
+            model: the module.
+            tx: the optimizer.
+            rngs: one key, or keys by name of random stream. The streams of the run are made from
+                them too, and differ from those that create variables.
+            *args, **kwargs: arguments of `model.init`.
+            trainable: which parameters are optimized; see `TrainState.create`.
+            apply_fn: function to use in place of `model.apply`.
         """
         streams = _streams(rngs)
         later = {name: random.fold_in(key, 1) for name, key in streams.items()}
@@ -189,36 +264,58 @@ class ModelState(TrainState):
             rngs=later, trainable=trainable,
         )
 
-    def variables(self, params: Any = None) -> dict[str, Any]:
-        """Everything the model applies: parameters (others, if given) and collections."""
+    def variables(self, params: PyTree = None) -> dict[str, PyTree]:
+        """Return everything that the model is applied to: parameters and collections.
+
+        Args:
+            params: parameters to use in place of those of the state.
+        """
         chosen = self.params if params is None else params
         inside = dict(chosen) if _overwrites(chosen) else {"params": chosen}
         return {**inside, **self.collections}
 
-    def forward(self, params: Any, *args: Any, mutable: Sequence[str] = (), **kwargs: Any) -> Any:
-        """`(output, changed collections)` of the model in training, with this step's randomness.
+    def forward(
+        self, params: PyTree, *args: PyTree, mutable: Sequence[str] = (), **kwargs: PyTree
+    ) -> Any:
+        """Apply the model in training, with the random numbers of this step.
 
-        The collections of the state may change; `mutable` names more, such as "intermediates".
+        Args:
+            params: the parameters.
+            *args, **kwargs: arguments of the model.
+            mutable: collections that may change besides those of the state, such as
+                `"intermediates"`.
+
+        Returns:
+            The pair (output, changed collections).
         """
         names = [*self.collections, *(n for n in mutable if n not in self.collections)]
         return self.apply_fn(
             self.variables(params), *args, **{"rngs": self.step_rngs(), **kwargs}, mutable=names
         )
 
-    def step_rngs(self) -> dict[str, Any]:
-        """A key for each stream, which depends on the step, and on the device where there are many.
-        """
+    def step_rngs(self) -> dict[str, Array]:
+        """Return a key for each stream, which depends on the step and on the device."""
         keys = {name: random.fold_in(key, self.step) for name, key in self.rngs.items()}
         return replicas.fold(keys)
 
-    def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """The output of the model; nothing changes and nothing is random."""
+    def predict(self, *args: PyTree, **kwargs: PyTree) -> Any:
+        """Apply the model in evaluation: nothing changes, and there are no random streams.
+
+        Args:
+            *args, **kwargs: arguments of the model.
+        """
         return self.apply_fn(self.variables(), *args, **kwargs)
 
-    def apply_gradients(self, *, grads: Any, collections: Any = None, **kwargs: Any) -> Any:
-        """The state after one update; `collections` is what `forward` said has changed.
+    def apply_gradients(
+        self, *, grads: PyTree, collections: Mapping[str, PyTree] | None = None, **kwargs: Any
+    ) -> Any:
+        """Return the state after one update of the optimizer.
 
-        Collections that the state does not carry are left out.
+        Args:
+            grads: gradients, a tree like `params`; None for parameters that are not trainable.
+            collections: collections that `forward` said have changed; those that the state does not
+                have are left out.
+            **kwargs: new values of further fields.
         """
         changed = {k: v for k, v in (collections or {}).items() if k in self.collections}
         return super().apply_gradients(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile import api
@@ -12,6 +12,7 @@ from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.lift.packing import Packed, lifted
 from toile.core.scope import Scope
 from toile.engine import trees
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 
 
@@ -30,16 +31,30 @@ def _pull_back(tree: Any, backward: Callable[..., Any], ct: Any) -> Any:
 def vjp(
     fn: Callable[..., Any],
     scope: Scope,
-    *primals: Any,
+    *primals: PyTree,
     has_aux: bool = False,
-    reduce_axes: Any = (),
+    reduce_axes: Sequence[str] = (),
     vjp_variables: CollectionFilter = "params",
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """The value of `fn(scope, *primals)` and a function from its cotangent to gradients.
+    """Compute the value of a function of a scope, and a function that gives its gradients.
 
-    The gradients are those of the variables in `vjp_variables` first, then of each argument."""
+    Args:
+        fn: function of the scope and `primals`.
+        scope: the scope.
+        *primals: arguments of `fn`, trees of arrays.
+        has_aux: whether `fn` returns a pair, of which the second is not differentiated.
+        reduce_axes: must be empty.
+        vjp_variables: filter of the collections that gradients are taken of.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The pair (value, pull_back), with `has_aux` (value, pull_back, aux). `pull_back` takes a
+        cotangent of the shape of the value and returns a tuple: the gradients of the variables,
+        by collection, and then those of each argument.
+    """
     refuse_reduce_axes(reduce_axes, "vjp")
     return _vjp("vjp", fn, scope, primals, has_aux, vjp_variables, variables, rngs)
 
@@ -70,13 +85,27 @@ def _vjp(
 def value_and_grad(
     fn: Callable[..., Any],
     scope: Scope,
-    *primals: Any,
+    *primals: PyTree,
     has_aux: bool = False,
-    reduce_axes: Any = (),
+    reduce_axes: Sequence[str] = (),
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """The value of `fn(scope, *primals)` and its gradients by each argument, not by variables."""
+    """Compute a scalar function of a scope and its gradients by the arguments, not by variables.
+
+    Args:
+        fn: function of the scope and `primals` that returns a scalar.
+        scope: the scope.
+        *primals: arguments of `fn`, trees of arrays.
+        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        reduce_axes: must be empty.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The pair (value, gradients), with `has_aux` (value, aux, gradients); the gradients are a
+        tuple with one for each argument.
+    """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     y, pull_back, *aux = _vjp("value_and_grad", fn, scope, primals, has_aux, False, variables, rngs)
     _, *grads = pull_back(jnp.ones_like(y))
@@ -86,15 +115,27 @@ def value_and_grad(
 def jvp(
     fn: Callable[..., Any],
     scope: Scope,
-    primals: Any,
-    tangents: Any,
-    variable_tangents: Any,
+    primals: Sequence[PyTree],
+    tangents: Sequence[PyTree],
+    variable_tangents: PyTree,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> tuple[Any, Any]:
-    """The value of `fn(scope, *primals)` and its tangent.
+    """Compute the value of a function of a scope and its derivative in one direction.
 
-    `variable_tangents` has tangents by collection; a collection that is not there does not move."""
+    Args:
+        fn: function of the scope and `primals`.
+        scope: the scope.
+        primals: tuple of the arguments of `fn`.
+        tangents: tuple of the directions of the arguments, of the same shapes.
+        variable_tangents: directions of the variables, by collection; collections that are not
+            there are constant.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The pair (value, derivative).
+    """
     given = tuple(
         {col: ts for col, ts in by_collection.items() if ts}
         for by_collection in trees.flatten_up_to(trees.structure(scope), variable_tangents)
@@ -120,13 +161,25 @@ def custom_vjp(
     forward_fn: Callable[..., Any],
     backward_fn: Callable[..., Any],
     grad_vars: CollectionFilter = "params",
-    nondiff_argnums: Any = (),
+    nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """`fn` with a custom gradient.
+    """Give a function of a scope a gradient of its own.
 
-    `forward_fn(scope, …)` gives (result, residuals); `backward_fn(*nondiff, residuals, ct)`, which
-    has no scope, gives gradients of the variables in `grad_vars`, then of each argument. The
-    function that `vjp` returns may be a residual."""
+    Args:
+        fn: function of a scope and arguments.
+        forward_fn: function of the same arguments that returns (result, residuals); it is called
+            instead of `fn` where gradients are taken. The function that `vjp` returns may be a
+            residual.
+        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
+            of the result, without the scope. It returns the gradients of the variables in
+            `grad_vars`, by collection, and then those of each argument.
+        grad_vars: filter of the collections that gradients are taken of.
+        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
+            `backward_fn`; the scope is number 0.
+
+    Returns:
+        A function like `fn`.
+    """
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables

@@ -16,14 +16,34 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """A collection that goes into a transformation along `axis` and does not come out."""
+    """Marks a collection that goes into a transformation along an axis and does not come out.
+
+    It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
+
+    Args:
+        axis: the axis; None, for `nn.vmap`, shares the collection.
+
+    >>> from toile.core.lift import In
+    >>> In(0)
+    In(axis=0)
+    """
 
     axis: T
 
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """A collection that only comes out of a transformation, along `axis`."""
+    """Marks a collection that only comes out of a transformation, along an axis.
+
+    It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
+
+    Args:
+        axis: the axis.
+
+    >>> from toile.core.lift import Out
+    >>> Out(0)
+    Out(axis=0)
+    """
 
     axis: T
 

@@ -15,6 +15,7 @@ from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.lift.axes import tree_map_rngs, unzipped
 from toile.core.lift.packing import Packed, lifted
 from toile.core.scope import Scope
+from toile.engine.annotations import ArrayLike, PyTree
 
 C = TypeVar("C")
 
@@ -28,10 +29,24 @@ def while_loop(
     broadcast_variables: CollectionFilter = True,
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
 ) -> C:
-    """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)`.
+    """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)` is true.
 
-    Only carried collections may change. Streams that are split give step i keys folded with i, and
-    its condition keys folded with -i.
+    Of streams that are split, step i gets the key folded with i, and its condition the key folded
+    with -i.
+
+    Args:
+        cond_fn: function of the scope and the carry that returns a Boolean scalar.
+        body_fn: function of the scope and the carry that returns the next carry, of the same
+            shapes and dtypes.
+        scope: the scope.
+        init: the first carry, a tree of arrays.
+        carry_variables: filter of the collections that each step may change for the next one.
+        broadcast_variables: filter of the collections that can be read; True is all others.
+        split_rngs: for each random stream whether every step gets a key of its own (True) or all
+            get the same (False); streams that are not listed are not visible.
+
+    Returns:
+        The last carry.
     """
     rng_groups, splits = unzipped(split_rngs.items())
 
@@ -65,17 +80,29 @@ def while_loop(
 
 
 def cond(
-    pred: Any,
+    pred: ArrayLike,
     true_fun: Callable[..., C],
     false_fun: Callable[..., C],
     scope: Scope,
-    *operands: Any,
+    *operands: PyTree,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """`true_fun(scope, *operands)` if `pred`, else `false_fun(scope, *operands)`.
+    """Call one of two functions of a scope, chosen by a Boolean.
 
-    Both have to return and to leave behind the same tree: what one creates, both create."""
+    Args:
+        pred: Boolean scalar, which may be known only when the program runs.
+        true_fun: function of the scope and the operands that is called where `pred` is true.
+        false_fun: function that is called otherwise. Both have to return the same shapes and
+            dtypes, and to create and change the same variables.
+        scope: the scope.
+        *operands: arguments of both functions, trees of arrays.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The result of the function that is called.
+    """
 
     def choose(branches: Sequence[Callable[..., Any]]) -> Any:
         return lax.cond(pred, *branches, *operands)
@@ -84,16 +111,28 @@ def cond(
 
 
 def switch(
-    index: Any,
+    index: ArrayLike,
     branches: Sequence[Callable[..., C]],
     scope: Scope,
-    *operands: Any,
+    *operands: PyTree,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """`branches[index](scope, *operands)`; all have to return and leave behind the same tree.
+    """Call one of several functions of a scope, chosen by an integer.
 
-    Where branches have variables of their own, run all of them once under init, then switch."""
+    Args:
+        index: integer scalar, which is limited to the range of `branches`.
+        branches: functions of the scope and the operands. All have to return the same shapes and
+            dtypes, and to create and change the same variables; where each has variables of its
+            own, call all of them once under `init`.
+        scope: the scope.
+        *operands: arguments of the functions, trees of arrays.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The result of the function that is called.
+    """
 
     def choose(branches: Sequence[Callable[..., Any]]) -> Any:
         return lax.switch(index, branches, *operands)

@@ -21,23 +21,40 @@ from toile.core.lift.axes import (
 )
 from toile.core.lift.packing import Packed, lifted
 from toile.core.lift.staging import remat
+from toile.engine.annotations import PyTree
 
 
 def vmap(
     fn: Callable[..., Any],
     variable_axes: Mapping[CollectionFilter, InOutAxis],
     split_rngs: Mapping[PRNGSequenceFilter, bool],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     axis_size: int | None = None,
     axis_name: str | None = None,
     spmd_axis_name: str | None = None,
     metadata_params: Mapping[Any, Any] = {},
 ) -> Callable[..., Any]:
-    """Map a function of a scope over an added axis of its arguments and variables.
+    """Map a function of a scope over an added axis of its arguments and of its variables.
 
-    `variable_axes` gives the axis of each collection, None for one that is shared; `split_rngs`
-    says which streams differ along the axis. What is in neither is not seen inside.
+    Collections of variables and random streams that are not listed are not visible inside.
+
+    Args:
+        fn: function of a scope and arguments.
+        variable_axes: for each collection the axis along which its variables differ, or None for
+            variables that all share. Keys are names, or other filters of collections.
+        split_rngs: for each random stream whether every index gets a key of its own (True) or
+            all get the same (False).
+        in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
+            tuple with an entry, or a tree of entries, for each. None is not mapped.
+        out_axes: axis that is added to each result, as `in_axes`.
+        axis_size: size of the axis; needed only where no argument and no variable has it.
+        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
+        spmd_axis_name: name of the axis of a mesh that the axis is split along.
+        metadata_params: what boxes around variables are told about the axis.
+
+    Returns:
+        A function like `fn`.
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     rng_groups, splits = unzipped(split_rngs.items())
@@ -68,8 +85,8 @@ def scan(
     variable_broadcast: CollectionFilter = False,
     variable_carry: CollectionFilter = False,
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {},
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     length: int | None = None,
     reverse: bool = False,
     unroll: int = 1,
@@ -78,10 +95,33 @@ def scan(
     metadata_params: Mapping[Any, Any] = {},
     check_constancy_invariants: bool = True,
 ) -> Callable[..., Any]:
-    """Loop `fn(scope, carry, *xs) -> (carry, ys)` over axes of its arguments and variables.
+    """Loop over a function of a scope: each step takes a carry and slices, and gives a new carry.
 
-    Collections are scanned along an axis (`variable_axes`), the same in every step
-    (`variable_broadcast`), or carried from step to step (`variable_carry`).
+    The function is `(scope, carry, *xs) -> (carry, ys)`. Collections of variables and random
+    streams that are not listed are not visible inside.
+
+    Args:
+        fn: function of a scope, a carry and slices of `xs`.
+        variable_axes: for each collection the axis along which its variables differ from step to
+            step. Keys are names, or other filters of collections.
+        variable_broadcast: filter of the collections that are the same in every step.
+        variable_carry: filter of the collections that each step may change for the next one.
+        split_rngs: for each random stream whether every step gets a key of its own (True) or all
+            get the same (False).
+        in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
+            a tree of entries, for each. `broadcast` stands for a value that all steps share.
+        out_axes: axis along which each of `ys` is stacked, as `in_axes`.
+        length: number of steps; needed only where no argument has the axis.
+        reverse: whether the loop runs from the last slice to the first.
+        unroll: number of steps that one iteration of the compiled loop computes.
+        data_transform: function of (variables, random streams) of each step that returns both as
+            the step sees them; None for none.
+        metadata_params: what boxes around variables are told about the axis.
+        check_constancy_invariants: whether it is an error if variables of `variable_broadcast`
+            depend on the step.
+
+    Returns:
+        A function of (scope, carry, *xs) that returns (last carry, stacked ys).
     """
     (in_groups, var_in), (out_groups, var_out) = in_and_out(variable_axes)
     assert all(isinstance(axis, int) for axis in (*var_in, *var_out))
@@ -135,10 +175,26 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = {True: 0},
     split_rngs: Mapping[PRNGSequenceFilter, bool] = {True: True},
 ) -> Callable[..., Any]:
-    """Repeat `carry = body_fn(scope, carry)` prod(lengths) times, in nested loops.
+    """Repeat `carry = body_fn(scope, carry)` `prod(lengths)` times, in nested recomputed loops.
 
-    Each inner loop is computed again for gradients, so that d loops over n steps in all keep
-    about d·n^(1/d) carries instead of n."""
+    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
+    instead of n.
+
+    Args:
+        body_fn: function of a scope and a carry that returns the next carry.
+        lengths: number of steps of each loop, the outermost first.
+        policy: function that says which intermediate results are kept, such as those of
+            `toile.checkpoint_policies`; None keeps none.
+        variable_broadcast: filter of the collections that are the same in every step.
+        variable_carry: filter of the collections that each step may change for the next one.
+        variable_axes: for each collection the axis along which its variables differ from step to
+            step; by default axis 0 for all.
+        split_rngs: for each random stream whether every step gets a key of its own; by default
+            all do.
+
+    Returns:
+        A function of (scope, carry) that returns the last carry.
+    """
     loop = functools.partial(
         scan, variable_broadcast=variable_broadcast, variable_carry=variable_carry,
         variable_axes=variable_axes, split_rngs=split_rngs, length=lengths[0],

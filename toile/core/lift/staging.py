@@ -17,6 +17,7 @@ from toile.core.filters import CollectionFilter, DenyList, Filter, PRNGSequenceF
 from toile.core.lift.packing import Packed, flat_counts, lifted
 from toile.core.rng import LazyRng
 from toile.engine import trees
+from toile.engine.devices import Device
 from toile.engine.source import here
 from toile.tree_util import register_static
 
@@ -39,9 +40,23 @@ def checkpoint(
     static_argnums: int | tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """A function of a scope that is recomputed for its gradient; no intermediate value is kept.
+    """Save memory: recompute a function of a scope for its gradient.
 
-    `static_argnums` count the arguments after the scope."""
+    Args:
+        fn: function of a scope and arguments.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        concrete: must be False; use `static_argnums`.
+        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+            computation. It may be False inside of `scan`.
+        static_argnums: positions of arguments that are not traced; the argument after the scope
+            is number 0.
+        policy: function that says which intermediate results are kept, such as those of
+            `toile.checkpoint_policies`; None keeps none.
+
+    Returns:
+        A function like `fn`.
+    """
 
     def inner(packed: Packed, *args: Any, **kwargs: Any) -> Any:
         refuse_concrete(concrete)
@@ -122,13 +137,26 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     donate_argnums: int | Iterable[int] = (),
-    device: Any = None,
+    device: Device | None = None,
     backend: str | None = None,
 ) -> Callable[..., Any]:
-    """Trace a function of (scope, key, …) once per kind of arguments.
+    """Compile a function of a scope: its Python code runs once for each kind of arguments.
 
-    The lifted function is called with (scope, key, …) too: `key`, hashable, says what else tracing
-    depends on; `argnums` count the scope but not the key. `.why()` tells the cause of each trace.
+    Args:
+        fn: function of a scope, a hashable key and arguments; the key says what else, besides
+            the arguments, the trace depends on.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        static_argnums: positions of arguments that are constants of the trace; the scope is
+            number 0, and the key is not counted.
+        static_argnames: names of keyword arguments that are constants of the trace.
+        donate_argnums: positions of arguments whose memory may be reused, counted as
+            `static_argnums`.
+        device: device to run on; None is the default device.
+        backend: name of the platform to run on; None is the default.
+
+    Returns:
+        A function like `fn`. Its `why()` lists the cause of each trace.
     """
     calls = _Calls()
 
@@ -178,7 +206,16 @@ def _numbers(argnums: int | Iterable[int]) -> tuple[int, ...]:
 def fold_rngs(
     fn: Callable[..., Any], variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Callable[..., Any]:
-    """A function of (scope, key, …) that draws the random numbers it would draw under `jit`."""
+    """Let a function of (scope, key, ...) draw the random numbers that it would draw under `jit`.
+
+    Args:
+        fn: function of a scope, a hashable key and arguments.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        A function like `fn`.
+    """
 
     def inner(packed: Packed, key: Any, *args: Any, **kwargs: Any) -> Any:
         rngs = _without_suffix(packed.rngs)

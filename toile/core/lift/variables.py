@@ -33,10 +33,20 @@ def map_variables(
     rngs: PRNGSequenceFilter = True,
     variables: CollectionFilter = True,
 ) -> Callable[..., Any]:
-    """Let a function of a scope see `map_in_fn` of some collections.
+    """Let a function of a scope see its variables through a function.
 
-    With `mutable` what it changes is stored through `map_out_fn`; with `init` it runs once more
-    before, when variables of those collections can be created, to create them in mapped form.
+    Args:
+        fn: function of a scope and arguments.
+        mapped_collections: filter of the collections that are transformed.
+        map_in_fn: function from the stored collections, a dict, to those that `fn` sees.
+        map_out_fn: function from the collections that `fn` leaves to those to store.
+        init: whether `fn` runs once more, before, when variables can be created.
+        mutable: whether `fn` may change the transformed collections.
+        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter of the collections that are visible inside; True is all.
+
+    Returns:
+        A function like `fn`.
     """
     stored = mutable or init
 
@@ -67,7 +77,15 @@ def _can_create(scope: Scope, collections: CollectionFilter) -> bool:
 
 
 def swap_collection(fn: Callable[..., Any], col_a: str, col_b: str) -> Callable[..., Any]:
-    """Let a function see each of two collections in the place of the other."""
+    """Let a function of a scope see each of two collections in the place of the other.
+
+    Args:
+        fn: function of a scope and arguments.
+        col_a, col_b: names of the collections.
+
+    Returns:
+        A function like `fn`.
+    """
 
     def swap(target: dict[str, Any]) -> dict[str, Any]:
         a, b = target.get(col_a, {}), target.get(col_b, {})

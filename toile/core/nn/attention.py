@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile import lax
 from toile import numpy as jnp
@@ -18,8 +18,12 @@ from toile.core.nn.linear import default_kernel_init, dense_general
 from toile.core.nn.masks import _make_causal_mask, check_attention_axes, make_padding_mask
 from toile.core.nn.stochastic import drop_weights
 from toile.core.scope import Scope
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.nn import logsumexp
+
+if TYPE_CHECKING:
+    from toile.typing import PrecisionLike
 
 __all__ = [
     "CacheEntry", "dot_product_attention", "make_padding_mask", "multi_head_dot_product_attention",
@@ -33,24 +37,37 @@ def _need(holds: bool, where: str, needed: str, got: Any) -> None:
 
 def dot_product_attention(
     scope: Scope,
-    query: Any,
-    key: Any,
-    value: Any,
-    dtype: Any = jnp.float32,
-    bias: Any = None,
+    query: Array,
+    key: Array,
+    value: Array,
+    dtype: DTypeLike = jnp.float32,
+    bias: ArrayLike | None = None,
     axis: int | Sequence[int] | None = None,
     broadcast_dropout: bool = True,
-    dropout_rng: Any = None,
+    dropout_rng: Array | None = None,
     dropout_rate: float = 0.0,
     deterministic: bool = False,
-    precision: Any = None,
-) -> Any:
-    """softmax(query · keyᵀ / √channels + bias) · value, with dropout of the weights.
+    precision: PrecisionLike = None,
+) -> Array:
+    """Means of the values for each query: `softmax(query @ key / sqrt(channels) + bias) @ value`.
 
-    `axis` are the axes attended over, by default all between batch and heads; dropout is the same
-    for the whole batch and all heads if `broadcast_dropout`.
+    Args:
+        scope: scope that has the random stream `dropout`, if weights are dropped.
+        query: array of shape (batch, *positions, heads, channels).
+        key: array of shape (batch, *positions, heads, channels).
+        value: array of shape (batch, *positions, heads, channels); its channels may be others.
+        dtype: dtype of the weights.
+        bias: added before the softmax; None for none.
+        axis: axis or axes attended over; None is all positions.
+        broadcast_dropout: whether all examples and heads drop the same weights.
+        dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+        dropout_rate: probability that a weight is dropped.
+        deterministic: whether nothing is dropped.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
 
-    >>> import toile.numpy as jnp
+    Returns:
+        An array of the shape of `query`, with the channels of `value`.
+
     >>> from toile.core import apply, nn
     >>> q, kv = jnp.ones((2, 3, 4, 8)), jnp.ones((2, 5, 4, 8))
     >>> apply(nn.dot_product_attention)({}, q, kv, kv).shape
@@ -97,40 +114,66 @@ def _axes(axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 
 def multi_head_dot_product_attention(
     scope: Scope,
-    inputs_q: Any,
-    inputs_kv: Any,
+    inputs_q: Array,
+    inputs_kv: Array | None,
     num_heads: int,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     qkv_features: int | None = None,
     out_features: int | None = None,
     attention_axis: tuple[int, ...] | None = None,
     causal_mask: bool = False,
-    padding_mask: Any = None,
-    key_padding_mask: Any = None,
-    segmentation: Any = None,
-    key_segmentation: Any = None,
+    padding_mask: Array | None = None,
+    key_padding_mask: Array | None = None,
+    segmentation: Array | None = None,
+    key_segmentation: Array | None = None,
     cache: bool = False,
     broadcast_dropout: bool = True,
-    dropout_rng: Any = None,
+    dropout_rng: Array | None = None,
     dropout_rate: float = 0.0,
     deterministic: bool = False,
-    precision: Any = None,
-    kernel_init: Any = default_kernel_init,
-    bias_init: Any = initializers.zeros,
+    precision: PrecisionLike = None,
+    kernel_init: Callable[..., Any] = default_kernel_init,
+    bias_init: Callable[..., Any] = initializers.zeros,
     bias: bool = True,
-    attention_fn: Callable[..., Any] = dot_product_attention,
-) -> Any:
+    attention_fn: Callable[..., Array] = dot_product_attention,
+) -> Array:
     """Project to queries, keys and values, attend in every head, and project back.
 
-    inputs_kv=None is self-attention. Masks: `causal_mask` hides later positions, `padding_mask` and
-    `key_padding_mask` those that are 0, `segmentation` those of other segments. With `cache`, calls
-    decode one position each: at first the collection 'cache' receives a function from the shape of
-    batch and positions to a CacheEntry, which the caller replaces by its result.
+    With `cache`, each call decodes one position. At first the collection `cache` has a function
+    from the shape of batch and positions to a `CacheEntry`; the caller puts its result in its
+    place.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the projections `query`, `key`, `value` and `out`.
+        inputs_q: what queries are made from, of shape (batch, *positions, features).
+        inputs_kv: what keys and values are made from; None is `inputs_q`.
+        num_heads: number of heads.
+        dtype: dtype to compute in.
+        qkv_features: features of all heads together; None is those of `inputs_q`.
+        out_features: features of the result; None is those of `inputs_q`.
+        attention_axis: axes attended over; None is all positions.
+        causal_mask: whether later positions are hidden.
+        padding_mask: positions of queries that are 0 are hidden.
+        key_padding_mask: the same for keys; None is `padding_mask`.
+        segmentation: number of the segment of each position; others are hidden.
+        key_segmentation: the same for keys; None is `segmentation`.
+        cache: whether keys and values are kept, to decode one position at a time.
+        broadcast_dropout: whether all examples and heads drop the same weights.
+        dropout_rng: key for dropout; None is the next key of the stream `dropout`.
+        dropout_rate: probability that a weight is dropped.
+        deterministic: whether nothing is dropped.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernels.
+        bias_init: initializer of the biases.
+        bias: whether the projections have a bias.
+        attention_fn: function to use in place of `dot_product_attention`.
+
+    Returns:
+        An array of shape (batch, *positions, out_features).
+
     >>> from toile.core import init, nn
     >>> attend = nn.multi_head_dot_product_attention
-    >>> y, variables = init(attend)(toile.random.key(0), jnp.ones((2, 5, 8)), None, num_heads=4)
+    >>> y, variables = init(attend)(key(0), jnp.ones((2, 5, 8)), None, num_heads=4)
     >>> toile.tree.map(jnp.shape, variables["params"]["query"]), y.shape
     ({'bias': (4, 2), 'kernel': (8, 4, 2)}, (2, 5, 8))
     """
@@ -141,8 +184,10 @@ def multi_head_dot_product_attention(
           "Caching is only support for causal attention.")  # fmt: skip
     _need(depth % num_heads == 0, where, f"{num_heads} heads of one size", f"{depth} features: "
           "Memory dimension must be divisible by number of heads.")  # fmt: skip
-    options = {"kernel_init": kernel_init, "bias_init": bias_init, "bias": bias, "dtype": dtype,
-               "precision": precision}  # fmt: skip
+    options: dict[str, Any] = {
+        "kernel_init": kernel_init, "bias_init": bias_init, "bias": bias, "dtype": dtype,
+        "precision": precision,
+    }  # fmt: skip
     sizes = (num_heads, depth // num_heads)
     project = functools.partial(dense_general, features=sizes, axis=-1, **options)
     query = scope.child(project, "query")(inputs_q)

@@ -17,22 +17,26 @@ __all__ = [
 
 
 def zeros_init() -> Initializer:
-    """The initializer of zeros.
+    """Return the initializer of zeros.
 
-    >>> import toile
-    >>> from toile.core import nn
-    >>> nn.initializers.zeros_init()(toile.random.key(0), (2,))
+    Returns:
+        The initializer `zeros`, a function of a key, a shape and a dtype.
+
+    >>> import toile.linen as nn
+    >>> nn.zeros_init()(key(0), (2,))
     Array([0., 0.], dtype=float32)
     """
     return zeros
 
 
 def ones_init() -> Initializer:
-    """The initializer of ones.
+    """Return the initializer of ones.
 
-    >>> import toile
-    >>> from toile.core import nn
-    >>> nn.initializers.ones_init()(toile.random.key(0), (2,))
+    Returns:
+        The initializer `ones`, a function of a key, a shape and a dtype.
+
+    >>> import toile.linen as nn
+    >>> nn.ones_init()(key(0), (2,))
     Array([1., 1.], dtype=float32)
     """
     return ones

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile import lax, struct
 from toile import numpy as jnp
 from toile.core import meta
 from toile.core.nn import initializers
 from toile.core.scope import Scope
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.config import flags
 from toile.engine.source import here
+
+if TYPE_CHECKING:
+    from toile.typing import PrecisionLike
 
 __all__ = [
     "Embedding", "conv", "conv_transpose", "default_embed_init", "default_kernel_init", "dense",
@@ -93,25 +97,37 @@ class Contraction:
 
 def dense_general(
     scope: Scope,
-    inputs: Any,
+    inputs: ArrayLike,
     features: int | Sequence[int],
     axis: int | Sequence[int] = -1,
     batch_dims: int | Sequence[int] = (),
     bias: bool = True,
-    dtype: Any = jnp.float32,
-    kernel_init: Any = default_kernel_init,
-    bias_init: Any = initializers.zeros,
-    precision: Any = None,
+    dtype: DTypeLike = jnp.float32,
+    kernel_init: Callable[..., Any] = default_kernel_init,
+    bias_init: Callable[..., Any] = initializers.zeros,
+    precision: PrecisionLike = None,
 ) -> Any:
-    """A linear map over the axes `axis`, to the new axes `features` at the end.
+    """Apply a linear map over any axes of the input, to new axes at its end.
 
-    The leading axes `batch_dims` have a kernel and a bias for each of their indices, all of which
-    start equal.
+    Args:
+        scope: scope of the parameters `kernel` and `bias`.
+        inputs: array that has the axes.
+        features: size of the new axis, or sizes of several.
+        axis: axis or axes of the input to sum over.
+        batch_dims: leading axes that have a kernel and a bias of their own for each index, all of
+            which start equal.
+        bias: whether a bias is added.
+        dtype: dtype to compute in.
+        kernel_init: initializer of the kernel.
+        bias_init: initializer of the bias.
+        precision: precision of the product, see `toile.lax.Precision`; None is the default.
 
-    >>> import toile, toile.numpy as jnp
+    Returns:
+        An array of the batch axes, the axes that are left and the axes of `features`.
+
     >>> from toile.core import init, nn
     >>> x = jnp.ones((2, 3, 4))
-    >>> y, variables = init(nn.dense_general)(toile.random.key(0), x, (5, 6), axis=(1, 2))
+    >>> y, variables = init(nn.dense_general)(key(0), x, (5, 6), axis=(1, 2))
     >>> y.shape, toile.tree.map(jnp.shape, variables)
     ((2, 5, 6), {'params': {'bias': (5, 6), 'kernel': (3, 4, 5, 6)}})
     """
@@ -133,19 +149,32 @@ def dense_general(
 
 def dense(
     scope: Scope,
-    inputs: Any,
+    inputs: ArrayLike,
     features: int,
     bias: bool = True,
-    dtype: Any = jnp.float32,
-    precision: Any = None,
-    kernel_init: Any = default_kernel_init,
-    bias_init: Any = initializers.zeros,
+    dtype: DTypeLike = jnp.float32,
+    precision: PrecisionLike = None,
+    kernel_init: Callable[..., Any] = default_kernel_init,
+    bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """A linear map of the last axis: inputs · kernel + bias.
+    """Apply a linear map over the last axis of the input: `inputs @ kernel + bias`.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the parameters `kernel`, of shape (n, features), and `bias`, of shape
+            (features,).
+        inputs: array of shape (..., n).
+        features: number of output features.
+        bias: whether a bias is added.
+        dtype: dtype to compute in.
+        precision: precision of the product, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel.
+        bias_init: initializer of the bias.
+
+    Returns:
+        An array of shape (..., features).
+
     >>> from toile.core import init, nn
-    >>> y, variables = init(nn.dense)(toile.random.key(0), jnp.ones((2, 3)), features=4)
+    >>> y, variables = init(nn.dense)(key(0), jnp.ones((2, 3)), features=4)
     >>> y.shape, toile.tree.map(jnp.shape, variables)
     ((2, 4), {'params': {'bias': (4,), 'kernel': (3, 4)}})
     """
@@ -176,7 +205,7 @@ def grouped_kernel_shape(
 
 def conv(
     scope: Scope,
-    inputs: Any,
+    inputs: ArrayLike,
     features: int,
     kernel_size: Sequence[int],
     strides: Sequence[int] | None = None,
@@ -185,17 +214,36 @@ def conv(
     kernel_dilation: Sequence[int] | None = None,
     feature_group_count: int = 1,
     bias: bool = True,
-    dtype: Any = jnp.float32,
-    precision: Any = None,
-    kernel_init: Any = default_kernel_init,
-    bias_init: Any = initializers.zeros,
+    dtype: DTypeLike = jnp.float32,
+    precision: PrecisionLike = None,
+    kernel_init: Callable[..., Any] = default_kernel_init,
+    bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """A convolution of inputs (batch, spatial..., features), with 'SAME', 'VALID' or pairs.
+    """Convolve the spatial axes of an input.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the parameters `kernel`, of shape (*kernel_size, n / feature_group_count,
+            features), and `bias`, of shape (features,).
+        inputs: array of shape (batch, *space, n).
+        features: number of output features.
+        kernel_size: size of the kernel along each spatial axis.
+        strides: step between windows along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
+        input_dilation: distance between elements of the input; None is 1.
+        kernel_dilation: distance between elements of the kernel; None is 1.
+        feature_group_count: number of groups that the input features are divided into.
+        bias: whether a bias is added.
+        dtype: dtype to compute in.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel.
+        bias_init: initializer of the bias.
+
+    Returns:
+        An array of shape (batch, *new space, features).
+
     >>> from toile.core import init, nn
     >>> x = jnp.ones((1, 8, 8, 3))
-    >>> y, variables = init(nn.conv)(toile.random.key(0), x, 5, (3, 3), strides=(2, 2))
+    >>> y, variables = init(nn.conv)(key(0), x, 5, (3, 3), strides=(2, 2))
     >>> y.shape, toile.tree.map(jnp.shape, variables)
     ((1, 4, 4, 5), {'params': {'bias': (5,), 'kernel': (3, 3, 3, 5)}})
     """
@@ -213,24 +261,41 @@ def conv(
 
 def conv_transpose(
     scope: Scope,
-    inputs: Any,
+    inputs: ArrayLike,
     features: int,
     kernel_size: Sequence[int],
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "SAME",
     kernel_dilation: Sequence[int] | None = None,
     bias: bool = True,
-    dtype: Any = jnp.float32,
-    precision: Any = None,
-    kernel_init: Any = default_kernel_init,
-    bias_init: Any = initializers.zeros,
+    dtype: DTypeLike = jnp.float32,
+    precision: PrecisionLike = None,
+    kernel_init: Callable[..., Any] = default_kernel_init,
+    bias_init: Callable[..., Any] = initializers.zeros,
 ) -> Any:
-    """A transposed convolution, as `toile.lax.conv_transpose` does it.
+    """Apply a transposed convolution, which enlarges the spatial axes by the strides.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the parameters `kernel`, of shape (*kernel_size, n, features), and `bias`,
+            of shape (features,).
+        inputs: array of shape (batch, *space, n).
+        features: number of output features.
+        kernel_size: size of the kernel along each spatial axis.
+        strides: distance between elements of the input along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
+        kernel_dilation: distance between elements of the kernel; None is 1.
+        bias: whether a bias is added.
+        dtype: dtype to compute in.
+        precision: precision of the products, see `toile.lax.Precision`; None is the default.
+        kernel_init: initializer of the kernel.
+        bias_init: initializer of the bias.
+
+    Returns:
+        An array of shape (batch, *new space, features).
+
     >>> from toile.core import init, nn
     >>> x = jnp.ones((1, 4, 3))
-    >>> y, variables = init(nn.conv_transpose)(toile.random.key(0), x, 5, (3,), strides=(2,))
+    >>> y, variables = init(nn.conv_transpose)(key(0), x, 5, (3,), strides=(2,))
     >>> y.shape, toile.tree.map(jnp.shape, variables)
     ((1, 8, 5), {'params': {'bias': (5,), 'kernel': (3, 3, 5)}})
     """
@@ -245,12 +310,16 @@ def conv_transpose(
 
 @struct.dataclass
 class Embedding:
-    """A table of vectors: `lookup` finds those of indices, `attend` compares with all of them."""
+    """Table of vectors; made by `embedding`.
 
-    table: Any
+    Args:
+        table: array of shape (vectors, features).
+    """
 
-    def lookup(self, indices: Any) -> Any:
-        """The rows of the table at integer `indices`, on a new last axis."""
+    table: Array
+
+    def lookup(self, indices: Array) -> Array:
+        """Return the vectors at integer `indices`, along a new last axis."""
         if indices.dtype not in (jnp.int32, jnp.int64, jnp.uint32, jnp.uint64):
             raise ValueError(
                 "Embedding.lookup: Input type must be an integer or unsigned integer of 32 or 64 "
@@ -258,19 +327,28 @@ class Embedding:
             )
         return self.table[indices]
 
-    def attend(self, query: Any) -> Any:
-        """The inner products of each query, along the last axis, with every row."""
+    def attend(self, query: ArrayLike) -> Array:
+        """Return the inner products of each query, along the last axis, with every vector."""
         return jnp.dot(query, self.table.T)
 
 
 def embedding(
-    scope: Scope, num_embeddings: int, features: int, init_fn: Any = default_embed_init
+    scope: Scope, num_embeddings: int, features: int,
+    init_fn: Callable[..., Any] = default_embed_init,
 ) -> Embedding:
-    """An Embedding whose table is the parameter 'table'.
+    """Make a table of vectors.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the parameter `table`, of shape (num_embeddings, features).
+        num_embeddings: number of vectors.
+        features: length of a vector.
+        init_fn: initializer of the table.
+
+    Returns:
+        An `Embedding`.
+
     >>> from toile.core import init, nn
-    >>> made, variables = init(nn.embedding)(toile.random.key(0), 10, 4)
+    >>> made, variables = init(nn.embedding)(key(0), 10, 4)
     >>> toile.tree.map(jnp.shape, variables), made.lookup(jnp.array([1, 2, 3])).shape
     ({'params': {'table': (10, 4)}}, (3, 4))
     """

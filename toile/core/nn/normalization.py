@@ -7,7 +7,7 @@ call too. The functions here take the variance as E[x²] - E[x]², in one pass o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.core.nn import initializers
 from toile.core.scope import Scope
+from toile.engine.annotations import Array, DTypeLike
 from toile.engine.source import here
 
 __all__ = ["batch_norm", "group_norm", "layer_norm"]
@@ -136,29 +137,45 @@ def group_count(layer: str, num_groups: int | None, group_size: int | None, chan
 
 def batch_norm(
     scope: Scope,
-    x: Any,
+    x: Array,
     use_running_average: bool = False,
     axis: int | tuple[int, ...] = -1,
     momentum: float = 0.99,
     epsilon: float = 1e-5,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     bias: bool = True,
     scale: bool = True,
-    bias_init: Any = initializers.zeros,
-    scale_init: Any = initializers.ones,
+    bias_init: Callable[..., Any] = initializers.zeros,
+    scale_init: Callable[..., Any] = initializers.ones,
     axis_name: str | None = None,
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     kind: str = "batch_stats",
-) -> Any:
-    """Normalize with the statistics of the batch, or with their running averages.
+) -> Array:
+    """Normalize each feature with the statistics of the batch, or with their running averages.
 
-    `axis` are the axes of features, which keep statistics of their own; the averages are the
-    variables 'mean' and 'var' of the collection `kind`. With `axis_name`, means are taken over a
-    mapped axis too.
+    Args:
+        scope: scope of the parameters `scale` and `bias`, and of the averages `mean` and `var`,
+            all of the sizes of the feature axes.
+        x: array that has the feature axes.
+        use_running_average: whether the averages are used instead of the batch; otherwise they
+            are updated, except when they are created.
+        axis: axis or axes of the features; statistics are taken over all others.
+        momentum: how much of the averages remains at each update.
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result.
+        bias: whether a bias is added.
+        scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+        axis_name: name of a mapped axis over which statistics are taken too; None for none.
+        axis_index_groups: groups of indices of that axis that share statistics.
+        kind: collection of the averages.
 
-    >>> import toile, toile.numpy as jnp
+    Returns:
+        An array of the shape of `x`.
+
     >>> from toile.core import init, nn
-    >>> y, variables = init(nn.batch_norm)(toile.random.key(0), jnp.ones((4, 3)))
+    >>> y, variables = init(nn.batch_norm)(key(0), jnp.ones((4, 3)))
     >>> toile.tree.map(jnp.shape, variables)
     {'batch_stats': {'mean': (3,), 'var': (3,)}, 'params': {'bias': (3,), 'scale': (3,)}}
     """
@@ -185,19 +202,31 @@ def batch_norm(
 
 def layer_norm(
     scope: Scope,
-    x: Any,
+    x: Array,
     epsilon: float = 1e-6,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     bias: bool = True,
     scale: bool = True,
-    bias_init: Any = initializers.zeros,
-    scale_init: Any = initializers.ones,
+    bias_init: Callable[..., Any] = initializers.zeros,
+    scale_init: Callable[..., Any] = initializers.ones,
 ) -> Any:
-    """Normalize every example over its features, the last axis.
+    """Normalize each example over its last axis.
 
-    >>> import toile, toile.numpy as jnp
+    Args:
+        scope: scope of the parameters `scale` and `bias`, of the size of the last axis.
+        x: array with at least one axis.
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the scale and the bias in the computation.
+        bias: whether a bias is added.
+        scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
+
+    Returns:
+        An array of the shape of `x`.
+
     >>> from toile.core import init, nn
-    >>> y, variables = init(nn.layer_norm)(toile.random.key(0), jnp.arange(6.0).reshape(2, 3))
+    >>> y, variables = init(nn.layer_norm)(key(0), jnp.arange(6.0).reshape(2, 3))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (3,), 'scale': (3,)}}
     >>> y.round(3)
@@ -213,23 +242,35 @@ def layer_norm(
 
 def group_norm(
     scope: Scope,
-    x: Any,
+    x: Array,
     num_groups: int | None = 32,
     group_size: int | None = None,
     epsilon: float = 1e-6,
-    dtype: Any = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
     bias: bool = True,
     scale: bool = True,
-    bias_init: Any = initializers.zeros,
-    scale_init: Any = initializers.ones,
+    bias_init: Callable[..., Any] = initializers.zeros,
+    scale_init: Callable[..., Any] = initializers.ones,
 ) -> Any:
-    """Normalize every example over groups of channels and the axes between batch and channels.
+    """Normalize each example over groups of channels and the axes between batch and channels.
 
-    Give either the number of groups or, with num_groups=None, the channels in each.
+    Args:
+        scope: scope of the parameters `scale` and `bias`, of shape (1, ..., 1, channels).
+        x: array of shape (batch, ..., channels).
+        num_groups: number of groups; None if `group_size` is given.
+        group_size: number of channels in a group; None if `num_groups` is given.
+        epsilon: small number that is added to the variance, against division by zero.
+        dtype: dtype of the result.
+        bias: whether a bias is added.
+        scale: whether the result is multiplied by a scale.
+        bias_init: initializer of the bias.
+        scale_init: initializer of the scale.
 
-    >>> import toile, toile.numpy as jnp
+    Returns:
+        An array of the shape of `x`.
+
     >>> from toile.core import init, nn
-    >>> y, variables = init(nn.group_norm)(toile.random.key(0), jnp.ones((2, 5, 6)), num_groups=3)
+    >>> y, variables = init(nn.group_norm)(key(0), jnp.ones((2, 5, 6)), num_groups=3)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (1, 1, 6), 'scale': (1, 1, 6)}}
     """

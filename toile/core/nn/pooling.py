@@ -12,25 +12,42 @@ from typing import Any
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 
 __all__ = ["avg_pool", "max_pool", "min_pool", "pool"]
 
 
 def pool(
-    inputs: Any,
-    init: Any,
+    inputs: Array,
+    init: ArrayLike,
     reduce_fn: Callable[[Any, Any], Any],
     window_shape: Sequence[int],
     strides: Sequence[int] | None,
     padding: str | Sequence[tuple[int, int]],
-) -> Any:
-    """Fold every window with `reduce_fn`, from `init`; `padding` is 'SAME', 'VALID' or pairs.
+) -> Array:
+    """Reduce every window of the axes between batch and features.
 
-    >>> import toile.numpy as jnp
-    >>> from toile import lax
-    >>> from toile.core.nn.pooling import pool
-    >>> pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
+    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
+    there may be no batch axis, or several.
+
+    Args:
+        inputs: array to pool.
+        init: value that each window starts from, the neutral element of `reduce_fn`.
+        reduce_fn: function of two values, such as `toile.lax.add`.
+        window_shape: size of the window along each axis of space.
+        strides: step between windows along each axis of space; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
+            the value `init`.
+
+    Returns:
+        An array of shape (*batch, *new space, features).
+
+    Raises:
+        AssertionError: the window, the strides or the padding do not fit the input.
+
+    >>> import toile.linen as nn
+    >>> nn.pool(jnp.arange(6.0).reshape(1, 6, 1), 0.0, lax.add, (2,), (2,), "VALID").ravel()
     Array([1., 5., 9.], dtype=float32)
     """
     window = tuple(window_shape)
@@ -42,7 +59,7 @@ def pool(
         inputs, batch = inputs[None], 1
     _check("window axes and an axis of features", batch > 0, inputs.shape, window)
     if not isinstance(padding, str):
-        pairs = tuple(map(tuple, padding))
+        pairs: tuple[Any, ...] = tuple(map(tuple, padding))
         _check("a pair for each window axis", len(pairs) == len(window), pairs, window)
         _check("pairs (low, high)", all(len(pair) == 2 for pair in pairs), pairs, window)
         padding = ((0, 0),) * batch + pairs + ((0, 0),)
@@ -57,18 +74,31 @@ def _check(needed: str, holds: bool, got: Any, window: tuple[int, ...]) -> None:
 
 
 def avg_pool(
-    inputs: Any,
+    inputs: Array,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
     count_include_pad: bool = True,
-) -> Any:
-    """The mean of every window; without `count_include_pad`, of what is not padding.
+) -> Array:
+    """Take the mean of every window of the axes between batch and features.
 
-    >>> import toile.numpy as jnp
-    >>> from toile.core import nn
-    >>> nn.avg_pool(jnp.ones((2, 5, 7, 3)), (2, 2), strides=(2, 2)).shape
-    (2, 2, 3, 3)
+    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
+    there may be no batch axis, or several.
+
+    Args:
+        inputs: array to pool.
+        window_shape: size of the window along each axis of space.
+        strides: step between windows along each axis of space; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space.
+        count_include_pad: whether padding counts as zeros; otherwise the mean is that of the
+            elements that are not padding.
+
+    Returns:
+        An array of shape (*batch, *new space, features).
+
+    >>> import toile.linen as nn
+    >>> nn.avg_pool(jnp.arange(6.0).reshape(1, 6, 1), (2,), strides=(2,)).ravel()
+    Array([0.5, 2.5, 4.5], dtype=float32)
     """
     y = pool(inputs, 0.0, lax.add, window_shape, strides, padding)
     if count_include_pad:
@@ -80,15 +110,27 @@ def avg_pool(
 
 
 def max_pool(
-    inputs: Any,
+    inputs: Array,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
-) -> Any:
-    """The maximum of every window.
+) -> Array:
+    """Take the maximum of every window of the axes between batch and features.
 
-    >>> import toile.numpy as jnp
-    >>> from toile.core import nn
+    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
+    there may be no batch axis, or several.
+
+    Args:
+        inputs: array to pool.
+        window_shape: size of the window along each axis of space.
+        strides: step between windows along each axis of space; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
+            the value -inf.
+
+    Returns:
+        An array of shape (*batch, *new space, features).
+
+    >>> import toile.linen as nn
     >>> nn.max_pool(jnp.arange(5.0).reshape(1, 5, 1), (3,), padding="SAME").ravel()
     Array([1., 2., 3., 4., 4.], dtype=float32)
     """
@@ -96,15 +138,27 @@ def max_pool(
 
 
 def min_pool(
-    inputs: Any,
+    inputs: Array,
     window_shape: Sequence[int],
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
-) -> Any:
-    """The minimum of every window.
+) -> Array:
+    """Take the minimum of every window of the axes between batch and features.
 
-    >>> import toile.numpy as jnp
-    >>> from toile.core.nn.pooling import min_pool
+    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
+    there may be no batch axis, or several.
+
+    Args:
+        inputs: array to pool.
+        window_shape: size of the window along each axis of space.
+        strides: step between windows along each axis of space; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
+            the value inf.
+
+    Returns:
+        An array of shape (*batch, *new space, features).
+
+    >>> from toile.linen.pooling import min_pool
     >>> min_pool(jnp.arange(5.0).reshape(1, 5, 1), (3,), padding="SAME").ravel()
     Array([0., 0., 1., 2., 3.], dtype=float32)
     """

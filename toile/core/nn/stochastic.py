@@ -8,6 +8,7 @@ from typing import Any
 from toile import lax, random
 from toile import numpy as jnp
 from toile.core.scope import Scope
+from toile.engine.annotations import Array
 
 __all__ = ["dropout"]
 
@@ -34,15 +35,23 @@ def drop_weights(key: Any, weights: Any, rate: float, shared_axes: int, dtype: A
 
 
 def dropout(
-    scope: Scope, inputs: Any, rate: float, deterministic: bool = False, rng: Any = None
-) -> Any:
-    """Set a share `rate` of the numbers to zero, at random, and scale the others by 1/(1 - rate).
+    scope: Scope, inputs: Array, rate: float, deterministic: bool = False,
+    rng: Array | None = None,
+) -> Array:
+    """Set elements to zero with probability `rate`, and divide the others by `1 - rate`.
 
-    The key is `rng`, or the next one of the stream 'dropout'.
+    Args:
+        scope: scope that has the random stream `dropout`.
+        inputs: array of any shape.
+        rate: probability that an element is dropped.
+        deterministic: whether nothing is dropped.
+        rng: key to use; None is the next key of the stream `dropout`.
 
-    >>> import toile, toile.numpy as jnp
+    Returns:
+        An array of the shape of `inputs`.
+
     >>> from toile.core import apply, nn
-    >>> y = apply(nn.dropout)({}, jnp.ones(1000), 0.25, rngs={"dropout": toile.random.key(0)})
+    >>> y = apply(nn.dropout)({}, jnp.ones(1000), 0.25, rngs={"dropout": key(0)})
     >>> sorted(set(y.tolist())), abs(y.mean() - 1) < 0.1
     ([0.0, 1.3333333730697632], Array(True, dtype=bool))
     """

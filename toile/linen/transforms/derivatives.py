@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toile.core import lift
 from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.lift.autodiff import refuse_reduce_axes
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.linen.methods import wrap_method_once
 from toile.linen.module import Module
@@ -20,19 +21,34 @@ __all__ = ["custom_vjp", "grad", "jvp", "value_and_grad", "vjp"]
 def vjp(
     fn: Callable[..., Any],
     mdl: Module,
-    *primals: Any,
+    *primals: PyTree,
     has_aux: bool = False,
-    reduce_axes: Any = (),
+    reduce_axes: Sequence[str] = (),
     vjp_variables: CollectionFilter = "params",
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
     multi_scope: bool = False,
 ) -> Any:
-    """The value of `fn(mdl, *primals)` and a function from its cotangent to gradients.
+    """Compute the value of a function of a module, and a function that gives its gradients.
 
-    The gradients are those of the variables in `vjp_variables` first, then of each argument.
+    Args:
+        fn: function of the module and `primals`.
+        mdl: the module.
+        *primals: arguments of `fn`, trees of arrays.
+        has_aux: whether `fn` returns a pair, of which the second is not differentiated.
+        reduce_axes: must be empty.
+        vjp_variables: filter of the collections that gradients are taken of.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        multi_scope: whether `mdl` and the arguments may hold other modules that are not below
+            `mdl`; the gradients of the variables are then a list, with an entry for each.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Returns:
+        The pair (value, pull_back), with `has_aux` (value, pull_back, aux). `pull_back` takes a
+        cotangent of the shape of the value and returns a tuple: the gradients of the variables,
+        by collection, and then those of each argument.
+
+    >>> import toile.linen as nn
     >>> class Scaled(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
@@ -43,7 +59,7 @@ def vjp(
     ...         y, pull_back = nn.vjp(lambda m, x: m(x), Scaled(), x)
     ...         return pull_back(jnp.ones_like(y))
     >>> x = jnp.array([2.0, 3.0])
-    >>> Slopes().apply(Slopes().init(toile.random.key(0), x), x)
+    >>> Slopes().apply(Slopes().init(key(0), x), x)
     ({'params': {'scale': Array(5., dtype=float32)}}, Array([1., 1.], dtype=float32))
     """
     refuse_reduce_axes(reduce_axes, "vjp")
@@ -56,15 +72,38 @@ def vjp(
 def value_and_grad(
     fn: Callable[..., Any],
     mdl: Module,
-    *primals: Any,
+    *primals: PyTree,
     has_aux: bool = False,
-    reduce_axes: Any = (),
+    reduce_axes: Sequence[str] = (),
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """The value of `fn(mdl, *primals)` and its gradients by each argument, not by variables.
+    """Compute a scalar function of a module and its gradients by the arguments, not by variables.
 
-    With `has_aux`: ((value, aux), gradients)."""
+    Args:
+        fn: function of the module and `primals` that returns a scalar.
+        mdl: the module.
+        *primals: arguments of `fn`, trees of arrays.
+        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        reduce_axes: must be empty.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The pair (value, gradients), with `has_aux` ((value, aux), gradients); the gradients are
+        a tuple with one for each argument.
+
+    Raises:
+        ValueError: the value is not a scalar.
+
+    >>> import toile.linen as nn
+    >>> class Model(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return nn.value_and_grad(lambda m, x: (x**2).sum(), self, x)
+    >>> Model().apply({}, jnp.array([1.0, 3.0]))
+    (Array(10., dtype=float32), (Array([2., 6.], dtype=float32),))
+    """
     refuse_reduce_axes(reduce_axes, "value_and_grad")
     out, *aux, grads = lift_direct_transform(
         lift.value_and_grad, (fn,), mdl, *primals, has_aux=has_aux, variables=variables, rngs=rngs
@@ -80,15 +119,37 @@ def value_and_grad(
 def grad(
     fn: Callable[..., Any],
     mdl: Module,
-    *primals: Any,
+    *primals: PyTree,
     has_aux: bool = False,
-    reduce_axes: Any = (),
+    reduce_axes: Sequence[str] = (),
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Gradients of `fn(mdl, *primals)` by each argument, not by variables.
+    """Compute the gradients of a scalar function of a module by its arguments, not by variables.
 
-    With `has_aux`: (gradients, aux)."""
+    Args:
+        fn: function of the module and `primals` that returns a scalar.
+        mdl: the module.
+        *primals: arguments of `fn`, trees of arrays.
+        has_aux: whether `fn` returns a pair (scalar, aux), of which aux is not differentiated.
+        reduce_axes: must be empty.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        A tuple with the gradient for each argument; with `has_aux`, the pair (gradients, aux).
+
+    Raises:
+        ValueError: the value is not a scalar.
+
+    >>> import toile.linen as nn
+    >>> class Slope(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x):
+    ...         return nn.grad(lambda m, x: (x**2).sum(), self, x)
+    >>> Slope().apply({}, jnp.array([1.0, 3.0]))
+    (Array([2., 6.], dtype=float32),)
+    """
     refuse_reduce_axes(reduce_axes, "grad")
     out, grads = value_and_grad(fn, mdl, *primals, has_aux=has_aux, variables=variables, rngs=rngs)
     return (grads, out[1]) if has_aux else grads
@@ -97,17 +158,28 @@ def grad(
 def jvp(
     fn: Callable[..., Any],
     mdl: Module,
-    primals: Any,
-    tangents: Any,
-    variable_tangents: Any,
+    primals: Sequence[PyTree],
+    tangents: Sequence[PyTree],
+    variable_tangents: Mapping[str, PyTree],
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
-) -> Any:
-    """The value of `fn(mdl, *primals)` and its tangent; variables move by `variable_tangents`.
+) -> tuple[Any, Any]:
+    """Compute the value of a function of a module and its derivative in one direction.
 
-    A collection that is not in `variable_tangents` does not move.
+    Args:
+        fn: function of the module and `primals`.
+        mdl: the module.
+        primals: tuple of the arguments of `fn`.
+        tangents: tuple of the directions of the arguments, of the same shapes.
+        variable_tangents: directions of the variables, by collection; collections that are not
+            there are constant.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Returns:
+        The pair (value, derivative).
+
+    >>> import toile.linen as nn
     >>> class Slope(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
@@ -127,14 +199,25 @@ def custom_vjp(
     forward_fn: Callable[..., Any],
     backward_fn: Callable[..., Any],
     grad_vars: CollectionFilter = "params",
-    nondiff_argnums: Any = (),
+    nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """`fn(mdl, …)` with a custom gradient.
+    """Give a function of a module a gradient of its own.
 
-    `forward_fn(mdl, …)` gives (result, residuals); `backward_fn(*nondiff, residuals, ct)`, which
-    has no module, gives gradients of the variables in `grad_vars`, then of each argument.
+    Args:
+        fn: function of a module and arguments.
+        forward_fn: function of the same arguments that returns (result, residuals); it is called
+            instead of `fn` where gradients are taken.
+        backward_fn: function of the `nondiff_argnums` arguments, the residuals and the cotangent
+            of the result, without the module. It returns the gradients of the variables in
+            `grad_vars`, by collection, and then those of each argument.
+        grad_vars: filter of the collections that gradients are taken of.
+        nondiff_argnums: positions of arguments that are not differentiated, and are passed to
+            `backward_fn`; the module is number 0.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Returns:
+        A function like `fn`.
+
+    >>> import toile.linen as nn
     >>> def forward(mdl, x):
     ...     return nn.vjp(lambda m, x: m(x), mdl, x)
     >>> def signs(pull_back, ct):
@@ -146,7 +229,7 @@ def custom_vjp(
     ...     def __call__(self, x):
     ...         return signed(nn.Dense(1), x).sum()
     >>> x = jnp.array([[0.5, -2.0]])
-    >>> variables = Model().init(toile.random.key(0), x)
+    >>> variables = Model().init(key(0), x)
     >>> toile.grad(lambda v: Model().apply(v, x))(variables)["params"]["Dense_0"]["kernel"]
     Array([[ 1.],
            [-1.]], dtype=float32)

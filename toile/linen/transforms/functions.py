@@ -16,6 +16,8 @@ from toile.core import lift, meta
 from toile.core.filters import CollectionFilter, PRNGSequenceFilter
 from toile.core.frozen_dict import FrozenDict
 from toile.core.lift import InOutAxis, InOutScanAxis
+from toile.engine.annotations import ArrayLike, PyTree
+from toile.engine.devices import Device
 from toile.engine.trees import tree_map
 from toile.linen.context import call_label, function_name, named_calls
 from toile.linen.module import Module
@@ -34,24 +36,48 @@ def vmap(
     target: Target,
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict(),
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     axis_size: int | None = None,
     axis_name: str | None = None,
     spmd_axis_name: str | None = None,
     metadata_params: Mapping[Any, Any] = {},
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """A module over an added axis: of its arguments, and of the collections in `variable_axes`.
+    """Map a module over an added axis of its arguments and of its variables.
 
-    None in `variable_axes` shares a collection. Streams in `split_rngs` are seen inside, one key
-    for all (False) or one for each (True); collections and streams not listed are not seen.
+    The result is a class or function that computes what a loop over the axis would, in one pass.
+    Collections of variables and random streams that are not listed are not visible inside.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        target: class of modules, in which `methods` are transformed; or a function whose first
+            argument is a module.
+        variable_axes: for each collection the axis along which its variables differ, or None for
+            variables that all share. Keys are names, or other filters of collections.
+        split_rngs: for each random stream whether every index gets a key of its own (True) or
+            all get the same (False).
+        in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
+            tuple with an entry, or a tree of entries, for each. None is not mapped.
+        out_axes: axis that is added to each result, as `in_axes`.
+        axis_size: size of the axis; needed only where no argument and no variable has it.
+        axis_name: name of the axis, for functions such as `toile.lax.pmean`.
+        spmd_axis_name: name of the axis of a mesh that the axis is split along.
+        metadata_params: what boxes around variables are told about the axis, such as
+            `{nn.PARTITION_NAME: "layers"}`.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
     >>> Dense3 = nn.vmap(nn.Dense, variable_axes={"params": 0}, split_rngs={"params": True})
-    >>> variables = Dense3(4).init(toile.random.key(0), jnp.ones((3, 5, 2)))
+    >>> x = jnp.ones((3, 5, 2))
+    >>> variables = Dense3(4).init(key(0), x)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (3, 4), 'kernel': (3, 2, 4)}}
+    >>> Dense3(4).apply(variables, x).shape
+    (3, 5, 4)
     """
     return lift_transform(lift.vmap, **locals())
 
@@ -63,20 +89,39 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     donate_argnums: int | Iterable[int] = (),
-    device: Any = None,
+    device: Device | None = None,
     backend: str | None = None,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """A module whose method is traced once for each kind of fields, variables and arguments.
+    """Compile a module: its Python code runs once for each kind of fields, variables and arguments.
 
-    `argnums` count the module as 0. The method's `why()` tells the cause of each trace, and which
-    field changed.
+    It is usual to compile the whole training step by `toile.jit` instead; this is for a part of a
+    model that is used often, since equal modules share one trace.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        target: class of modules, in which `methods` are transformed; or a function whose first
+            argument is a module.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        static_argnums: positions of arguments that are constants of the trace; the module is
+            number 0.
+        static_argnames: names of keyword arguments that are constants of the trace.
+        donate_argnums: positions of arguments whose memory may be reused; the module is
+            number 0.
+        device: device to run on; None is the default device.
+        backend: name of the platform to run on; None is the default.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`. Its `why()` (for a class,
+        that of the method) lists the cause of each trace.
+
+    >>> import toile.linen as nn
     >>> JitDense = nn.jit(nn.Dense)
     >>> x = jnp.ones((1, 2))
     >>> for features in (3, 3, 4):
-    ...     v = JitDense(features).init(toile.random.key(0), x)
+    ...     v = JitDense(features).init(key(0), x)
     >>> JitDense.__call__.why()
     ['first call', 'JitDense.features: 3 -> 4']
     """
@@ -91,18 +136,33 @@ def checkpoint(
     prevent_cse: bool = True,
     static_argnums: int | tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """A module that is recomputed for its gradient instead of keeping what it computed.
+    """Save memory: recompute a module for its gradient instead of keeping intermediate results.
 
-    `static_argnums` count the module as 0.
+    Args:
+        target: class of modules, in which `methods` are transformed; or a function whose first
+            argument is a module.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+        concrete: must be False; use `static_argnums`.
+        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+            computation. It may be False inside of `scan`.
+        static_argnums: positions of arguments that are not traced; the module is number 0.
+        policy: function that says which intermediate results are kept, such as those of
+            `toile.checkpoint_policies`; None keeps none.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
     >>> class Model(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
     ...         return nn.remat(nn.Dense)(2)(x)
-    >>> toile.tree.map(jnp.shape, Model().init(toile.random.key(0), jnp.ones((1, 3))))
+    >>> toile.tree.map(jnp.shape, Model().init(key(0), jnp.ones((1, 3))))
     {'params': {'CheckpointDense_0': {'bias': (2,), 'kernel': (3, 2)}}}
     """
     static_argnums = tree_map(lambda n: n - 1, static_argnums)
@@ -121,13 +181,33 @@ def remat_scan(
     variable_axes: Mapping[CollectionFilter, InOutScanAxis] = FrozenDict({True: 0}),
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict({True: True}),
 ) -> Target:
-    """A module applied prod(lengths) times, in nested loops whose steps are recomputed.
+    """Apply a module `prod(lengths)` times, in nested loops whose steps are recomputed.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Gradients of d nested loops over n steps keep about `d * n ** (1 / d)` intermediate results
+    instead of n. The module takes and returns one value, the carry.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        lengths: number of steps of each loop, the outermost first.
+        policy: function that says which intermediate results are kept, such as those of
+            `toile.checkpoint_policies`; None keeps none.
+        variable_broadcast: filter of the collections that are the same in every step.
+        variable_carry: filter of the collections that each step may change for the next one.
+        variable_axes: for each collection the axis along which its variables differ from step to
+            step; by default axis 0 for all.
+        split_rngs: for each random stream whether every step gets a key of its own; by default
+            all do.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
     >>> Deep = nn.remat_scan(nn.Dense, lengths=(3, 4))
-    >>> variables = Deep(2).init(toile.random.key(0), jnp.ones((1, 2)))
+    >>> variables = Deep(2).init(key(0), jnp.ones((1, 2)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (3, 4, 2), 'kernel': (3, 4, 2, 2)}}
+    >>> Deep(2).apply(variables, jnp.ones((1, 2))).shape
+    (1, 2)
     """
     return lift_transform(lift.remat_scan, **locals())
 
@@ -138,33 +218,65 @@ def scan(
     variable_broadcast: CollectionFilter = False,
     variable_carry: CollectionFilter = False,
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict(),
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     length: int | None = None,
     reverse: bool = False,
     unroll: int = 1,
     data_transform: Callable[..., Any] | None = None,
     metadata_params: Mapping[Any, Any] = {},
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Target:
-    """A loop whose body is a module: `(carry, *xs) -> (carry, ys)` over axes of xs and variables.
+    """Loop over a module: each step takes a carry and slices of the inputs, and gives a new carry.
 
-    Each collection is scanned along an axis (`variable_axes`: a layer of its own in each step),
-    the same in every step (`variable_broadcast`) or carried (`variable_carry`). Arguments whose
-    entry in `in_axes` is `nn.broadcast` are the same in every step.
+    The method of the module is `(carry, *xs) -> (carry, ys)`. The loop passes the carry from step
+    to step, cuts `xs` and variables along an axis, and stacks `ys`. A deep stack of equal layers
+    is traced and compiled once this way. Collections of variables and random streams that are not
+    listed are not visible inside.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        target: class of modules, in which `methods` are transformed; or a function whose first
+            argument is a module.
+        variable_axes: for each collection the axis along which its variables differ from step to
+            step. Keys are names, or other filters of collections.
+        variable_broadcast: filter of the collections that are the same in every step.
+        variable_carry: filter of the collections that each step may change for the next one.
+        split_rngs: for each random stream whether every step gets a key of its own (True) or all
+            get the same (False).
+        in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
+            a tree of entries, for each. `nn.broadcast` stands for a value that all steps share.
+        out_axes: axis along which each of `ys` is stacked, as `in_axes`.
+        length: number of steps; needed only where no argument has the axis.
+        reverse: whether the loop runs from the last slice to the first.
+        unroll: number of steps that one iteration of the compiled loop computes.
+        data_transform: function of (variables, random streams) of each step that returns both as
+            the step sees them; None for none.
+        metadata_params: what boxes around variables are told about the axis, such as
+            `{nn.PARTITION_NAME: "layers"}`.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
+        check_constancy_invariants: whether it is an error if variables of `variable_broadcast`
+            depend on the step.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`. A call returns
+        (last carry, stacked ys).
+
+    >>> import toile.linen as nn
     >>> class Block(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x, _):
     ...         return nn.tanh(nn.Dense(4)(x)), None
     >>> Blocks = nn.scan(
     ...     Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=6)
-    >>> variables = Blocks().init(toile.random.key(0), jnp.ones((2, 4)), None)
+    >>> variables = Blocks().init(key(0), jnp.ones((2, 4)), None)
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'Dense_0': {'bias': (6, 4), 'kernel': (6, 4, 4)}}}
+    >>> carry, _ = Blocks().apply(variables, jnp.ones((2, 4)), None)
+    >>> carry.shape
+    (2, 4)
     """
     return lift_transform(lift.scan, **locals())
 
@@ -178,19 +290,37 @@ def map_variables(
     mutable: bool = False,
     rngs: PRNGSequenceFilter = True,
     variables: CollectionFilter = True,
-    methods: Any = None,
+    methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """A module that sees `trans_in_fn` of some collections, and stores through `trans_out_fn`.
+    """Let a module see its variables through a function.
 
-    With `init` it runs once more when variables can be created; with `mutable` it may change the
-    mapped collections.
+    The variables are stored in one form and used in another: `trans_in_fn` turns what is stored
+    into what the module sees, and `trans_out_fn` the reverse.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        target: class of modules, in which `methods` are transformed; or a function whose first
+            argument is a module.
+        mapped_collections: filter of the collections that are transformed.
+        trans_in_fn: function from the stored collections, a dict, to those that the module sees.
+        trans_out_fn: function from the collections that the module leaves to those to store.
+        init: whether the module runs once more, before, when variables can be created.
+        mutable: whether the module may change the transformed collections.
+        rngs: filter of the random streams that are visible inside; True is all.
+        variables: filter of the collections that are visible inside; True is all.
+        methods: names of the methods to transform, by default `__call__`; or a dict from names
+            to the options for each.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
     >>> transposed = lambda xs: toile.tree.map(jnp.transpose, xs)
     >>> Tied = nn.map_variables(nn.Dense, "params", transposed, transposed, init=True)
-    >>> variables = Tied(4).init(toile.random.key(0), jnp.ones((1, 3)))
+    >>> variables = Tied(4).init(key(0), jnp.ones((1, 3)))
     >>> toile.tree.map(jnp.shape, variables)
     {'params': {'bias': (4,), 'kernel': (4, 3)}}
+    >>> Tied(4).apply(variables, jnp.ones((1, 3))).shape
+    (1, 4)
     """
     return lift_transform(
         lift.map_variables, target, mapped_collections, trans_in_fn, trans_out_fn, init, mutable,
@@ -207,17 +337,31 @@ def while_loop(
     broadcast_variables: CollectionFilter = True,
     split_rngs: Mapping[PRNGSequenceFilter, bool] = FrozenDict(),
 ) -> C:
-    """Repeat `c = body_fn(mdl, c)` while `cond_fn(mdl, c)`; variables must be there already.
+    """Repeat `c = body_fn(mdl, c)` while `cond_fn(mdl, c)` is true.
 
-    Only collections in `carry_variables` may change.
+    The loop creates no variables: a module that needs some is called once before, under `init`.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    Args:
+        cond_fn: function of the module and the carry that returns a Boolean scalar.
+        body_fn: function of the module and the carry that returns the next carry, of the same
+            shapes and dtypes.
+        mdl: the module.
+        init: the first carry, a tree of arrays.
+        carry_variables: filter of the collections that each step may change for the next one.
+        broadcast_variables: filter of the collections that can be read; True is all others.
+        split_rngs: for each random stream whether every step gets a key of its own (True) or all
+            get the same (False); streams that are not listed are not visible.
+
+    Returns:
+        The last carry.
+
+    >>> import toile.linen as nn
     >>> class Doubling(nn.Module):
     ...     @nn.compact
     ...     def __call__(self, x):
     ...         return nn.while_loop(lambda m, x: x < 100, lambda m, x: 2 * x, self, x)
-    >>> Doubling().apply({}, 3)
-    Array(192, dtype=int32, weak_type=True)
+    >>> Doubling().apply({}, jnp.int32(3))
+    Array(192, dtype=int32)
     """
     return lift_direct_transform(
         lift.while_loop, (cond_fn, body_fn), mdl, init, carry_variables, broadcast_variables,
@@ -230,17 +374,39 @@ def _cond(true_fun: Any, false_fun: Any, scope: Any, pred: Any, *operands: Any, 
 
 
 def cond(
-    pred: Any,
+    pred: ArrayLike,
     true_fun: Callable[..., C],
     false_fun: Callable[..., C],
     mdl: Module,
-    *operands: Any,
+    *operands: PyTree,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """`true_fun(mdl, *operands)` if `pred`, else `false_fun(mdl, *operands)`.
+    """Call one of two functions of a module, chosen by a Boolean.
 
-    Both have to create and change the same variables: under `init`, run both."""
+    Both functions have to create and change the same variables. Where each has submodules of its
+    own, call both under `init`: `if self.is_initializing(): ...`.
+
+    Args:
+        pred: Boolean scalar, which may be known only when the program runs.
+        true_fun: function of the module and the operands that is called where `pred` is true.
+        false_fun: function that is called otherwise; its result has the same shapes and dtypes.
+        mdl: the module.
+        *operands: arguments of both functions, trees of arrays.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The result of the function that is called.
+
+    >>> import toile.linen as nn
+    >>> class Model(nn.Module):
+    ...     @nn.compact
+    ...     def __call__(self, x, big):
+    ...         return nn.cond(big, lambda m, x: 10 * x, lambda m, x: x + 1, self, x)
+    >>> Model().apply({}, jnp.float32(2), True), Model().apply({}, jnp.float32(2), False)
+    (Array(20., dtype=float32), Array(3., dtype=float32))
+    """
     return lift_direct_transform(
         _cond, (true_fun, false_fun), mdl, pred, *operands, variables=variables, rngs=rngs
     )
@@ -252,16 +418,31 @@ def _switch(*args: Any, count: int, **kw: Any) -> Any:
 
 
 def switch(
-    index: Any,
+    index: ArrayLike,
     branches: Sequence[Callable[..., C]],
     mdl: Module,
-    *operands: Any,
+    *operands: PyTree,
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> C:
-    """`branches[index](mdl, *operands)`; all have to create and change the same variables.
+    """Call one of several functions of a module, chosen by an integer.
 
-    >>> import toile, toile.linen as nn, toile.numpy as jnp
+    All functions have to create and change the same variables. Where each has submodules of its
+    own, call all of them under `init`, as in the example.
+
+    Args:
+        index: integer scalar, which is limited to the range of `branches`.
+        branches: functions of the module and the operands; their results have the same shapes
+            and dtypes.
+        mdl: the module.
+        *operands: arguments of the functions, trees of arrays.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        The result of the function that is called.
+
+    >>> import toile.linen as nn
     >>> class Heads(nn.Module):
     ...     def setup(self):
     ...         self.heads = [nn.Dense(n) for n in (3, 7)]
@@ -272,7 +453,7 @@ def switch(
     ...             for branch in branches:
     ...                 branch(self, x)
     ...         return nn.switch(i, branches, self, x)
-    >>> variables = Heads().init(toile.random.key(0), jnp.ones((1, 2)), 0)
+    >>> variables = Heads().init(key(0), jnp.ones((1, 2)), 0)
     >>> toile.tree.map(jnp.shape, variables)["params"]["heads_1"]
     {'bias': (7,), 'kernel': (2, 7)}
     """
@@ -283,7 +464,25 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """A method whose operations carry the name of the module, in programs and profiles."""
+    """Let the operations of a method carry the name of its module, in programs and profiles.
+
+    Methods of modules do so by themselves, unless `disable_named_call` was called.
+
+    Args:
+        class_fn: method of a module.
+        force: whether the name is used even where names are disabled.
+
+    Returns:
+        A method like `class_fn`.
+
+    >>> import toile.linen as nn
+    >>> class Model(nn.Module):
+    ...     @nn.named_call
+    ...     def __call__(self, x):
+    ...         return 2 * x
+    >>> Model().apply({}, jnp.float32(3))
+    Array(6., dtype=float32)
+    """
 
     @functools.wraps(class_fn)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -300,9 +499,31 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """A module whose boxes (`nn.Partitioned`) lose an axis inside and have it again outside.
+    """Tell the boxes around a module's variables of an axis that other code adds.
 
-    For code that adds the axis itself, such as a raw `vmap` around initializers."""
+    Inside, boxes such as `nn.Partitioned` have no name for the axis; outside they have. It is for
+    code that adds the axis itself, such as `toile.vmap` around `init`; `nn.vmap` and `nn.scan`
+    need no help.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        variable_axes: for each collection the axis that is added.
+        metadata_params: what the boxes are told about the axis, such as
+            `{nn.PARTITION_NAME: "layers"}`.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
+    >>> Stacked = nn.add_metadata_axis(nn.Dense, {"params": 0}, {nn.PARTITION_NAME: "layers"})
+    >>> init = nn.with_partitioning(nn.initializers.ones, (None, "model"))
+    >>> layer = Stacked(3, kernel_init=init, use_bias=False)
+    >>> keys = toile.random.split(key(0), 4)
+    >>> variables = toile.vmap(lambda key: layer.init(key, jnp.ones((1, 2))))(keys)
+    >>> kernel = variables["params"]["kernel"]
+    >>> kernel.names, kernel.value.shape
+    (('layers', None, 'model'), (4, 2, 3))
+    """
     for col, axis in variable_axes.items():
         target = map_variables(
             target,
@@ -321,5 +542,20 @@ def _change(change: Callable[..., Any], axis: Any, params: Any, variables: Any) 
 def fold_rngs(
     target: Target, variables: CollectionFilter = True, rngs: PRNGSequenceFilter = True
 ) -> Target:
-    """A module that draws the random numbers it would draw under `nn.jit`, without it."""
+    """Let a module draw the random numbers that it would draw under `nn.jit`, without compiling it.
+
+    Args:
+        target: class of modules, or a function whose first argument is a module.
+        variables: filter of the collections that are visible inside; True is all.
+        rngs: filter of the random streams that are visible inside; True is all.
+
+    Returns:
+        A class, if `target` is one; otherwise a function like `target`.
+
+    >>> import toile.linen as nn
+    >>> folded = nn.fold_rngs(nn.Dense)(2).init(key(0), jnp.ones((1, 3)))
+    >>> jitted = nn.jit(nn.Dense)(2).init(key(0), jnp.ones((1, 3)))
+    >>> (folded["params"]["kernel"] == jitted["params"]["kernel"]).all()
+    Array(True, dtype=bool)
+    """
     return lift_transform(lift.fold_rngs, cached=True, **locals())

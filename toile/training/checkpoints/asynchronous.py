@@ -16,20 +16,22 @@ from typing import Any
 
 
 class AsyncManager:
-    """Runs saves one after another in a thread; give it to `save_checkpoint(async_manager=...)`.
+    """Save checkpoints in a thread while training goes on.
 
-    `wait_previous_save()` waits for the last save and raises its error; as a context manager it
-    does so at the end of the block.
+    It is given to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next
+    call; if none follows, it is printed at the end of the program. As a context manager it waits
+    for the last save.
 
-    Example::
+    Args:
+        max_workers: number of threads; 1 is enough, since saves run one after another.
 
-        >>> import tempfile
-        >>> from toile.training import checkpoints
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with checkpoints.AsyncManager() as manager:
-        ...         path = checkpoints.save_checkpoint(folder, [1.0], 3, async_manager=manager)
-        ...     checkpoints.restore_checkpoint(folder, None)
-        {'0': 1.0}
+    >>> import tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with checkpoints.AsyncManager() as manager:
+    ...         path = checkpoints.save_checkpoint(folder, [1.0], 3, async_manager=manager)
+    ...     checkpoints.restore_checkpoint(folder, None)
+    {'0': 1.0}
     """
 
     def __init__(self, max_workers: int = 1) -> None:
@@ -39,7 +41,7 @@ class AsyncManager:
         weakref.finalize(self, _print_failures, self._unseen)
 
     def wait_previous_save(self) -> None:
-        """Wait until the last save is done; raise the error it ended with, once."""
+        """Wait until the last save is done, and raise the error it ended with, once."""
         if self.save_future is not None and not self.save_future.done():
             logging.getLogger("toile").info("waiting for the previous save_checkpoint to finish")
         while self._unseen:
@@ -49,7 +51,11 @@ class AsyncManager:
             future.result()
 
     def save_async(self, task: Callable[[], Any]) -> None:
-        """Run a task in the thread, after the one before it."""
+        """Run a task in the thread, after the one before it.
+
+        Args:
+            task: function without arguments.
+        """
         self.wait_previous_save()
         self.save_future = self.executor.submit(task)
         self._unseen.append(self.save_future)

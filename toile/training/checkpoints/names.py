@@ -36,12 +36,18 @@ _SUMS = ".sums" + _HIDDEN
 
 
 def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
-    """Names in the order of the numbers in them; with `signed`, a sign belongs to its number.
+    """Sort names by the numbers in them.
 
-    Example::
+    Args:
+        file_list: the names.
+        signed: whether a sign belongs to the number behind it.
 
-        >>> natural_sort(["file_10", "file_2", "file_1e3"])
-        ['file_2', 'file_10', 'file_1e3']
+    Returns:
+        The sorted names.
+
+    >>> from toile.training import checkpoints
+    >>> checkpoints.natural_sort(["file_10", "file_2", "file_1e3"])
+    ['file_2', 'file_10', 'file_1e3']
     """
     number = SIGNED_FLOAT_RE if signed else UNSIGNED_FLOAT_RE
 
@@ -54,7 +60,18 @@ def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
 
 
 def safe_normpath(path: str) -> str:
-    """A path without `.`, `..` and double slashes; a scheme such as gs:// stays in front."""
+    """Remove `.`, `..` and double slashes from a path, but not from a scheme such as `gs://`.
+
+    Args:
+        path: the path.
+
+    Returns:
+        The shorter path.
+
+    >>> from toile.training import checkpoints
+    >>> checkpoints.safe_normpath("gs://bucket/./a//b/../c")
+    'gs://bucket/a/c'
+    """
     found = SCHEME_RE.match(path)
     assert found is not None  # the pattern matches any text
     return (found["scheme"] or "") + os.path.normpath(found["path"])
@@ -160,7 +177,23 @@ def _is_checkpoint(name: str, start: str) -> bool:
 
 
 def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_") -> str | None:
-    """The path of the checkpoint of the highest step, judged by its name; None where none is."""
+    """Find the checkpoint of the highest step in a folder, judged by its name.
+
+    Args:
+        ckpt_dir: the folder.
+        prefix: start of the names of checkpoints.
+
+    Returns:
+        Its path; None if there is none.
+
+    >>> import os, tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for step in (2, 10):
+    ...         path = checkpoints.save_checkpoint(folder, [1.0], step, keep=5)
+    ...     os.path.basename(checkpoints.latest_checkpoint(folder))
+    'checkpoint_10'
+    """
     found = all_checkpoints(ckpt_dir, prefix)
     return found[-1] if found else None
 
@@ -168,7 +201,24 @@ def latest_checkpoint(ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoin
 def available_steps(
     ckpt_dir: str | os.PathLike[str], prefix: str = "checkpoint_", step_type: type = int
 ) -> list[int | float]:
-    """The steps of the checkpoints in a directory, sorted, as `step_type`."""
+    """List the steps of the checkpoints in a folder.
+
+    Args:
+        ckpt_dir: the folder.
+        prefix: start of the names of checkpoints.
+        step_type: type of the steps: int or float.
+
+    Returns:
+        The steps, sorted.
+
+    >>> import tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for step in (2, 10):
+    ...         path = checkpoints.save_checkpoint(folder, [1.0], step, keep=5)
+    ...     checkpoints.available_steps(folder)
+    [2, 10]
+    """
     start = len(os.path.basename(prefix))
     found = numbered_checkpoints(ckpt_dir, prefix)
     return [step_type(os.path.basename(path)[start:]) for path in found]

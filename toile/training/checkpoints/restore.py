@@ -12,6 +12,7 @@ from typing import Any
 
 from toile import errors, io, monitoring, serialization
 from toile.core.frozen_dict import FrozenDict, freeze
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.training.checkpoints import names as naming
 from toile.training.checkpoints import streams
@@ -25,24 +26,52 @@ Load = Callable[[str], Any]
 
 
 def restore_checkpoint(
-    ckpt_dir: str | os.PathLike[str], target: Any | None, step: int | float | None = None,
-    prefix: str = "checkpoint_", parallel: bool = True, gda_manager: Any = None,
-    allow_partial_mpa_restoration: bool = False, orbax_checkpointer: Any = None,
-    orbax_transforms: Any = None, *, partial: bool = False, check_shapes: bool = True,
+    ckpt_dir: str | os.PathLike[str], target: PyTree | None, step: int | float | None = None,
+    prefix: str = "checkpoint_", parallel: bool = True, gda_manager: object = None,
+    allow_partial_mpa_restoration: bool = False, orbax_checkpointer: object = None,
+    orbax_transforms: object = None, *, partial: bool = False, check_shapes: bool = True,
     check_dtypes: bool = True, checksums: bool = True,
-) -> Any:
-    """A copy of `target` with the values of a checkpoint; without a target, nested dicts of arrays.
+) -> PyTree:
+    """Read a tree from a checkpoint that `save_checkpoint` or Flax wrote.
 
-    `ckpt_dir` is a file, or a directory of which the checkpoint of `step` is read, or the newest.
-    A newest one that is truncated or corrupted is named in a warning, and the one before it is
-    read; if all are, the error lists them. Where there is no checkpoint at all, `target` is
-    returned; a `step` that is not there is a ValueError. Data is compared with the checksums that
-    `save_checkpoint` left, unless `checksums` is false. `parallel` reads large files in several
-    threads.
+    If the newest checkpoint of a folder is truncated or corrupted, a warning names it, and the one
+    before it is read.
 
-    Arrays whose shape or dtype is not the target's are listed in one ValueError, unless
-    `check_shapes` or `check_dtypes` is false. With `partial` what fits is restored, the rest stays
-    as in the target, and what is missing, unexpected or misshaped is printed.
+    Args:
+        ckpt_dir: path of a checkpoint, or of a folder of checkpoints.
+        target: tree like the one that was saved, such as a new `TrainState`; None to get nested
+            dicts of NumPy arrays.
+        step: step of the checkpoint to read; None is the newest.
+        prefix: start of the names of checkpoints.
+        parallel: whether large files are read in several threads.
+        gda_manager: no effect.
+        allow_partial_mpa_restoration: whether a checkpoint of Flax is read of which some arrays
+            are stored elsewhere, spread over processes; their place has a text.
+        orbax_checkpointer, orbax_transforms: must be None.
+        partial: whether to restore what fits, leave the rest as in `target`, and print what is
+            missing, unexpected or of another shape.
+        check_shapes: whether arrays must have the shapes of those of `target`.
+        check_dtypes: whether arrays must have the dtypes of those of `target`.
+        checksums: whether the data is compared with the checksums that `save_checkpoint` wrote.
+
+    Returns:
+        A copy of `target` with the values of the checkpoint; `target` itself, if there is no
+        checkpoint.
+
+    Raises:
+        ValueError: there is no checkpoint of `step`; the structure differs from that of `target`;
+            or arrays do not fit, all of which are listed.
+        toile.errors.CorruptedCheckpointError: no checkpoint can be read.
+
+    Differences:
+        Flax does not compare shapes and dtypes, and has no `partial` and no `checksums`.
+
+    >>> import tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = checkpoints.save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
+    ...     checkpoints.restore_checkpoint(folder, target={"w": jnp.zeros(3)})
+    {'w': array([0., 1., 2.], dtype=float32)}
     """
     if orbax_checkpointer is not None or orbax_transforms is not None:
         raise ValueError(
@@ -154,13 +183,18 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
         raise errors.MPACheckpointingRequiredError(path, step)
 
 
-def convert_pre_linen(params: Any) -> Any:
-    """Parameters of Flax's API of before Linen, with Linen's numbering: per class, from 0.
+def convert_pre_linen(params: PyTree) -> PyTree:
+    """Rename parameters of Flax's API of before Linen, so that modules are numbered by class.
 
-    Example::
+    Args:
+        params: nested dict of parameters.
 
-        >>> convert_pre_linen({"Conv_0": {}, "Dense_1": {}, "Dense_2": {}})
-        {'Conv_0': {}, 'Dense_0': {}, 'Dense_1': {}}
+    Returns:
+        A nested dict of the same kind.
+
+    >>> from toile.training import checkpoints
+    >>> checkpoints.convert_pre_linen({"Conv_0": {}, "Dense_1": {}, "Dense_2": {}})
+    {'Conv_0': {}, 'Dense_0': {}, 'Dense_1': {}}
     """
     if not isinstance(params, (dict, FrozenDict)):
         return params

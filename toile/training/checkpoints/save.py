@@ -12,6 +12,7 @@ from typing import Any
 
 from toile import errors, io, monitoring, serialization
 from toile.api.devices import process_count, process_index
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.experimental.multihost_utils import sync_global_devices
@@ -52,32 +53,45 @@ class _Save:
 
 
 def save_checkpoint(
-    ckpt_dir: str | os.PathLike[str], target: Any, step: int | float, prefix: str = "checkpoint_",
-    keep: int = 1, overwrite: bool = False, keep_every_n_steps: int | None = None,
-    async_manager: AsyncManager | None = None, orbax_checkpointer: Any = None, *,
-    checksums: bool = True,
+    ckpt_dir: str | os.PathLike[str], target: PyTree, step: int | float,
+    prefix: str = "checkpoint_", keep: int = 1, overwrite: bool = False,
+    keep_every_n_steps: int | None = None, async_manager: AsyncManager | None = None,
+    orbax_checkpointer: object = None, *, checksums: bool = True,
 ) -> str:
-    """Write a tree to the file `<ckpt_dir>/<prefix><step>`, and give its path.
+    """Write a tree to a file, and remove older checkpoints.
 
-    The file is written aside, forced to disk and renamed, and only then are older ones removed: all
-    but the last `keep`, and those `keep_every_n_steps` apart. A checkpoint of this or a later step
-    is an error, unless `overwrite` replaces it and removes the later ones; one that cannot be read
-    is set aside. With an `async_manager` the file is written in its thread, with the values of
-    before this function returns: NumPy arrays and those of a GPU are copied, toile's arrays in
-    main memory, which cannot change, are only held.
+    The file is written aside, forced to disk and renamed, and only then are others removed: an
+    interruption leaves a whole checkpoint. Arrays are written without a second copy.
 
-    Arrays are written from where they are, without a second copy. `checksums` leaves a small file
-    beside the checkpoint that lets `restore_checkpoint` find a changed bit.
+    Args:
+        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        target: tree to save, such as a `TrainState`.
+        step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
+        prefix: start of the file's name.
+        keep: number of newest checkpoints that are kept.
+        overwrite: whether a checkpoint of this step is replaced, and those of later steps are
+            removed.
+        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+            none.
+        async_manager: an `AsyncManager`, in whose thread the file is written, with the values at
+            the time of the call; None to write it now.
+        orbax_checkpointer: must be None.
+        checksums: whether a small file is written beside the checkpoint with which
+            `restore_checkpoint` finds damage.
 
-    Example::
+    Returns:
+        The path of the checkpoint.
 
-        >>> import tempfile
-        >>> import toile.numpy as jnp
-        >>> from toile.training import checkpoints
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = checkpoints.save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
-        ...     checkpoints.restore_checkpoint(path, target=None)
-        {'w': array([0., 1., 2.], dtype=float32)}
+    Raises:
+        toile.errors.InvalidCheckpointError: there is a checkpoint of this or a later step, and
+            `overwrite` is False. One that cannot be read is renamed instead.
+
+    >>> import tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = checkpoints.save_checkpoint(folder, {"w": jnp.arange(3.0)}, step=7)
+    ...     checkpoints.restore_checkpoint(path, target=None)
+    {'w': array([0., 1., 2.], dtype=float32)}
     """
     _refuse_orbax("save_checkpoint", orbax_checkpointer)
     step = naming.checked_step(step, "save_checkpoint")
@@ -108,15 +122,45 @@ def save_checkpoint(
 
 
 def save_checkpoint_multiprocess(
-    ckpt_dir: str | os.PathLike[str], target: Any, step: int | float, prefix: str = "checkpoint_",
-    keep: int = 1, overwrite: bool = False, keep_every_n_steps: int | None = None,
-    async_manager: AsyncManager | None = None, gda_manager: Any = None,
-    orbax_checkpointer: Any = None, *, checksums: bool = True,
+    ckpt_dir: str | os.PathLike[str], target: PyTree, step: int | float,
+    prefix: str = "checkpoint_", keep: int = 1, overwrite: bool = False,
+    keep_every_n_steps: int | None = None, async_manager: AsyncManager | None = None,
+    gda_manager: object = None, orbax_checkpointer: object = None, *, checksums: bool = True,
 ) -> str:
-    """`save_checkpoint` called by every process: the first one writes, the others wait for it.
+    """Write a tree to a file, in a program of several processes, all of which call it.
 
-    Arrays have to be whole in that process; `gda_manager` is accepted and not needed for them. With
-    an `async_manager` no process waits.
+    The first process writes; without an `async_manager` the others wait for it.
+
+    Args:
+        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        target: tree to save; the first process must have all of each array.
+        step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
+        prefix: start of the file's name.
+        keep: number of newest checkpoints that are kept.
+        overwrite: whether a checkpoint of this step is replaced, and those of later steps are
+            removed.
+        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+            none.
+        async_manager: an `AsyncManager`, in whose thread the file is written; None to write it
+            now.
+        gda_manager: no effect.
+        orbax_checkpointer: must be None.
+        checksums: whether a small file is written beside the checkpoint with which
+            `restore_checkpoint` finds damage.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        toile.errors.InvalidCheckpointError: there is a checkpoint of this or a later step, and
+            `overwrite` is False.
+
+    >>> import os, tempfile
+    >>> from toile.training import checkpoints
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = checkpoints.save_checkpoint_multiprocess(folder, {"w": jnp.ones(2)}, step=7)
+    >>> os.path.basename(path)
+    'checkpoint_7'
     """
     _refuse_orbax("save_checkpoint_multiprocess", orbax_checkpointer)
     step = naming.checked_step(step, "save_checkpoint_multiprocess")
