@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import toile
 from toile.disk import object_cache
+from toile.engine.devices import Device
 from toile.engine.platform_registry import wanted_platform
 from toile.targets.cuda import cudnn, driver, libraries
 
@@ -161,7 +162,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
         return Finding(name, f"{type(error).__name__}: {text[0]}", False, repair)
 
 
-def _product_on(device: object) -> str:
+def _product_on(device: Device) -> str:
     """A compiled product of small numbers on a device; raises if it is wrong."""
     numpy = importlib.import_module("numpy")
     x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
