@@ -23,7 +23,14 @@ from toile.targets.cuda import cudnn, driver, libraries
 
 
 class Finding(NamedTuple):
-    """One line: what was looked for, what was found, whether it works, and how to repair it."""
+    """One line of the report.
+
+    Args:
+        name: what was looked for.
+        found: what was found.
+        works: whether it works; None if it is missing and not needed.
+        repair: how to repair it.
+    """
 
     name: str
     found: str
@@ -32,7 +39,11 @@ class Finding(NamedTuple):
 
 
 def main() -> int:
-    """Print all findings; returns 0 if programs run on the CPU."""
+    """Print the report of `python -m toile.doctor`.
+
+    Returns:
+        The exit status: 0 if programs run on the CPU, otherwise 1.
+    """
     print(f"toile {toile.__version__}")
     processor = host()
     show("This machine", processor)
@@ -45,7 +56,15 @@ def main() -> int:
 
 
 def summary(cpu_works: bool, gpus: list[Finding]) -> str:
-    """Where programs run."""
+    """Say in a sentence where programs run.
+
+    Args:
+        cpu_works: whether the test on the CPU succeeded.
+        gpus: findings about GPUs.
+
+    Returns:
+        The sentence.
+    """
     on_cpu = "Programs run on the CPU."
     if not cpu_works:
         on_cpu = "Programs do not run on the CPU: see above."
@@ -62,7 +81,11 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
 
 
 def asked_for_cpu() -> str:
-    """The setting that requests the CPU, if any: TOILE_PLATFORM, else JAX_PLATFORMS."""
+    """Return the setting that selects the CPU.
+
+    Returns:
+        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, as it is set; empty if neither is.
+    """
     if wanted_platform() != "cpu":
         return ""
     name = "TOILE_PLATFORM" if os.environ.get("TOILE_PLATFORM") else "JAX_PLATFORMS"
@@ -70,7 +93,12 @@ def asked_for_cpu() -> str:
 
 
 def show(title: str, findings: list[Finding]) -> None:
-    """Print findings under a title."""
+    """Print findings under a title.
+
+    Args:
+        title: the title.
+        findings: findings, one for each line.
+    """
     print(f"\n{title}")
     for f in findings:
         mark = {True: "ok", False: "!!", None: "--"}[f.works]
@@ -104,7 +132,17 @@ def packages() -> list[Finding]:
 
 
 def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
-    """A pip package and its version."""
+    """Look for a package that pip installs.
+
+    Args:
+        name: name of the package.
+        least: oldest version that works.
+        needed: whether toile needs the package.
+        install: what to install, if that is not `name`.
+
+    Returns:
+        The finding, with the version.
+    """
     command = f'pip install "{install or name}>={least}"'
     try:
         version = importlib.metadata.version(name)
@@ -154,7 +192,16 @@ def compiler() -> list[Finding]:
 
 
 def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
-    """A finding from running something."""
+    """Run a test, and report how it ended.
+
+    Args:
+        name: name of the finding.
+        run: function that returns what was found, or raises an exception.
+        repair: how to repair it if it fails.
+
+    Returns:
+        The finding.
+    """
     try:
         return Finding(name, run())
     except Exception as error:

@@ -13,5 +13,9 @@ __getattr__, __dir__ = _attach(__name__, {}, _MODULES, _absent.missing_attribute
 
 
 def disable_x64() -> Override:
-    """Context manager under which 64-bit types are narrowed."""
+    """Replace 64-bit dtypes by 32-bit ones: `enable_x64(False)`.
+
+    Returns:
+        A context manager, which can also decorate a function.
+    """
     return enable_x64(False)
