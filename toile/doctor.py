@@ -109,7 +109,11 @@ def show(title: str, findings: list[Finding]) -> None:
 
 # ---- the machine
 def host() -> list[Finding]:
-    """Platform, Python, environment."""
+    """Look at the platform, Python and the environment variables.
+
+    Returns:
+        The findings.
+    """
     settings = {k: v for k, v in sorted(os.environ.items())
                 if k.startswith(("TOILE_", "JAX_", "CUDA_VISIBLE"))}
     newer = sys.version_info >= (3, 11)
@@ -127,7 +131,11 @@ PACKAGES = {  # the package, and the minimum version
 
 
 def packages() -> list[Finding]:
-    """The packages that toile always needs."""
+    """Look for the packages that toile always needs.
+
+    Returns:
+        The findings.
+    """
     return [package(name, least) for name, least in PACKAGES.items()]
 
 
@@ -162,7 +170,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compiler() -> list[Finding]:
-    """The processor as LLVM sees it, and where kernels are cached."""
+    """Look at the processor as LLVM knows it, and at the folder of compiled kernels.
+
+    Returns:
+        The findings.
+    """
     found = []
     try:
         from llvmlite import binding
@@ -222,14 +234,22 @@ def _product_on(device: Device) -> str:
 
 
 def cpu_test() -> Finding:
-    """Whether a Program runs on the CPU."""
+    """Run a compiled program on the CPU.
+
+    Returns:
+        The finding.
+    """
     return attempt("test", lambda: _product_on(toile.devices("cpu")[0]),
                    "pip install --force-reinstall toile")
 
 
 # ---- the GPU
 def gpu() -> list[Finding]:
-    """Driver, CuPy, NVIDIA's libraries, and a test of each device."""
+    """Look for the driver, CuPy and NVIDIA's libraries, and run a test on each GPU.
+
+    Returns:
+        The findings.
+    """
     version = libraries.driver_version()
     if version is None:
         return [Finding("driver", "none: there is no NVIDIA GPU, or no driver for it", None,

@@ -2,7 +2,20 @@
 
 `ArrayLike` is anything that the functions of `toile.numpy` accept for one array: arrays, NumPy
 arrays and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other
-names are used in annotations of modules, with the few small containers that go with them.
+names are used in annotations of modules, with the few small containers that go with them:
+
+- `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype, the sizes of axes.
+- `Initializer`: a function of a key, a shape and a dtype that makes an array.
+- `RNGSequences`: random keys by the names of their streams; `PRNGFoldable`: what can be folded into
+  a key.
+- `PrecisionLike`, `PaddingLike`, `LaxPadding`, `DotGeneralT`, `ConvGeneralDilatedT`, `EinsumT`:
+  arguments of linear layers.
+- `VariableDict`, `FrozenVariableDict`, `MutableVariableDict`: variables by collection and name;
+  `Collection`, `MutableCollection`: those of one collection; `Path`, `PathParts`, `Leaf`: where a
+  variable is in them, and what is there.
+- `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: axes that transformations map over.
+- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and the like: how variables are
+  divided among devices.
 """
 
 from __future__ import annotations

@@ -436,7 +436,8 @@ class Shard:
 
     __slots__ = ("device", "data", "index", "replica_id")
 
-    def __init__(self, device: Any, data: Any, index: Any = None, replica_id: int = 0):
+    def __init__(self, device: devices.Device, data: Array,
+                 index: tuple[slice, ...] | None = None, replica_id: int = 0):
         self.device, self.data, self.replica_id = device, data, replica_id
         self.index: tuple[slice, ...] = (slice(None),) * data.ndim if index is None else index
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from toile.engine import key_uses
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
@@ -59,7 +61,7 @@ class Literal:
 
     __slots__ = ("val", "aval")
 
-    def __init__(self, val: Any, aval: Aval):
+    def __init__(self, val: np.ndarray, aval: Aval):
         self.val, self.aval = val, aval
 
     def value(self) -> DeviceArray:

@@ -61,8 +61,8 @@ class Format:
         sharding: how the array is divided among devices; None for any.
     """
 
-    layout: Any = None
-    sharding: Any = None
+    layout: Layout | None = None
+    sharding: Sharding | None = None
 
 
 def checked_memory_kind(kind: str | None) -> str:

@@ -31,7 +31,8 @@ class ShapeDtypeStruct:
     Args:
         shape: sizes of the axes.
         dtype: type of the elements.
-        sharding: how the array is divided among devices; None if that is not known.
+        sharding: how the array is divided among devices, a sharding, a partition spec or a format;
+            None if that is not known.
         weak_type: whether the dtype yields to that of other operands, as a Python number's does.
         vma: names of the mesh axes over which the value differs between devices; it is kept, and
             not used.
@@ -50,7 +51,7 @@ class ShapeDtypeStruct:
     vma: Any
 
     def __init__(self, shape: Sequence[int], dtype: DTypeLike, *, sharding: Any = None,
-                 weak_type: bool = False, vma: Any = None, is_ref: bool = False):
+                 weak_type: bool = False, vma: frozenset[str] | None = None, is_ref: bool = False):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified")
         if sharding is not None and not any(hasattr(type(sharding), name) for name in _PLACING):

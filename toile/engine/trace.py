@@ -294,12 +294,15 @@ class Tracer(Array):
         raise errors.conversion_error(self, "array")
 
     def item(self, *args: Any) -> Any:
+        """The element as a Python number, if the tracer has values."""
         return self._value("item").item(*args)
 
     def tolist(self) -> Any:
+        """The elements as nested lists, if the tracer has values."""
         return self._value("tolist").tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes, if the tracer has values."""
         return self._value("tobytes").tobytes(order)
 
     __hash__ = None  # type: ignore[assignment]
@@ -350,15 +353,19 @@ class Tracer(Array):
         return value.sharding
 
     def devices(self) -> Any:
+        """The devices of the array, if the tracer has values."""
         return self._value("devices").devices()
 
     def delete(self) -> None:
+        """Release the memory of the array, if the tracer has values."""
         self._value("delete").delete()
 
     def is_deleted(self) -> bool:
+        """Whether the memory was released, if the tracer has values."""
         return self._value("is_deleted").is_deleted()
 
     def unsafe_buffer_pointer(self) -> int:
+        """The address of the elements, if the tracer has values."""
         return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
 
 

@@ -77,7 +77,7 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 class MPACheckpointingRequiredError(FlaxError):
     """An array of several processes was saved by a function that saves those of one process.
 
-    It is raised only if there are several processes. Save with `save_checkpoint_multiprocess`.
+    Raised only where several processes run. Save with `save_checkpoint_multiprocess`.
     """
 
     def __init__(self, path: Any, step: Any) -> None:
@@ -91,8 +91,8 @@ class MPACheckpointingRequiredError(FlaxError):
 class MPARestoreTargetRequiredError(FlaxError):
     """An array of several processes was restored without a target that has its sharding.
 
-    It is raised only if there are several processes. Pass a `target` whose arrays have the shardings
-    that the restored ones should have.
+    Raised only where several processes run. Pass a `target` whose arrays have the shardings that
+    the restored ones should have.
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
@@ -108,7 +108,7 @@ class MPARestoreTargetRequiredError(FlaxError):
 class MPARestoreDataCorruptedError(FlaxError):
     """The saved parts of an array of several processes are not complete.
 
-    It is raised only if there are several processes. Restore an earlier step.
+    Raised only where several processes run. Restore an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:
