@@ -56,13 +56,16 @@ from toile.engine import program_text as _printing
 from toile.engine.arrays import DeviceArray as _DeviceArray
 from toile.engine.arrays import KeyArray as _KeyArray
 from toile.engine.arrays import Shard
-from toile.engine.config import (
+from toile.engine.config import config
+from toile.engine.devices import Device
+from toile.engine.dtypes import float0
+from toile.engine.lazy import attach as _attach
+from toile.engine.scoped_options import (
     allow_f16_reductions,
     array_garbage_collection_guard,
     auto_pcast,
     check_tracer_leaks,
     checking_leaks,
-    config,
     debug_infs,
     debug_key_reuse,
     debug_nans,
@@ -89,9 +92,6 @@ from toile.engine.config import (
     transfer_guard_device_to_host,
     transfer_guard_host_to_device,
 )
-from toile.engine.devices import Device
-from toile.engine.dtypes import float0
-from toile.engine.lazy import attach as _attach
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trace import Array
 from toile.engine.trace import Tracer as _Tracer

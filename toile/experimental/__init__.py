@@ -2,8 +2,9 @@
 
 from toile import _absent
 from toile.api.callbacks import io_callback
-from toile.engine.config import Override, enable_x64
+from toile.engine.config import Override
 from toile.engine.lazy import attach as _attach
+from toile.engine.scoped_options import enable_x64
 
 __all__ = ["disable_x64", "enable_x64", "io_callback"]
 

@@ -19,8 +19,8 @@ from toile.api import custom_vjp, jit, vjp, vmap
 from toile.engine import dtypes
 from toile.engine.annotations import Array, PyTree
 from toile.engine.avals import aval_of
-from toile.engine.config import default_matmul_precision
 from toile.engine.program import evaluate, trace_program
+from toile.engine.scoped_options import default_matmul_precision
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
