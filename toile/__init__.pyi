@@ -97,13 +97,13 @@ from toile.api.environment import print_environment_info as print_environment_in
 from toile.api.pairs import fwd_and_bwd as fwd_and_bwd
 from toile.api.scopes import named_call as named_call, named_scope as named_scope
 from toile.engine.arrays import Shard as Shard
-from toile.engine.config import (
+from toile.engine.config import config as config
+from toile.engine.scoped_options import (
     allow_f16_reductions as allow_f16_reductions,
     array_garbage_collection_guard as array_garbage_collection_guard,
     auto_pcast as auto_pcast,
     check_tracer_leaks as check_tracer_leaks,
     checking_leaks as checking_leaks,
-    config as config,
     debug_infs as debug_infs,
     debug_key_reuse as debug_key_reuse,
     debug_nans as debug_nans,

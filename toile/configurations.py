@@ -8,7 +8,8 @@ here, and `bool_flag` and `int_flag` define further ones.
 from __future__ import annotations
 
 import os
-from typing import Any, Generic, NoReturn, TypeVar
+from contextlib import AbstractContextManager
+from typing import Generic, NoReturn, TypeVar
 
 from toile.engine.config import Config, config, define
 
@@ -25,7 +26,12 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 class FlagHolder(Generic[_T]):
-    """One flag: `.value` reads it, and `config.update` accepts it in place of its name."""
+    """One option: `.value` reads it, and `config.update` accepts it in place of its name.
+
+    Args:
+        name: name of the option.
+        help: text that explains the option.
+    """
 
     def __init__(self, name: str, help: str) -> None:
         self.name = name
@@ -34,7 +40,7 @@ class FlagHolder(Generic[_T]):
 
     @property
     def value(self) -> _T:
-        """The current value."""
+        """The current value on this thread."""
         return config.read(self.name)
 
     def __bool__(self) -> NoReturn:
@@ -45,7 +51,19 @@ class FlagHolder(Generic[_T]):
 
 
 def static_bool_env(varname: str, default: bool) -> bool:
-    """The environment variable as a bool: y, yes, t, true, on, 1 or n, no, f, false, off, 0."""
+    """Read an environment variable as a boolean.
+
+    Args:
+        varname: name of the variable.
+        default: result if the variable is not set.
+
+    Returns:
+        True for y, yes, t, true, on and 1, False for n, no, f, false, off and 0, in any case of
+        letters.
+
+    Raises:
+        ValueError: the variable has another value.
+    """
     text = os.getenv(varname)
     if text is None:
         return default
@@ -60,7 +78,18 @@ bool_env = static_bool_env
 
 
 def static_int_env(varname: str, default: int | None) -> int | None:
-    """The environment variable as an int."""
+    """Read an environment variable as an integer.
+
+    Args:
+        varname: name of the variable.
+        default: result if the variable is not set.
+
+    Returns:
+        The integer, or `default`.
+
+    Raises:
+        ValueError: the variable is not an integer.
+    """
     text = os.getenv(varname)
     if text is None:
         return default
@@ -71,21 +100,57 @@ def static_int_env(varname: str, default: int | None) -> int | None:
 
 
 def bool_flag(name: str, *, default: bool, help: str) -> FlagHolder[bool]:
-    """Define a boolean flag `name`, whose environment variable is the name in capitals."""
+    """Define a boolean option of your program in `toile.config`.
+
+    The environment variable with the same name in capitals sets its first value.
+
+    Args:
+        name: name of the option, which is converted to lower case.
+        default: value if the environment variable is not set.
+        help: text that explains the option.
+
+    Returns:
+        A FlagHolder.
+
+    Raises:
+        RuntimeError: there is an option of that name.
+    """
     name = name.lower()
     define(name, static_bool_env(name.upper(), default))
     return FlagHolder(name, help)
 
 
 def int_flag(name: str, *, default: int | None, help: str) -> FlagHolder[int]:
-    """Define an integer flag `name`, whose environment variable is the name in capitals."""
+    """Define an option of your program in `toile.config` whose value is an integer.
+
+    The environment variable with the same name in capitals sets its first value.
+
+    Args:
+        name: name of the option, which is converted to lower case.
+        default: value if the environment variable is not set.
+        help: text that explains the option.
+
+    Returns:
+        A FlagHolder.
+
+    Raises:
+        RuntimeError: there is an option of that name.
+    """
     name = name.lower()
     define(name, static_int_env(name.upper(), default))
     return FlagHolder(name, help)
 
 
-def temp_flip_flag(var_name: str, var_value: bool) -> Any:
-    """Context manager that sets the flag `flax_<var_name>` for the duration of a block."""
+def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[None]:
+    """Set one of Flax's options in every thread for the duration of a block.
+
+    Args:
+        var_name: name of the option without `flax_`, such as "return_frozendict".
+        var_value: its value inside of the block.
+
+    Returns:
+        A context manager.
+    """
     return config.temp_flip_flag(var_name, var_value)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, DTypeLike
 from toile.engine.arrays import ConcreteArray
 from toile.engine.conversion import from_numpy, wrap
+from toile.engine.devices import Device
 from toile.engine.platform_registry import shared
 from toile.engine.source import here
 
@@ -17,8 +19,36 @@ __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 _KINDS = frozenset("biufc")
 
 
-def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
-    """An array with the data of any object that supports DLPack."""
+class SupportsDLPack(Protocol):
+    """An array of any library that supports DLPack."""
+
+    def __dlpack__(self, *, stream: None = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+def from_dlpack(
+    external_array: SupportsDLPack, device: Device | None = None, copy: bool | None = None
+) -> Array:
+    """Make an array from an array of another library that supports DLPack.
+
+    Values in the memory of the host are copied. Those on a GPU are shared with the other library.
+
+    Args:
+        external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
+            toile is returned as it is.
+        device: not used.
+        copy: not used.
+
+    Returns:
+        The array. 64-bit values become 32-bit ones unless `enable_x64` is on.
+
+    Raises:
+        TypeError: the object does not support DLPack; JAX accepts no capsules either.
+
+    >>> import numpy as np
+    >>> toile.dlpack.from_dlpack(np.arange(3, dtype="int32"))
+    Array([0, 1, 2], dtype=int32)
+    """
     if isinstance(external_array, ConcreteArray):
         return external_array
     if not hasattr(external_array, "__dlpack__"):
@@ -32,15 +62,38 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     return from_numpy(np.from_dlpack(external_array))
 
 
-def to_dlpack(x: Any, stream: Any = None, src_device: Any = None, dl_device: Any = None,
-              max_version: Any = None, copy: bool | None = None) -> Any:
-    """A DLPack capsule of an array, for libraries that accept nothing else."""
+def to_dlpack(
+    x: Array, stream: int | None = None, src_device: Device | None = None,
+    dl_device: tuple[int, int] | None = None, max_version: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """Return a DLPack capsule of an array, for libraries that accept nothing else.
+
+    Most libraries take the array itself: `torch.from_dlpack(x)`.
+
+    Args:
+        x: array.
+        stream, src_device, dl_device, max_version, copy: not used.
+
+    Returns:
+        The capsule, which can be used once. It shares the memory of the array.
+
+    Raises:
+        TypeError: `x` is not an array of toile.
+    """
     if not isinstance(x, ConcreteArray):
         raise TypeError(f"to_dlpack: needed an array, got {type(x).__name__}{here()}")
     return x.__dlpack__()
 
 
-def is_supported_dtype(dtype: Any) -> bool:
-    """Whether arrays of a dtype can be shared through DLPack."""
+def is_supported_dtype(dtype: DTypeLike) -> bool:
+    """Tell whether arrays of a dtype can be shared through DLPack.
+
+    Args:
+        dtype: dtype.
+
+    Returns:
+        True for booleans, bfloat16 and the integers, floats and complex numbers of NumPy.
+    """
     found = np.dtype(dtype)
     return (found.isbuiltin == 1 and found.kind in _KINDS) or found == dtypes.bfloat16

@@ -17,12 +17,20 @@ from typing import NamedTuple
 
 import toile
 from toile.disk import object_cache
+from toile.engine.devices import Device
 from toile.engine.platform_registry import wanted_platform
 from toile.targets.cuda import cudnn, driver, libraries
 
 
 class Finding(NamedTuple):
-    """One line: what was looked for, what was found, whether it works, and how to repair it."""
+    """One line of the report.
+
+    Args:
+        name: what was looked for.
+        found: what was found.
+        works: whether it works; None if it is missing and not needed.
+        repair: how to repair it.
+    """
 
     name: str
     found: str
@@ -31,7 +39,11 @@ class Finding(NamedTuple):
 
 
 def main() -> int:
-    """Print all findings; returns 0 if programs run on the CPU."""
+    """Print the report of `python -m toile.doctor`.
+
+    Returns:
+        The exit status: 0 if programs run on the CPU, otherwise 1.
+    """
     print(f"toile {toile.__version__}")
     processor = host()
     show("This machine", processor)
@@ -44,7 +56,15 @@ def main() -> int:
 
 
 def summary(cpu_works: bool, gpus: list[Finding]) -> str:
-    """Where programs run."""
+    """Say in a sentence where programs run.
+
+    Args:
+        cpu_works: whether the test on the CPU succeeded.
+        gpus: findings about GPUs.
+
+    Returns:
+        The sentence.
+    """
     on_cpu = "Programs run on the CPU."
     if not cpu_works:
         on_cpu = "Programs do not run on the CPU: see above."
@@ -61,7 +81,11 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
 
 
 def asked_for_cpu() -> str:
-    """The setting that requests the CPU, if any: TOILE_PLATFORM, else JAX_PLATFORMS."""
+    """Return the setting that selects the CPU.
+
+    Returns:
+        `TOILE_PLATFORM=cpu` or `JAX_PLATFORMS=cpu`, as it is set; empty if neither is.
+    """
     if wanted_platform() != "cpu":
         return ""
     name = "TOILE_PLATFORM" if os.environ.get("TOILE_PLATFORM") else "JAX_PLATFORMS"
@@ -69,7 +93,12 @@ def asked_for_cpu() -> str:
 
 
 def show(title: str, findings: list[Finding]) -> None:
-    """Print findings under a title."""
+    """Print findings under a title.
+
+    Args:
+        title: the title.
+        findings: findings, one for each line.
+    """
     print(f"\n{title}")
     for f in findings:
         mark = {True: "ok", False: "!!", None: "--"}[f.works]
@@ -80,7 +109,11 @@ def show(title: str, findings: list[Finding]) -> None:
 
 # ---- the machine
 def host() -> list[Finding]:
-    """Platform, Python, environment."""
+    """Look at the platform, Python and the environment variables.
+
+    Returns:
+        The findings.
+    """
     settings = {k: v for k, v in sorted(os.environ.items())
                 if k.startswith(("TOILE_", "JAX_", "CUDA_VISIBLE"))}
     newer = sys.version_info >= (3, 11)
@@ -98,12 +131,26 @@ PACKAGES = {  # the package, and the minimum version
 
 
 def packages() -> list[Finding]:
-    """The packages that toile always needs."""
+    """Look for the packages that toile always needs.
+
+    Returns:
+        The findings.
+    """
     return [package(name, least) for name, least in PACKAGES.items()]
 
 
 def package(name: str, least: str, needed: bool = True, install: str = "") -> Finding:
-    """A pip package and its version."""
+    """Look for a package that pip installs.
+
+    Args:
+        name: name of the package.
+        least: oldest version that works.
+        needed: whether toile needs the package.
+        install: what to install, if that is not `name`.
+
+    Returns:
+        The finding, with the version.
+    """
     command = f'pip install "{install or name}>={least}"'
     try:
         version = importlib.metadata.version(name)
@@ -123,7 +170,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def compiler() -> list[Finding]:
-    """The processor as LLVM sees it, and where kernels are cached."""
+    """Look at the processor as LLVM knows it, and at the folder of compiled kernels.
+
+    Returns:
+        The findings.
+    """
     found = []
     try:
         from llvmlite import binding
@@ -153,7 +204,16 @@ def compiler() -> list[Finding]:
 
 
 def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
-    """A finding from running something."""
+    """Run a test, and report how it ended.
+
+    Args:
+        name: name of the finding.
+        run: function that returns what was found, or raises an exception.
+        repair: how to repair it if it fails.
+
+    Returns:
+        The finding.
+    """
     try:
         return Finding(name, run())
     except Exception as error:
@@ -161,7 +221,7 @@ def attempt(name: str, run: Callable[[], str], repair: str) -> Finding:
         return Finding(name, f"{type(error).__name__}: {text[0]}", False, repair)
 
 
-def _product_on(device: object) -> str:
+def _product_on(device: Device) -> str:
     """A compiled product of small numbers on a device; raises if it is wrong."""
     numpy = importlib.import_module("numpy")
     x = numpy.arange(64 * 48, dtype=numpy.float32).reshape(64, 48) % 7
@@ -174,14 +234,22 @@ def _product_on(device: object) -> str:
 
 
 def cpu_test() -> Finding:
-    """Whether a Program runs on the CPU."""
+    """Run a compiled program on the CPU.
+
+    Returns:
+        The finding.
+    """
     return attempt("test", lambda: _product_on(toile.devices("cpu")[0]),
                    "pip install --force-reinstall toile")
 
 
 # ---- the GPU
 def gpu() -> list[Finding]:
-    """Driver, CuPy, NVIDIA's libraries, and a test of each device."""
+    """Look for the driver, CuPy and NVIDIA's libraries, and run a test on each GPU.
+
+    Returns:
+        The findings.
+    """
     version = libraries.driver_version()
     if version is None:
         return [Finding("driver", "none: there is no NVIDIA GPU, or no driver for it", None,

@@ -36,69 +36,142 @@ _spans, _scalars = _Channel("time span"), _Channel("scalar")
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Record that something happened."""
+    """Tell the listeners of events that something has happened.
+
+    Args:
+        event: name of the event, such as "/my_program/start".
+        **kwargs: details, which listeners get as keyword arguments.
+
+    >>> from toile import monitoring
+    >>> monitoring.register_event_listener(print)
+    >>> monitoring.record_event("/my_program/start")
+    /my_program/start
+    >>> monitoring.unregister_event_listener(print)
+    """
     _events.send(event, **kwargs)
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Record how long something took."""
+    """Tell the listeners of durations how long something took.
+
+    Args:
+        event: name of the event, such as "/my_program/start".
+        duration: time in seconds.
+        **kwargs: details, which listeners get as keyword arguments.
+    """
     _durations.send(event, duration, **kwargs)
 
 
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Record when something began and ended."""
+    """Tell the listeners of time spans when something began and ended.
+
+    Args:
+        event: name of the event, such as "/my_program/start".
+        start_time, end_time: times in seconds, such as from `time.time()`.
+        **kwargs: details, which listeners get as keyword arguments.
+    """
     _spans.send(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Record a number."""
+    """Tell the listeners of scalars a number.
+
+    Args:
+        event: name of the event, such as "/my_program/start".
+        value: the number.
+        **kwargs: details, which listeners get as keyword arguments.
+    """
     _scalars.send(event, value, **kwargs)
 
 
 def register_event_listener(callback: Listener) -> None:
-    """Call `callback(event, **metadata)` for each event."""
+    """Call a function for every event that is recorded.
+
+    Args:
+        callback: function that is called as `callback(event, **kwargs)`.
+    """
     _events.listeners.append(callback)
 
 
 def register_event_duration_secs_listener(callback: Listener) -> None:
-    """Call `callback(event, duration, **metadata)` for each duration."""
+    """Call a function for every duration that is recorded.
+
+    Args:
+        callback: function that is called as `callback(event, duration, **kwargs)`.
+    """
     _durations.listeners.append(callback)
 
 
 def register_event_time_span_listener(callback: Listener) -> None:
-    """Call `callback(event, start, end, **metadata)` for each time span."""
+    """Call a function for every time span that is recorded.
+
+    Args:
+        callback: function that is called as `callback(event, start_time, end_time, **kwargs)`.
+    """
     _spans.listeners.append(callback)
 
 
 def register_scalar_listener(callback: Listener) -> None:
-    """Call `callback(event, value, **metadata)` for each scalar."""
+    """Call a function for every scalar that is recorded.
+
+    Args:
+        callback: function that is called as `callback(event, value, **kwargs)`.
+    """
     _scalars.listeners.append(callback)
 
 
 def unregister_event_listener(callback: Listener) -> None:
-    """Stop calling an event listener."""
+    """Stop calling a function that `register_event_listener` has registered.
+
+    Args:
+        callback: function.
+
+    Raises:
+        ValueError: it is not registered.
+    """
     _events.remove(callback)
 
 
 def unregister_event_duration_listener(callback: Listener) -> None:
-    """Stop calling a duration listener."""
+    """Stop calling a function that `register_event_duration_secs_listener` has registered.
+
+    Args:
+        callback: function.
+
+    Raises:
+        ValueError: it is not registered.
+    """
     _durations.remove(callback)
 
 
 def unregister_event_time_span_listener(callback: Listener) -> None:
-    """Stop calling a time span listener."""
+    """Stop calling a function that `register_event_time_span_listener` has registered.
+
+    Args:
+        callback: function.
+
+    Raises:
+        ValueError: it is not registered.
+    """
     _spans.remove(callback)
 
 
 def unregister_scalar_listener(callback: Listener) -> None:
-    """Stop calling a scalar listener."""
+    """Stop calling a function that `register_scalar_listener` has registered.
+
+    Args:
+        callback: function.
+
+    Raises:
+        ValueError: it is not registered.
+    """
     _scalars.remove(callback)
 
 
 def clear_event_listeners() -> None:
-    """Remove all listeners."""
+    """Remove the listeners of all kinds."""
     for channel in (_events, _durations, _spans, _scalars):
         channel.listeners.clear()
 

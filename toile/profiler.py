@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from toile.engine.arrays import ConcreteArray
 from toile.engine.locks import shared_lock
@@ -29,9 +29,12 @@ __all__ = [
     "stop_server", "stop_trace", "trace",
 ]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class ProfileOptions:
-    """What to record; only spans are recorded, so the levels have no effect."""
+    """Options of JAX's profiler, which have no effect: toile records annotated spans."""
 
     def __init__(self) -> None:
         self.python_tracer_level = 0
@@ -81,7 +84,21 @@ def start_trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> None:
-    """Start recording spans; `stop_trace` writes them under `log_dir`."""
+    """Start to record a profile, which `stop_trace` writes.
+
+    The profile has the spans of TraceAnnotation, StepTraceAnnotation and `annotate_function`. It is
+    a Chrome trace, which https://ui.perfetto.dev and chrome://tracing show.
+
+    Args:
+        log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
+            TensorBoard finds them.
+        create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
+        create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
+        profiler_options: not used.
+
+    Raises:
+        RuntimeError: a profile is being recorded already.
+    """
     with _State.lock:
         if _State.session is not None:
             raise RuntimeError("Profile has already been started. Only one profile may be run at a "
@@ -91,7 +108,11 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """Stop recording and write the profile that `start_trace` began."""
+    """Stop recording, and write the profile that `start_trace` has started.
+
+    Raises:
+        RuntimeError: no profile is being recorded.
+    """
     with _State.lock:
         session, _State.session = _State.session, None
     if session is None:
@@ -104,7 +125,26 @@ def trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> Iterator[None]:
-    """Record the spans of a block."""
+    """Record a profile of a block: `start_trace` before it, `stop_trace` after it.
+
+    Args:
+        log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
+            TensorBoard finds them.
+        create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
+        create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
+        profiler_options: not used.
+
+    Yields:
+        None.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with toile.profiler.trace(folder):
+    ...         with toile.profiler.TraceAnnotation("first step"):
+    ...             x = jnp.ones(3) + 1
+    ...     len(list(pathlib.Path(folder).rglob("*.trace.json.gz")))
+    1
+    """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
         yield
@@ -113,9 +153,16 @@ def trace(
 
 
 class TraceAnnotation:
-    """A block that appears in profiles under this name."""
+    """A context manager that shows a block as a span in profiles.
 
-    def __init__(self, name: str, **kwargs: Any):
+    Nothing is recorded while no profile is.
+
+    Args:
+        name: name of the span.
+        **kwargs: details that the profile shows for it.
+    """
+
+    def __init__(self, name: str, **kwargs: object):
         self.name, self.details = name, kwargs
         self._started = 0
 
@@ -129,30 +176,49 @@ class TraceAnnotation:
             session.add(self.name, self._started, time.perf_counter_ns(), self.details)
 
     def set_metadata(self, **kwargs: Any) -> None:
-        """Add details to the span."""
+        """Add details to the span.
+
+        Args:
+            **kwargs: details by name.
+        """
         self.details.update(kwargs)
 
     @staticmethod
     def is_enabled() -> bool:
+        """Whether a profile is being recorded."""
         return _State.session is not None
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """One step of training in a profile: pass `step_num`."""
+    """A context manager that shows a block as one step of training in profiles.
+
+    Args:
+        name: name of the span, such as "train".
+        **kwargs: details that the profile shows for it; `step_num` is the number of the step.
+    """
 
     def __init__(self, name: str, **kwargs: Any):
         super().__init__(name, _r=1, **kwargs)
 
 
 def annotate_function(
-    func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any
-) -> Callable[..., Any]:
-    """`func` with a span for each call."""
+    func: Callable[P, R], name: str | None = None, **decorator_kwargs: object
+) -> Callable[P, R]:
+    """Show each call of a function as a span in profiles; a decorator.
+
+    Args:
+        func: function.
+        name: name of the spans; None for that of the function.
+        **decorator_kwargs: details that the profile shows for each span.
+
+    Returns:
+        A function that calls `func`.
+    """
     called: Any = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
     label: str = name or called
 
     @functools.wraps(func)
-    def annotated(*args: Any, **kwargs: Any) -> Any:
+    def annotated(*args: P.args, **kwargs: P.kwargs) -> R:
         with TraceAnnotation(label, **decorator_kwargs):
             return func(*args, **kwargs)
 
@@ -160,7 +226,18 @@ def annotate_function(
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """The live arrays, largest first, as JSON."""
+    """List the arrays that are in memory.
+
+    Args:
+        backend: not used.
+
+    Returns:
+        JSON as bytes: `total_bytes`, and `arrays`, with `dtype`, `shape`, `count` and `bytes` for
+        each kind of array, the largest first.
+
+    Differences:
+        JAX returns a profile for `pprof`.
+    """
     found: dict[tuple[Any, ...], list[int]] = {}
     for o in gc.get_objects():
         if isinstance(o, ConcreteArray) and not o.is_deleted():
@@ -173,13 +250,25 @@ def device_memory_profile(backend: str | None = None) -> bytes:
     return json.dumps({"total_bytes": total, "arrays": rows}).encode()
 
 
-def save_device_memory_profile(filename: Any, backend: str | None = None) -> None:
-    """Write `device_memory_profile` to a file."""
+def save_device_memory_profile(
+    filename: os.PathLike[str] | str, backend: str | None = None
+) -> None:
+    """Write the list of the arrays that are in memory to a file.
+
+    Args:
+        filename: file to write `device_memory_profile` to.
+        backend: not used.
+    """
     Path(filename).write_bytes(device_memory_profile(backend))
 
 
-def start_server(port: int, requires_backend: bool = True) -> Any:
-    """Not available: profiles are written to files."""
+def start_server(port: int, requires_backend: bool = True) -> None:
+    """Raise NotImplementedError: toile has no profiler server. Use `toile.profiler.trace`.
+
+    Args:
+        port: port at which JAX's server listens.
+        requires_backend: whether JAX's server needs a device.
+    """
     raise NotImplementedError(
         "profiler.start_server: needed a file, got a port (use toile.profiler.trace(log_dir))"
         + here()
@@ -187,5 +276,5 @@ def start_server(port: int, requires_backend: bool = True) -> Any:
 
 
 def stop_server() -> None:
-    """Not available: there is no server to stop."""
+    """Raise ValueError: toile has no profiler server."""
     raise ValueError("No active profiler server." + here())

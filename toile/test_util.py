@@ -4,18 +4,24 @@
 direction; `check_vjp` compares inner products, so one difference covers any number of outputs.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from toile import numpy as jnp
 from toile.api import jvp, linearize, vjp
+from toile.engine.annotations import DTypeLike, PyTree
 from toile.tree_util import tree_leaves, tree_map
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
 EPS = 1e-4
+Tolerance = float | Mapping[DTypeLike, float] | None
 
 _FLOAT0 = np.dtype([("float0", np.void, 0)])
 
@@ -118,8 +124,28 @@ def _label(message, part):
     return f"{message} {part}" if message else part
 
 
-def check_jvp(f, f_jvp, args, atol=None, rtol=None, eps=EPS, err_msg=""):
-    """Assert that `f_jvp(args, tangents)` agrees with finite differences of `f`."""
+def check_jvp(
+    f: Callable[..., PyTree], f_jvp: Callable[..., tuple[PyTree, PyTree]], args: Sequence[PyTree],
+    atol: Tolerance = None, rtol: Tolerance = None, eps: float = EPS, err_msg: str = "",
+) -> None:
+    """Raise an error unless directional derivatives agree with finite differences.
+
+    The direction is random, and the same in every run.
+
+    Args:
+        f: function of `args` that returns a tree of arrays.
+        f_jvp: function of the arguments and their tangents that returns the result of `f` and its
+            tangent, such as `functools.partial(toile.jvp, f)`.
+        args: tuple of arguments, trees of arrays.
+        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
+            for defaults that depend on the dtype of the results. They are multiplied by the number
+            of elements.
+        eps: size of the step of the differences.
+        err_msg: text at the beginning of the error message.
+
+    Raises:
+        AssertionError: results, dtypes or derivatives differ.
+    """
     rng = np.random.RandomState(0)
     tangents = tree_map(functools.partial(_random_like, rng), args)
     y, dy = f_jvp(args, tangents)
@@ -131,8 +157,30 @@ def check_jvp(f, f_jvp, args, atol=None, rtol=None, eps=EPS, err_msg=""):
     _check_close(dy, slope, atol, rtol, _label(err_msg, "tangent"))
 
 
-def check_vjp(f, f_vjp, args, atol=None, rtol=None, eps=EPS, err_msg=""):
-    """Assert that the pullback from `f_vjp(*args)` agrees with finite differences of `f`."""
+def check_vjp(
+    f: Callable[..., PyTree], f_vjp: Callable[..., tuple[PyTree, Callable[..., PyTree]]],
+    args: Sequence[PyTree], atol: Tolerance = None, rtol: Tolerance = None, eps: float = EPS,
+    err_msg: str = "",
+) -> None:
+    """Raise an error unless gradients agree with finite differences.
+
+    The inner product of a random direction with the gradient is compared with a difference along
+    that direction. The direction is the same in every run.
+
+    Args:
+        f: function of `args` that returns a tree of arrays.
+        f_vjp: function of `*args` that returns the result of `f` and a function from cotangents of
+            the result to cotangents of the arguments, such as `functools.partial(toile.vjp, f)`.
+        args: tuple of arguments, trees of arrays.
+        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
+            for defaults that depend on the dtype of the results. They are multiplied by the number
+            of elements.
+        eps: size of the step of the differences.
+        err_msg: text at the beginning of the error message.
+
+    Raises:
+        AssertionError: results or derivatives differ.
+    """
     draw = functools.partial(_random_like, np.random.RandomState(0))
     y, pullback = f_vjp(*args)
     _check_close(y, f(*args), atol, rtol, _label(err_msg, "primal"))
@@ -151,10 +199,32 @@ def _linearized(f, primals, tangents):
     return y, f_lin(*tangents)
 
 
-def check_grads(f, args, order, modes=("fwd", "rev"), atol=None, rtol=None, eps=None):
-    """Assert that all derivatives of `f` at `args` up to `order` agree with finite differences."""
+def check_grads(
+    f: Callable[..., PyTree], args: Sequence[PyTree], order: int,
+    modes: Sequence[str] = ("fwd", "rev"), atol: Tolerance = None, rtol: Tolerance = None,
+    eps: float | None = None,
+) -> None:
+    """Raise an error unless the derivatives of a function agree with finite differences.
+
+    Args:
+        f: function of `args` that returns a tree of arrays of floats.
+        args: arguments, trees of arrays of floats.
+        order: highest order of derivatives that is checked.
+        modes: which derivatives are checked: "fwd" for `toile.jvp`, "rev" for `toile.vjp`, "lin"
+            for `toile.linearize`.
+        atol, rtol: absolute and relative tolerance, or a dictionary of tolerances by dtype; None
+            for defaults that depend on the dtype of the results. They are multiplied by the number
+            of elements.
+        eps: size of the step of the differences; None for 1e-4.
+
+    Raises:
+        AssertionError: derivatives differ.
+
+    >>> from toile.test_util import check_grads
+    >>> check_grads(jnp.sin, (1.0,), order=2)
+    """
     eps = EPS if not eps else eps
-    options = {"atol": atol, "rtol": rtol, "eps": eps}
+    options: dict[str, Any] = {"atol": atol, "rtol": rtol, "eps": eps}
 
     def check(f, args, order, message):
         if "fwd" in modes:

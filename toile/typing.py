@@ -2,7 +2,20 @@
 
 `ArrayLike` is anything that the functions of `toile.numpy` accept for one array: arrays, NumPy
 arrays and scalars, Python scalars; not lists. `DTypeLike` is anything that names a dtype. The other
-names are used in annotations of modules, with the few small containers that go with them.
+names are used in annotations of modules, with the few small containers that go with them:
+
+- `Array`, `PRNGKey`, `Dtype`, `Shape`: an array, a random key, a dtype, the sizes of axes.
+- `Initializer`: a function of a key, a shape and a dtype that makes an array.
+- `RNGSequences`: random keys by the names of their streams; `PRNGFoldable`: what can be folded into
+  a key.
+- `PrecisionLike`, `PaddingLike`, `LaxPadding`, `DotGeneralT`, `ConvGeneralDilatedT`, `EinsumT`:
+  arguments of linear layers.
+- `VariableDict`, `FrozenVariableDict`, `MutableVariableDict`: variables by collection and name;
+  `Collection`, `MutableCollection`: those of one collection; `Path`, `PathParts`, `Leaf`: where a
+  variable is in them, and what is there.
+- `Axis`, `Axes`, `ScanAxis`, `InOutAxis`, `InOutScanAxis`: axes that transformations map over.
+- `LogicalNames`, `LogicalRules`, `LogicalPartitionSpec`, `Sharding` and the like: how variables are
+  divided among devices.
 """
 
 from __future__ import annotations
@@ -20,7 +33,7 @@ from toile.core.frozen_dict import FrozenDict
 from toile.core.lift.axes import In, Out
 from toile.core.meta import LogicalNames
 from toile.core.spmd import AxisName, LogicalRules, Sharding
-from toile.engine.annotations import ArrayLike, DTypeLike
+from toile.engine.annotations import ArrayLike, DTypeLike, PyTree
 from toile.engine.trace import Array as _Array
 from toile.lax import Precision
 from toile.nn import initializers
@@ -59,14 +72,25 @@ Initializer = initializers.Initializer | Callable[..., Any]
 
 
 class ShapeDtype(Protocol):
-    """Anything with a shape and a dtype."""
+    """The type of objects with a shape and a dtype; it is for annotations only.
+
+    Args:
+        *args, **kwargs: not used; a protocol has no instances of its own.
+    """
 
     shape: Shape
     dtype: Dtype
 
 
-def has_shape_dtype(x: Any) -> TypeGuard[ShapeDtype]:
-    """Whether `x` has a shape and a dtype."""
+def has_shape_dtype(x: object) -> TypeGuard[ShapeDtype]:
+    """Tell whether an object has a shape and a dtype.
+
+    Args:
+        x: any object.
+
+    Returns:
+        True if it has attributes `shape` and `dtype`.
+    """
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
@@ -81,10 +105,14 @@ LaxPadding = str | Sequence[tuple[int, int]]
 
 
 class PromoteDtypeFn(Protocol):
-    """Converts arrays to one dtype, like `nn.dtypes.promote_dtype`."""
+    """The type of functions that convert arrays to one dtype, like `promote_dtype` of linen.
+
+    Args:
+        *args, **kwargs: not used; a protocol has no instances of its own.
+    """
 
     def __call__(
-        self, args: TupleArg, /, *, dtype: Any = None, inexact: bool = True
+        self, args: TupleArg, /, *, dtype: DTypeLike | None = None, inexact: bool = True
     ) -> TupleArg: ...
 
 
@@ -92,13 +120,25 @@ class PromoteDtypeFn(Protocol):
 
 
 class Key(Hashable, Protocol):
-    """The key of a child of a tree: hashable and ordered."""
+    """The type of keys of a tree's children: hashable and ordered; it is for annotations only.
+
+    Args:
+        *args, **kwargs: not used; a protocol has no instances of its own.
+    """
 
     def __lt__(self: K, value: K, /) -> bool: ...
 
 
-def is_key_like(x: Any) -> TypeGuard[Key]:
-    """Whether `x` can be a key: hashable and ordered."""
+def is_key_like(x: object) -> TypeGuard[Key]:
+    """Tell whether an object has the methods of a key of a tree's children.
+
+    Args:
+        x: any object.
+
+    Returns:
+        True if it has attributes `__hash__` and `__lt__`. Lists and dictionaries have them as well,
+        though they cannot be hashed.
+    """
     return hasattr(x, "__hash__") and hasattr(x, "__lt__")
 
 
@@ -113,7 +153,7 @@ MutableVariableDict = dict[str, MutableCollection]
 
 
 class Missing:
-    """The type of MISSING."""
+    """The type of MISSING, which stands for an argument that was not given."""
 
 
 MISSING = Missing()
@@ -135,7 +175,7 @@ PartitionSpecPytree = Any
 
 
 class PytreeDeque(deque[A]):
-    """A deque that is a tree node."""
+    """A deque that is a container of trees, like a list: its elements are its children."""
 
 
 register_pytree_with_keys(
@@ -147,7 +187,16 @@ register_pytree_with_keys(
 
 
 class HashableMapping(Mapping[HA, HB], Hashable):
-    """An immutable mapping that hashes by its items; keys are ints and strings."""
+    """A mapping that cannot be changed and has a hash.
+
+    Args:
+        mapping: items; the keys are integers and strings.
+        copy: whether the items are copied; False if nobody changes `mapping`.
+
+    >>> from toile.typing import HashableMapping
+    >>> hash(HashableMapping({"a": 1, "b": 2})) == hash(HashableMapping({"b": 2, "a": 1}))
+    True
+    """
 
     def __init__(self, mapping: Mapping[HA, HB], copy: bool = True):
         self._mapping: Mapping[HA, HB] = dict(mapping) if copy else mapping
@@ -179,27 +228,57 @@ class HashableMapping(Mapping[HA, HB], Hashable):
         return repr(self._mapping)
 
     def update(self, other: Mapping[HA, HB]) -> HashableMapping[HA, HB]:
-        """A mapping with the items of both; `other` wins."""
+        """Make a mapping with the items of this and of another one.
+
+        Args:
+            other: items, which replace those of this mapping with the same keys.
+
+        Returns:
+            A new mapping.
+        """
         return HashableMapping({**self._mapping, **other}, copy=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeBytes:
-    """The number of elements and bytes of arrays."""
+    """The number of elements and bytes of arrays; sizes can be added.
+
+    Args:
+        size: number of elements.
+        bytes: number of bytes.
+
+    >>> from toile.typing import SizeBytes
+    >>> SizeBytes.from_any({"kernel": jnp.ones((20, 30)), "bias": jnp.ones(30)})
+    630 (2.5 KB)
+    """
 
     size: int
     bytes: int
 
     @classmethod
     def from_array(cls, x: ShapeDtype) -> SizeBytes:
-        """The size of one array."""
+        """Return the size of one array.
+
+        Args:
+            x: array, or another object with a shape and a dtype.
+
+        Returns:
+            Its size.
+        """
         size = math.prod(x.shape)
         dtype: Any = jnp.dtype(x.dtype) if isinstance(x.dtype, str) else x.dtype
         return cls(size, size * dtype.itemsize)
 
     @classmethod
-    def from_any(cls, x: Any) -> SizeBytes:
-        """The size of all arrays in a tree."""
+    def from_any(cls, x: PyTree) -> SizeBytes:
+        """Return the size of all arrays in a tree.
+
+        Args:
+            x: tree; leaves without a shape and a dtype are skipped.
+
+        Returns:
+            The sum of the sizes.
+        """
         return sum(map(cls.from_array, filter(has_shape_dtype, tree_leaves(x))), cls(0, 0))
 
     def __add__(self, other: SizeBytes) -> SizeBytes:
@@ -221,7 +300,14 @@ def bytes_text(count: int) -> str:
 
 
 class BaseConfigContext(abc.ABC):
-    """A setting with a stack of values: set by a call, for a block (`with`) or a function."""
+    """A setting whose value a program can change, also for a block or for a function.
+
+    A subclass defines `get_default` and `get_stack`. `Setting(value)` sets the value at once,
+    `with Setting(value):` for a block, and `@Setting(value)` while a function runs.
+
+    Args:
+        value: new value.
+    """
 
     @classmethod
     @abc.abstractmethod

@@ -9,7 +9,7 @@ import toile
 import toile.numpy as jnp
 from tests.closeness import nearly_equal
 from toile import lax
-from toile.engine.config import allow_excess_precision
+from toile.engine.scoped_options import allow_excess_precision
 from toile.inspection.kernels import all_kernels
 from toile.kernels.tiny import cpu_loops as tiny_loops
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from toile import dtypes as face
-from toile.engine import config, dtypes, promotion
+from toile.engine import dtypes, promotion, scoped_options
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -59,7 +59,7 @@ def test_pairs_of_operands(x64, mode):
     """lattice_result_type and result_type of every pair of (dtype, weak), warnings included."""
     operands = [Operand(dt, weak) for dt in ALL for weak in (False, True)] + [True, 1, 1.0, 1j]
     theirs = jax.enable_x64(x64), jax.numpy_dtype_promotion(mode)
-    ours = config.enable_x64(x64), config.numpy_dtype_promotion(mode)
+    ours = scoped_options.enable_x64(x64), scoped_options.numpy_dtype_promotion(mode)
     with theirs[0], theirs[1], ours[0], ours[1]:
         for a, b in itertools.product(operands, operands):
             # A weak bool does not occur; JAX's own answers for it depend on argument order.
@@ -81,7 +81,7 @@ def test_single_operands(x64):
     types = [True, 2**40, 1.5, 1j, None, bool, int, float, complex, np.float64(1), np.int8(1)]
     arrays = [np.zeros(2, dt) for dt in ALL] + [np.zeros(2, "S3"), [1.0], object(), "S3", "blah"]
     named = [*ALL, *(dt.type for dt in ALL), *(dt.name for dt in ALL)]
-    with jax.enable_x64(x64), config.enable_x64(x64):
+    with jax.enable_x64(x64), scoped_options.enable_x64(x64):
         for x in (*operands, *types, *arrays, *named):
             got = outcome(dtypes.result_type, x, return_weak_type_flag=True)
             want = outcome(oracle.result_type, x, return_weak_type_flag=True)
@@ -95,7 +95,7 @@ def test_many_operands(x64):
     rng = np.random.default_rng(0)
     pool = [Operand(dt, weak) for dt in ALL for weak in (False, True) if dt.kind != "b" or not weak]
     pool += [True, 1, 1.0, 1j]
-    with jax.enable_x64(x64), config.enable_x64(x64):
+    with jax.enable_x64(x64), scoped_options.enable_x64(x64):
         for _ in range(500):
             args = [pool[i] for i in rng.integers(len(pool), size=rng.integers(3, 6))]
             got = outcome(dtypes.lattice_result_type, *args)
@@ -107,7 +107,7 @@ def test_many_operands(x64):
 def test_promote_types(x64, mode):
     nodes = [*ALL, int, float, complex, bool, "float32"]
     theirs = jax.enable_x64(x64), jax.numpy_dtype_promotion(mode)
-    ours = config.enable_x64(x64), config.numpy_dtype_promotion(mode)
+    ours = scoped_options.enable_x64(x64), scoped_options.numpy_dtype_promotion(mode)
     with theirs[0], theirs[1], ours[0], ours[1]:
         for a, b in itertools.product(nodes, nodes):
             assert outcome(dtypes.promote_types, a, b) == outcome(jnp.promote_types, a, b), (a, b)
@@ -123,13 +123,13 @@ def test_issubdtype_isdtype_can_cast():
         assert outcome(dtypes.isdtype, a, kind) == outcome(jnp.isdtype, a, kind), (a, kind)
     for a, b in itertools.product(ALL, ALL):
         assert dtypes.can_cast(a, b) == jnp.can_cast(a, b)
-        with jax.enable_x64(True), config.enable_x64(True):
+        with jax.enable_x64(True), scoped_options.enable_x64(True):
             assert outcome(dtypes.safe_to_cast, a, b) == outcome(oracle.safe_to_cast, a, b)
 
 
 @X64
 def test_widths_and_neighbours(x64):
-    with jax.enable_x64(x64), config.enable_x64(x64):
+    with jax.enable_x64(x64), scoped_options.enable_x64(x64):
         for dt in (*ALL, *(d.type for d in ALL), int, float, complex, bool, "i8", "nope"):
             got = outcome(dtypes.canonicalize_dtype, dt)
             assert got == outcome(oracle.canonicalize_dtype, dt), dt
@@ -200,7 +200,7 @@ def test_python_scalars():
     for big in (2**31, -(2**31) - 1):
         with pytest.raises(OverflowError, match=f"Python int {big} too large to convert to int32"):
             dtypes.scalar_dtype(big)
-    with config.enable_x64(True):
+    with scoped_options.enable_x64(True):
         assert dtypes.scalar_dtype(2**31) == "int64"
         with pytest.raises(OverflowError):
             dtypes.scalar_dtype(2**63)
@@ -219,9 +219,10 @@ def test_truncation_warns_at_the_users_line():
         warnings.simplefilter("always")
         dtypes.check_user_dtype_supported(np.int64, "ones")
     assert caught[0].filename == __file__
-    with config.explicit_x64_dtypes("error"), pytest.raises(ValueError, match="not available"):
+    refused = pytest.raises(ValueError, match="not available")
+    with scoped_options.explicit_x64_dtypes("error"), refused:
         dtypes.check_user_dtype_supported(np.float64)
-    with config.explicit_x64_dtypes("allow"):
+    with scoped_options.explicit_x64_dtypes("allow"):
         assert dtypes.check_user_dtype_supported(np.float64) == "float64"
     with pytest.raises(ValueError, match="arr.dtype"):
         dtypes.check_user_dtype_supported(Operand("f4", False), "zeros")
@@ -235,7 +236,7 @@ def test_promotion_errors_say_why():
         dtypes.result_type(f8, np.float32)
     with pytest.raises(face.TypePromotionError, match="astype.'int32'"):
         dtypes.result_type(i4, np.int8)
-    with config.numpy_dtype_promotion("strict"):
+    with scoped_options.numpy_dtype_promotion("strict"):
         with pytest.raises(face.TypePromotionError, match="strict"):
             dtypes.result_type(np.int32, np.float32)
         assert dtypes.result_type(np.float32, 1.0) == "float32"

@@ -11,7 +11,7 @@ import pytest
 import toile
 import toile.linen as nn
 from tests.linen import fp8, oracle
-from toile.engine.config import allow_excess_precision
+from toile.engine.scoped_options import allow_excess_precision
 
 ROWS = [row for row in oracle.tables() if row.renewed == fp8.STATE]
 ids = lambda row: row.name

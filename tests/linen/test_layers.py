@@ -8,7 +8,7 @@ import pytest
 import toile
 from tests import seeds
 from tests.linen import oracle
-from toile.engine.config import allow_excess_precision
+from toile.engine.scoped_options import allow_excess_precision
 
 ROWS = oracle.tables()
 ids = lambda row: row.name

@@ -12,7 +12,7 @@ import pytest
 import toile
 from tests import golden
 from tests.optim import cases, oracle, recording
-from toile.engine.config import allow_excess_precision
+from toile.engine.scoped_options import allow_excess_precision
 
 TOILE = oracle.toile_library()
 ANSWERS = recording.load()

@@ -8,8 +8,8 @@ import pytest
 from jax import lax
 
 from tests.primitives.rules import check
-from toile.engine.config import enable_x64
 from toile.engine.conversion import as_array
+from toile.engine.scoped_options import enable_x64
 from toile.lax.fft import FftType, fft
 
 SHAPES = {

@@ -23,8 +23,8 @@ from tests.primitives.rules import (
 )
 from toile.engine import dtypes
 from toile.engine.avals import Zero
-from toile.engine.config import enable_x64
 from toile.engine.conversion import as_array
+from toile.engine.scoped_options import enable_x64
 from toile.lax import linalg as ours
 from toile.primitives import linalg_solve
 from toile.primitives.families import instantiate

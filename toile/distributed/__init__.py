@@ -43,13 +43,31 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Join the processes that were started together; also works for a single process.
+    """Join the processes that `mpirun` or `srun` has started together.
 
-    Processes are numbered by the launcher, so addresses are not needed; `num_processes` and
-    `process_id` are checked against it. A rendezvous that takes more than `initialization_timeout`
-    seconds ends the job and says who is missing; so does a process that sends no heartbeat for
-    `heartbeat_timeout_seconds`. Processes on one machine divide its GPUs, unless `local_device_ids`
-    gives those of this process.
+    Afterward `toile.devices()` lists the devices of all processes. A program of one process may
+    call it, too. The launcher numbers the processes, so no addresses are needed.
+
+    Args:
+        coordinator_address: not used.
+        num_processes: number of processes; if given, it must be that of the launcher.
+        process_id: number of this process; if given, it must be that of the launcher.
+        local_device_ids: numbers of the GPUs of this machine that this process uses. None: the
+            processes on a machine divide its GPUs among them.
+        cluster_detection_method: not used.
+        initialization_timeout: seconds to wait for all processes. After that the job ends with an
+            error that names those which are missing.
+        heartbeat_timeout_seconds: seconds without a heartbeat after which a process counts as
+            failed, and the job ends.
+        shutdown_timeout_seconds: seconds to wait for all processes in `shutdown`.
+        coordinator_bind_address: not used.
+        slice_index, partition_index: not used.
+
+    Raises:
+        RuntimeError: it was called before, or a number differs from that of the launcher.
+
+    Differences:
+        JAX connects processes by the address of a coordinator; here a launcher has to start them.
     """
     if _State.initialized:
         raise RuntimeError("distributed.initialize should only be called once." + here())
@@ -168,12 +186,19 @@ def _forget() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether `initialize` was called."""
+    """Tell whether `initialize` was called.
+
+    Returns:
+        True between `initialize` and `shutdown`.
+    """
     return _State.initialized
 
 
 def shutdown() -> None:
-    """Leave the processes of the program, once all of them leave."""
+    """Leave the processes of the program; each process waits until all of them leave.
+
+    It is called automatically when Python ends.
+    """
     found, processes.slot.joined = processes.slot.joined, None
     _State.initialized = False
     if found is None:

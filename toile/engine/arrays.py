@@ -86,6 +86,7 @@ class ConcreteArray(Array):
 
     @property
     def aval(self) -> Aval:
+        """The shape and dtype as one object."""
         return Aval(self.shape, self.dtype, self.weak_type)
 
     # Attributes of NumPy arrays.
@@ -94,18 +95,22 @@ class ConcreteArray(Array):
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """The number of bytes of the elements."""
         return self._data.nbytes
 
     @property
     def itemsize(self) -> int:
+        """The number of bytes of one element."""
         return self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -120,59 +125,73 @@ class ConcreteArray(Array):
     # Devices.
     @property
     def device(self) -> Any:
+        """The device that the array is on, or its sharding if it is on several."""
         return devices.first_device()
 
     def devices(self) -> set[Any]:
+        """The set of devices that the array is on."""
         return {self.device}
 
     @property
     def committed(self) -> bool:
+        """Whether the array was put on its device on purpose, by `device_put`."""
         return False
 
     _committed = committed
 
     @property
     def is_fully_replicated(self) -> bool:
+        """Whether each of its devices has the whole array."""
         return True
 
     @property
     def is_fully_addressable(self) -> bool:
+        """Whether all of its devices belong to this process."""
         return True
 
     @property
     def sharding(self) -> Any:
+        """How the array is divided among devices."""
         return SingleDeviceSharding(self.device)
 
     @property
     def addressable_shards(self) -> list[Any]:
+        """The parts of the array on the devices of this process."""
         return [Shard(self.device, self)]
 
     @property
     def global_shards(self) -> list[Any]:
+        """The parts of the array on all devices."""
         return self.addressable_shards
 
     def addressable_data(self, index: int) -> Any:
+        """The part number `index` of the parts on this process's devices."""
         return self.addressable_shards[index].data
 
     def block_until_ready(self) -> Any:
+        """Wait until the values are computed; returns the array."""
         return self._data._refuse() if self._memory is _DELETED else self
 
     def copy_to_host_async(self) -> None:
+        """Start to copy the values to the host, without waiting."""
         if self.is_deleted():
             self._data._refuse()
 
     def is_ready(self) -> bool:
+        """Whether the values are computed."""
         return True
 
     def is_deleted(self) -> bool:
+        """Whether the memory was released, by `delete` or by donation."""
         return self._memory is _DELETED
 
     def delete(self) -> None:
-        """Let go of the buffer; any later use raises."""
+        """Release the memory; any later use of the array raises an error."""
         self._data = self._memory = _DELETED
         self._pointer = None
 
     def on_device_size_in_bytes(self) -> int:
+        """The number of bytes of the elements on the device."""
         return self.nbytes
 
     __hash__ = None  # type: ignore[assignment]
@@ -403,11 +422,22 @@ class KeyArray(ConcreteArray):
 
 
 class Shard:
-    """One device's part of an array: its indices, and its number among the replicas."""
+    """The part of an array that one device has.
+
+    `x.addressable_shards` lists the parts of `x` on the devices of this process.
+
+    Args:
+        device: device that has the part.
+        data: the part, an array on that device.
+        index: one slice for each axis of the whole array, which say where the part is in it; None
+            if the part is the whole array.
+        replica_id: number of this copy, if several devices have the same part; 0 for the first.
+    """
 
     __slots__ = ("device", "data", "index", "replica_id")
 
-    def __init__(self, device: Any, data: Any, index: Any = None, replica_id: int = 0):
+    def __init__(self, device: devices.Device, data: Array,
+                 index: tuple[slice, ...] | None = None, replica_id: int = 0):
         self.device, self.data, self.replica_id = device, data, replica_id
         self.index: tuple[slice, ...] = (slice(None),) * data.ndim if index is None else index
 

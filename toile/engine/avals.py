@@ -8,7 +8,7 @@ for a tangent or cotangent that is known to be zero; it keeps the value or aval 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,10 +16,19 @@ from toile.engine import dtypes
 from toile.engine.source import here
 
 Shape = tuple[int, ...]
+Leaf: TypeAlias = Any  # an array, a number, or another object with a shape and a dtype
 
 
 class Aval:
-    """Shape, dtype and weak bit of an array."""
+    """The shape and dtype of an array, without its values: what tracing knows of it.
+
+    `toile.typeof(x)` returns it for an array. Avals are compared by value and are not changed.
+
+    Args:
+        shape: sizes of the axes.
+        dtype: type of the elements.
+        weak_type: whether the dtype yields to that of other operands, as a Python number's does.
+    """
 
     __slots__ = ("shape", "dtype", "weak_type")
 
@@ -30,17 +39,21 @@ class Aval:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """The number of bytes of the elements."""
         return self.size * self.dtype.itemsize
 
     def with_shape(self, shape: Shape) -> Aval:
+        """A copy with another shape."""
         return Aval(shape, self.dtype, self.weak_type)
 
     def update(self, **changes: Any) -> Aval:
@@ -49,9 +62,11 @@ class Aval:
         return Aval(**{**fields, **changes})
 
     def strip_weak_type(self) -> Aval:
+        """The same shape and dtype, where the dtype does not yield to others."""
         return Aval(self.shape, self.dtype, False) if self.weak_type else self
 
     def to_tangent_aval(self) -> Aval:
+        """The aval of derivatives: of dtype float0 for integers and booleans."""
         return Aval(self.shape, tangent_dtype(self.dtype), self.weak_type)
 
     def __eq__(self, other: object) -> bool:
@@ -66,9 +81,11 @@ class Aval:
         return hash((self.shape, self.dtype, self.weak_type))
 
     def short(self) -> str:
+        """A short text, such as `f32[2,3]`."""
         return f"{short_dtype(self.dtype)}[{','.join(map(str, self.shape))}]"
 
     def str_short(self, short_dtypes: bool = False) -> str:
+        """A text such as `float32[2,3]`, or `f32[2,3]` with `short_dtypes`."""
         name = short_dtype(self.dtype) if short_dtypes else dtypes.name_of(self.dtype)
         return f"{name}[{','.join(map(str, self.shape))}]"
 
@@ -162,8 +179,23 @@ class Zero:
 _SCALARS = (bool, int, float, complex)
 
 
-def aval_of(x: Any) -> Aval:
-    """The aval of any array-like leaf: Array, tracer, NumPy array or scalar, Python scalar."""
+def aval_of(x: Leaf) -> Aval:
+    """Return the shape and dtype of a value as an aval.
+
+    Args:
+        x: array, traced array, NumPy array or scalar, Python number, or another object with `shape`
+            and `dtype`.
+
+    Returns:
+        The aval. Dtypes of 64 bits are narrowed unless `enable_x64` is on, and Python numbers other
+        than booleans are weakly typed.
+
+    Raises:
+        TypeError: `x` is no array or number, or its elements are not numbers.
+
+    >>> toile.core.get_aval(1.0)
+    ShapedArray(float32[], weak_type=True)
+    """
     try:
         return x.aval
     except AttributeError:

@@ -7,6 +7,7 @@ context changes. Values are per thread and hashable. May import engine.config on
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from typing import Any
 
 from toile.engine import config
@@ -15,7 +16,11 @@ _numbers = itertools.count()
 
 
 class Context:
-    """One slot: `context(value)` is a context manager, `context.value` the current value."""
+    """A setting that traced functions may read: `context(value)` is a context manager.
+
+    Args:
+        default: value outside of blocks that set another one.
+    """
 
     __slots__ = ("default", "number")
 
@@ -45,7 +50,11 @@ class Context:
         return Setting(self, new_val)
 
     def set(self, new_val: Any) -> None:
-        """Set the value on this thread until it is set again."""
+        """Set the value on this thread until it is set again.
+
+        Args:
+            new_val: hashable value.
+        """
         config.set_contexts(self._replaced(config.flags.contexts, new_val))
 
     def get_global(self) -> Any:
@@ -53,7 +62,11 @@ class Context:
         return self._found(config.process_contexts())
 
     def set_global(self, new_val: Any) -> None:
-        """Set the value for every thread that has set no context."""
+        """Set the value for every thread that has set no context.
+
+        Args:
+            new_val: hashable value.
+        """
         hash(new_val)
         config.set_process_contexts(self._replaced(config.process_contexts(), new_val))
 
@@ -76,6 +89,26 @@ class Setting:
         config.set_contexts(self.saved.pop())
 
 
-def make_user_context(default_value: Any = None) -> Context:
-    """A user context; jitted functions are traced again when it changes."""
+def make_user_context(default_value: Hashable = None) -> Context:
+    """Make a setting that jitted functions may read while they are traced.
+
+    An ordinary global variable must not be read there: a jitted function is not traced again when
+    it changes. When the value of a user context changes, it is.
+
+    Args:
+        default_value: value outside of blocks that set another one.
+
+    Returns:
+        The context. `context(value)` is a context manager that sets the value on this thread,
+        `context.value` reads it, and `context.set(value)` sets it until the next change. Values are
+        hashable.
+
+    >>> context = toile.make_user_context("single")
+    >>> f = toile.jit(lambda x: 2 * x if context.value == "double" else x)
+    >>> f(3)
+    Array(3, dtype=int32, weak_type=True)
+    >>> with context("double"):
+    ...     f(3)
+    Array(6, dtype=int32, weak_type=True)
+    """
     return Context(default_value)

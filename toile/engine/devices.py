@@ -20,7 +20,18 @@ from toile.engine.source import here
 
 
 class Device:
-    """One place where arrays live and programs run."""
+    """A CPU or GPU: arrays are in its memory, and programs run on it.
+
+    `toile.devices()` lists the devices. The attributes `platform` ("cpu", "gpu"), `id` (its number
+    among the devices of its platform, of all processes) and `device_kind` (the name of the model)
+    describe it.
+
+    Args:
+        platform_name: name of its platform, "cpu" or "gpu".
+        id: its number among the devices of its platform.
+        device_kind: name of the model of the hardware.
+        owner: index of the process that it belongs to; None for this process.
+    """
 
     __slots__ = ("platform", "id", "device_kind", "_owner", "_number", "__weakref__")
 
@@ -31,21 +42,26 @@ class Device:
 
     @property
     def process_index(self) -> int:
+        """The index of the process that the device belongs to."""
         return _processes.index if self._owner is None else self._owner
 
     @property
     def local_hardware_id(self) -> int:
+        """The number of the device among those of its process."""
         return self._number
 
     @property
     def host_id(self) -> int:
+        """The index of the process that the device belongs to: `process_index`."""
         return self.process_index
 
     @property
     def client(self) -> Device:
+        """The device itself, which stands for JAX's object that manages devices."""
         return self
 
     def memory_stats(self) -> dict[str, Any] | None:
+        """Numbers about the memory of a GPU, in bytes, by name; None for a CPU."""
         return None
 
     # ---- overridden by platforms

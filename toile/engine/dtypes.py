@@ -9,7 +9,7 @@ the module of that name, is part of this module's interface.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -35,6 +35,9 @@ from toile.engine.promotion import to_floating_dtype as to_floating_dtype
 from toile.engine.promotion import to_inexact_dtype as to_inexact_dtype
 from toile.engine.promotion import to_numeric_dtype as to_numeric_dtype
 from toile.engine.source import describe, here
+
+if TYPE_CHECKING:
+    from toile.engine.annotations import ArrayLike, DTypeLike
 
 generic = np.generic
 number = np.number
@@ -89,7 +92,8 @@ def _scalar_type(scalar_type: type) -> Any:
     body = {
         "dtype": np.dtype(scalar_type),
         "__module__": "toile.numpy",
-        "__doc__": f"The {name} scalar type: a dtype, and a function that makes such an array.",
+        "__doc__": f"The {name} scalar type: a dtype, and a function that makes such an array.\n\n"
+                   "Args:\n    x: array, number or nested sequence to convert.",
     }
     return ScalarMeta(name, (), body)
 
@@ -159,9 +163,26 @@ _ANCESTORS: dict[type, frozenset[type]] = {
 _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
-def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype or scalar type is equal to or below another in the scalar hierarchy."""
-    a, b = arg1, arg2
+def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
+    """Tell whether a dtype is of a kind, or equal to another dtype.
+
+    Args:
+        arg1: dtype or scalar type.
+        arg2: dtype, scalar type such as `jnp.float32`, or kind: `jnp.integer`, `jnp.floating`,
+            `jnp.inexact`, `jnp.number`, `toile.dtypes.prng_key` ...
+
+    Returns:
+        True if `arg1` is equal to `arg2` or below it in NumPy's hierarchy of scalar types.
+
+    Differences:
+        bfloat16, float8 and the narrow integers have their places in the hierarchy; `np.issubdtype`
+        does not know them.
+
+    >>> toile.dtypes.issubdtype(jnp.bfloat16, jnp.floating)
+    True
+    """
+    a: Any = arg1
+    b: Any = arg2
     try:
         return _subdtypes[a, b]
     except (KeyError, TypeError):  # TypeError: unhashable
@@ -186,8 +207,23 @@ def _scalar_class(x: Any) -> type:
     return x if isinstance(x, type) and issubclass(x, np.generic) else np.dtype(x).type
 
 
-def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether `dtype` is of `kind`: a kind's name, a dtype, or a tuple of either."""
+def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...]) -> bool:
+    """Tell whether a dtype is of a kind, as the array API standard defines it.
+
+    Args:
+        dtype: dtype, or an array whose dtype is meant.
+        kind: "bool", "signed integer", "unsigned integer", "integral", "real floating",
+            "complex floating" or "numeric"; a dtype; or a tuple of these.
+
+    Returns:
+        True if `dtype` is of one of the kinds.
+
+    Raises:
+        ValueError: `kind` is a string that names neither a kind nor a dtype.
+
+    >>> jnp.isdtype("float16", ("integral", "real floating"))
+    True
+    """
     dtype = np.dtype(dtype)
     for each in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(each, str) and each in _KINDS:
@@ -227,8 +263,18 @@ def name_of(dtype: Any) -> str:
     return np.dtype(dtype).name if isinstance(dtype, type) else dtype.name
 
 
-def itemsize_bits(dtype: Any) -> int:
-    """Number of bits of one element: 4 for int4, 8 for bool."""
+def itemsize_bits(dtype: DTypeLike) -> int:
+    """Return the number of bits of one element.
+
+    Args:
+        dtype: dtype of numbers or booleans.
+
+    Returns:
+        The number, such as 4 for int4, 32 for float32 and 8 for bool.
+
+    Raises:
+        ValueError: `dtype` is None, or the dtype of random keys or of float0.
+    """
     if dtype is None:
         raise ValueError("itemsize_bits: needed a dtype, got None" + here())
     if not is_extended(dtype):
@@ -288,7 +334,11 @@ def default_uint_dtype() -> np.dtype:
 
 
 def default_float_dtype() -> np.dtype:
-    """float64 under x64, else float32."""
+    """Return the dtype of floats that name none.
+
+    Returns:
+        float32; float64 if `enable_x64` is on.
+    """
     return _SCALAR_DEFAULTS[flags.enable_x64][float]
 
 
@@ -297,8 +347,26 @@ def default_complex_dtype() -> np.dtype:
     return _SCALAR_DEFAULTS[flags.enable_x64][complex]
 
 
-def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """`dtype` as an np.dtype of the enabled width: 64 bits become 32 unless x64 is on."""
+def canonicalize_dtype(
+    dtype: DTypeLike | ExtendedDType | None, allow_extended_dtype: bool = False
+) -> Any:
+    """Return the NumPy dtype that an array of the given dtype has in toile.
+
+    Args:
+        dtype: dtype, scalar type or name.
+        allow_extended_dtype: whether dtypes of random keys are returned as they are.
+
+    Returns:
+        The dtype, in the byte order of this machine. 64-bit dtypes become 32-bit ones unless
+        `enable_x64` is on.
+
+    Raises:
+        TypeError: `dtype` names no dtype.
+        ValueError: it is the dtype of random keys, and `allow_extended_dtype` is False.
+
+    >>> toile.dtypes.canonicalize_dtype("int64")
+    dtype('int32')
+    """
     known = _canonical[flags.enable_x64]
     try:
         return known[dtype]
@@ -424,8 +492,21 @@ def _supported(dtype: Any, x: Any) -> Any:
     )
 
 
-def scalar_type_of(x: Any) -> type:
-    """The Python scalar type (bool, int, float or complex) of a value or dtype."""
+def scalar_type_of(x: ArrayLike | DTypeLike) -> type:
+    """Return the Python type that a value or dtype corresponds to.
+
+    Args:
+        x: array, number, dtype or scalar type.
+
+    Returns:
+        bool, int, float or complex.
+
+    Raises:
+        TypeError: `x` is a random key, or another thing that is neither a number nor a boolean.
+
+    >>> toile.dtypes.scalar_type_of(jnp.bfloat16)
+    <class 'float'>
+    """
     found = dtype(x)
     for kind, scalar in _SCALAR_KINDS:
         if found in _KINDS[kind]:
@@ -480,8 +561,28 @@ def lattice_result_type(*args: Any) -> tuple[Any, bool]:
     return promotion.promote_many([dtype_and_weak(x) for x in args])
 
 
-def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """The dtype that operands promote to; a weak result has the default width of its kind."""
+def result_type(
+    *args: ArrayLike | DTypeLike | ExtendedDType | None, return_weak_type_flag: bool = False
+) -> Any:
+    """Return the dtype of the result of an operation on the given operands.
+
+    Python numbers, and arrays made from them, yield to the dtypes of other operands of the same
+    kind: int8 and the number 1 give int8, int8 and 1.0 give float32.
+
+    Args:
+        *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
+        return_weak_type_flag: whether to return also if the result yields to other dtypes.
+
+    Returns:
+        The dtype, or a pair of the dtype and the flag.
+
+    Raises:
+        ValueError: there are no operands.
+        TypePromotionError: the operands have no common dtype.
+
+    >>> toile.dtypes.result_type(jnp.int8, 1), toile.dtypes.result_type(jnp.int8, 1.0)
+    (dtype('int8'), dtype('float32'))
+    """
     if not args:
         raise ValueError("result_type: at least one array or dtype is required" + here())
     for x in args:

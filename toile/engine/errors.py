@@ -27,8 +27,7 @@ class ToileError(Exception):
 
 
 class UnreadableFileError(ToileError, ValueError):
-    """A file, or bytes, that toile cannot read: damaged, of another format, or larger than it
-    says.
+    """A file, or bytes, that toile cannot read: damaged, or of another format.
 
     Every reader raises this error, and no other, whatever the bytes are; errors of the operating
     system (no such file, no permission) are passed on. It is a ValueError.
@@ -118,7 +117,7 @@ class TracerBoolConversionError(ConcretizationTypeError):
 
 
 class TracerArrayConversionError(JAXTypeError):
-    """A traced value was handed to NumPy or another library that needs real numbers.
+    """A traced value was passed to NumPy or another library, which needs its values.
 
     Broken::
 
@@ -201,7 +200,7 @@ class TreeStructureError(ToileError, TypeError):
 
 
 class ShapeError(ToileError, TypeError, ValueError):
-    """Operands whose shapes or dtypes do not fit the operation.
+    """The shapes or dtypes of the operands do not fit the operation.
 
     It is a TypeError and a ValueError, since JAX raises either.
 
@@ -235,7 +234,7 @@ class KeyReuseError(JAXTypeError):
 
 
 class RetraceWarning(UserWarning):
-    """A jitted function was traced over and over, for new kinds of arguments each time.
+    """A jitted function is traced again and again, each time for new kinds of arguments.
 
     Broken::
 
@@ -252,7 +251,7 @@ class RetraceWarning(UserWarning):
 
 
 class CacheWarning(RuntimeWarning):
-    """The folder of compiled kernels, or a file in it, was not used; the message says why.
+    """The folder of compiled kernels, or a file in it, is not used; the message says why.
 
     Results are the same without it. TOILE_CACHE_DIR sets the folder.
 

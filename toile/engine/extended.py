@@ -18,11 +18,11 @@ from toile.engine.source import here
 
 
 class extended(np.generic):
-    """Abstract scalar type of all extended dtypes, for `issubdtype`."""
+    """The kind of dtypes that NumPy does not know, for `issubdtype`; random keys have one."""
 
 
 class prng_key(extended):
-    """Abstract scalar type of all random key dtypes, for `issubdtype`."""
+    """The kind of the dtypes of random keys, for `issubdtype`."""
 
 
 class ExtendedDType:

@@ -40,7 +40,11 @@ class _Key:
 
 
 class SequenceKey(_Key):
-    """The position of a child in a list or tuple."""
+    """The position of a child in a list or tuple, as an entry of a key path.
+
+    Args:
+        idx: position.
+    """
 
     __slots__ = ()
     _field = "idx"
@@ -59,7 +63,11 @@ class SequenceKey(_Key):
 
 
 class DictKey(_Key):
-    """The key of a child in a dictionary."""
+    """The key of a child in a dictionary, as an entry of a key path.
+
+    Args:
+        key: key.
+    """
 
     __slots__ = ()
     _field = "key"
@@ -78,7 +86,11 @@ class DictKey(_Key):
 
 
 class GetAttrKey(_Key):
-    """The attribute under which a child is reached."""
+    """The attribute under which a child is reached, as an entry of a key path.
+
+    Args:
+        name: name of the attribute.
+    """
 
     __slots__ = ()
     _field = "name"
@@ -97,7 +109,11 @@ class GetAttrKey(_Key):
 
 
 class FlattenedIndexKey(_Key):
-    """The position of a child of a registered type that names no keys."""
+    """The position of a child in a node of a registered type that names no keys.
+
+    Args:
+        key: position among the children, in the order in which the type's function returns them.
+    """
 
     __slots__ = ()
     _field = "key"
@@ -125,5 +141,19 @@ def simple_keystr(key: Any) -> str:
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """Write a key path as text: `['a'][0].b`, or `a/0/b` with simple=True, separator='/'."""
+    """Write a key path as text.
+
+    Args:
+        keys: entries of the path, such as `toile.tree_util.tree_flatten_with_path` returns.
+        simple: whether brackets, quotes and dots are left out.
+        separator: text between the entries.
+
+    Returns:
+        The text: by default the Python expression that leads from the tree to the leaf.
+
+    >>> from toile.tree_util import keystr, tree_leaves_with_path
+    >>> ((path, leaf),) = tree_leaves_with_path({"a": [5]})
+    >>> keystr(path), keystr(path, simple=True, separator="/")
+    ("['a'][0]", 'a/0')
+    """
     return separator.join(map(simple_keystr if simple else str, keys))

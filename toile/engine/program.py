@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from toile.engine import key_uses
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
@@ -32,7 +34,13 @@ from toile.engine.trace import (
 
 
 class Var:
-    """A value of a Program: an input or the result of one equation."""
+    """A value of a program: one of its inputs, or a result of one of its equations.
+
+    Variables are compared by identity.
+
+    Args:
+        aval: shape and dtype of the value.
+    """
 
     __slots__ = ("aval",)
 
@@ -44,14 +52,20 @@ class Var:
 
 
 class Literal:
-    """A rank-0 constant operand; `val` is a NumPy array of rank 0."""
+    """A number in a program, an operand that is known before it runs.
+
+    Args:
+        val: the number, a NumPy array of shape ().
+        aval: its shape and dtype.
+    """
 
     __slots__ = ("val", "aval")
 
-    def __init__(self, val: Any, aval: Aval):
+    def __init__(self, val: np.ndarray, aval: Aval):
         self.val, self.aval = val, aval
 
     def value(self) -> DeviceArray:
+        """The number as an array."""
         return DeviceArray(self.val, self.aval.weak_type)
 
     def __repr__(self) -> str:
@@ -62,7 +76,16 @@ Atom = Var | Literal
 
 
 class Equation:
-    """outs = op(ins), with the user's source line and the named scopes."""
+    """One step of a program: an operation, its operands and its results.
+
+    Args:
+        op: the operation, with its parameters.
+        ins: operands, variables or literals.
+        outs: variables of the results.
+        source: line of the user's program that made the equation; None if it is not known.
+        scope: names of the scopes (`toile.named_scope`, modules) in which it was made, outermost
+            first.
+    """
 
     __slots__ = ("op", "ins", "outs", "source", "scope")
 
@@ -79,23 +102,28 @@ class Equation:
 
     @property
     def effects(self) -> frozenset[str]:
+        """The side effects of the operation."""
         return self.op.effects
 
     # Names known from JAX.
     @property
     def primitive(self) -> Operation:
+        """The operation; JAX's name for `op`."""
         return self.op
 
     @property
     def invars(self) -> list[Atom]:
+        """The operands; JAX's name for `ins`."""
         return self.ins
 
     @property
     def outvars(self) -> list[Var]:
+        """The variables of the results; JAX's name for `outs`."""
         return self.outs
 
     @property
     def params(self) -> dict[str, Any]:
+        """The parameters of the operation by name."""
         fields = getattr(self.op, "__dataclass_fields__", {})
         return {name: getattr(self.op, name) for name in fields}
 
@@ -104,7 +132,23 @@ class Equation:
 
 
 class Program:
-    """Inputs, equations in order, outputs. Immutable once made; compared by identity."""
+    """A traced function: a list of equations between arrays of known shapes and dtypes.
+
+    `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function, and printing it shows its
+    equations. Programs are compared by identity and are not changed.
+
+    Args:
+        inputs: variables of the arguments.
+        equations: equations, in the order in which they run.
+        outputs: variables or literals that are returned.
+        name: name of the function, for error messages and profiles.
+
+    >>> toile.make_jaxpr(lambda x: jnp.sin(x) * 2)(1.0).jaxpr
+    { lambda ; a:f32[]. let
+        b:f32[] = sin a
+        c:f32[] = mul b 2.0:f32[]
+      in (c,) }
+    """
 
     __slots__ = (
         "inputs", "equations", "outputs", "name", "executable", "memo", "hidden", "__weakref__",
@@ -125,14 +169,17 @@ class Program:
 
     @property
     def in_avals(self) -> list[Aval]:
+        """The shapes and dtypes of the inputs."""
         return [v.aval for v in self.inputs]
 
     @property
     def out_avals(self) -> list[Aval]:
+        """The shapes and dtypes of the outputs."""
         return [v.aval for v in self.outputs]
 
     @property
     def effects(self) -> frozenset[str]:
+        """The side effects of all equations."""
         found: frozenset[str] = frozenset()
         for e in self.equations:
             found |= e.effects
@@ -140,23 +187,28 @@ class Program:
 
     @property
     def axis_names(self) -> tuple[Any, ...]:
+        """The names of mapped axes that the equations use."""
         return tuple(n for e in self.equations for n in e.op.axis_names)
 
     # Names known from JAX.
     @property
     def eqns(self) -> list[Equation]:
+        """The equations; JAX's name for `equations`."""
         return self.equations
 
     @property
     def invars(self) -> list[Var]:
+        """The inputs without those for values that the function closed over."""
         return self.inputs[self.hidden :]
 
     @property
     def outvars(self) -> list[Atom]:
+        """The outputs; JAX's name for `outputs`."""
         return self.outputs
 
     @property
     def constvars(self) -> list[Var]:
+        """The inputs for values that the function closed over."""
         return self.inputs[: self.hidden]
 
     def memoized(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -191,7 +243,19 @@ hooks = _Hooks()
 
 
 class ClosedProgram:
-    """A Program with the values of its leading inputs, as returned by `make_jaxpr`."""
+    """A program together with the values that its function closed over.
+
+    `toile.make_jaxpr` returns it.
+
+    Args:
+        program: the program, whose leading inputs are those values.
+        consts: the values.
+
+    >>> table = jnp.arange(3)
+    >>> closed = toile.make_jaxpr(lambda i: table[i])(0)
+    >>> closed.consts
+    [Array([0, 1, 2], dtype=int32)]
+    """
 
     __slots__ = ("program", "consts")
 
@@ -200,26 +264,32 @@ class ClosedProgram:
 
     @property
     def jaxpr(self) -> Program:
+        """The program; JAX's name for `program`."""
         return self.program
 
     @property
     def literals(self) -> list[Any]:
+        """The values that the function closed over: `consts`."""
         return self.consts
 
     @property
     def eqns(self) -> list[Equation]:
+        """The equations of the program."""
         return self.program.equations
 
     @property
     def in_avals(self) -> list[Aval]:
+        """The shapes and dtypes of the arguments."""
         return self.program.in_avals[len(self.consts) :]
 
     @property
     def out_avals(self) -> list[Aval]:
+        """The shapes and dtypes of the results."""
         return self.program.out_avals
 
     @property
     def effects(self) -> frozenset[str]:
+        """The side effects of all equations."""
         return self.program.effects
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +18,9 @@ import numpy as np
 from toile.engine.config import flags
 from toile.engine.errors import ShapeError
 from toile.engine.source import here
+
+if TYPE_CHECKING:
+    from toile.engine.annotations import DTypeLike
 
 Node = Any  # np.dtype, or one of WEAK
 Pair = tuple[Any, bool]  # (dtype, weakly typed)
@@ -66,7 +69,7 @@ _WEAK_DTYPES = {
 
 
 class TypePromotionError(ValueError):
-    """Raised when operands have no common dtype under the current promotion rules."""
+    """The operands have no common dtype under the current promotion rules."""
 
 
 class _Lattice:
@@ -199,8 +202,26 @@ def _no_path(nodes: Sequence[Node], mode: str) -> str:
     return f"{message} (cast the inputs to the desired output type)."
 
 
-def promote_types(a: Any, b: Any) -> np.dtype:
-    """The dtype a binary operation casts both its operands to; Python types are weak."""
+def promote_types(a: DTypeLike, b: DTypeLike) -> np.dtype:
+    """Return the dtype to which a binary operation converts two dtypes.
+
+    Args:
+        a, b: dtypes, scalar types or names. The Python types int, float and complex yield to
+            dtypes of the same kind, as Python numbers do.
+
+    Returns:
+        The dtype.
+
+    Raises:
+        TypePromotionError: the two have no common dtype.
+
+    Differences:
+        NumPy prefers dtypes that can represent every value: int32 with float32 gives float64 there,
+        and float32 here.
+
+    >>> jnp.promote_types("int32", "float32")
+    dtype('float32')
+    """
     nodes = [t if any(t is w for w in WEAK) else np.dtype(t) for t in (a, b)]
     return np.dtype(least_upper_bound(*nodes))
 
@@ -327,8 +348,15 @@ def to_floating_dtype(dtype: Any) -> np.dtype:
     return dtype_to_real(to_inexact_dtype(dtype))
 
 
-def to_complex_dtype(dtype: Any) -> np.dtype:
-    """complex128 for 64-bit numbers and complex128, else complex64."""
+def to_complex_dtype(dtype: DTypeLike) -> np.dtype:
+    """Return the complex dtype that corresponds to a dtype.
+
+    Args:
+        dtype: dtype of numbers.
+
+    Returns:
+        complex128 for 64-bit integers, float64 and complex128, otherwise complex64.
+    """
     wide = to_inexact_dtype(dtype) in (np.dtype("float64"), np.dtype("complex128"))
     return np.dtype("complex128") if wide else np.dtype("complex64")
 

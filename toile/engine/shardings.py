@@ -11,7 +11,7 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from toile.engine.devices import process_index
+from toile.engine.devices import Device, process_index
 from toile.engine.records import dataclass
 from toile.engine.source import here
 
@@ -36,7 +36,14 @@ memory = types.SimpleNamespace(Space=MemorySpace)
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of an array's axes in memory, slowest first."""
+    """The order of an array's axes in memory.
+
+    Args:
+        major_to_minor: the axes, those whose index changes slowest first.
+        tiling: sizes of the blocks in which elements are stored; None for none.
+        sub_byte_element_size_in_bits: number of bits of an element of less than a byte; 0 for
+            others.
+    """
 
     major_to_minor: tuple[int, ...]
     tiling: tuple[tuple[int, ...], ...] | None = None
@@ -47,10 +54,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class Format:
-    """A layout and a sharding."""
+    """The order of an array's axes in memory, together with its sharding.
 
-    layout: Any = None
-    sharding: Any = None
+    Args:
+        layout: the order of the axes; None for any.
+        sharding: how the array is divided among devices; None for any.
+    """
+
+    layout: Layout | None = None
+    sharding: Sharding | None = None
 
 
 def checked_memory_kind(kind: str | None) -> str:
@@ -65,7 +77,7 @@ def checked_memory_kind(kind: str | None) -> str:
 
 
 class Sharding:
-    """How an array is laid out over devices."""
+    """How an array is divided among devices; the base class of shardings."""
 
     __slots__ = ()
 
@@ -86,13 +98,16 @@ class Sharding:
 
     @property
     def num_devices(self) -> int:
+        """The number of devices that hold a part."""
         return len(self.device_set)
 
     @property
     def memory_kind(self) -> str | None:
+        """The kind of memory: "device", "pinned_host" or "unpinned_host"."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def with_memory_kind(self, kind: str) -> Sharding:
+        """The same sharding in another kind of memory."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
@@ -123,6 +138,7 @@ class Sharding:
 
     @property
     def has_addressable_devices(self) -> bool:
+        """Whether one of the devices belongs to this process."""
         return bool(self.addressable_devices)
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
@@ -132,25 +148,37 @@ class Sharding:
 
 
 class SingleDeviceSharding(Sharding):
-    """All of an array on one device."""
+    """The whole array on one device.
+
+    Args:
+        device: the device.
+        memory_kind: "device", "pinned_host" or "unpinned_host"; None is "device".
+
+    >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices("cpu")[0])
+    >>> toile.device_put(jnp.arange(3), sharding).devices()
+    {CpuDevice(id=0)}
+    """
 
     __slots__ = ("_device", "_memory_kind")
     is_fully_replicated = True
     is_fully_addressable = True
     num_devices = 1
 
-    def __init__(self, device: Any, *, memory_kind: str | None = None):
+    def __init__(self, device: Device, *, memory_kind: str | None = None):
         self._device, self._memory_kind = device, checked_memory_kind(memory_kind)
 
     @property
     def memory_kind(self) -> str:
+        """The kind of memory: "device", "pinned_host" or "unpinned_host"."""
         return self._memory_kind
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same device with another kind of memory."""
         return SingleDeviceSharding(self._device, memory_kind=kind)
 
     @property
     def device_set(self) -> set[Any]:
+        """The set with the one device."""
         return {self._device}
 
     @property
@@ -158,18 +186,22 @@ class SingleDeviceSharding(Sharding):
         return (self._device,)
 
     def shard_shape(self, global_shape: Shape) -> Shape:
+        """The shape of the device's part: that of the array."""
         return tuple(global_shape)
 
     def devices_indices_map(self, global_shape: Shape) -> dict[Any, Index]:
+        """The indices that the device has: all of them."""
         return {self._device: (slice(None),) * len(global_shape)}
 
     def everywhere(self) -> SingleDeviceSharding:
+        """This sharding: the device has the whole array."""
         return self
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Does nothing: every shape fits on one device."""
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Whether the other one has the whole array on this device."""
         if not isinstance(other, Sharding) or other.num_devices != 1:
             return False
         return other.device_set == {self._device} and other.memory_kind == self._memory_kind

@@ -101,7 +101,12 @@ def module_path() -> str:
 
 
 def here() -> str:
-    """For errors: the call of toile with its operands, and the user's line with its text."""
+    """Describe the current call of toile for an error message.
+
+    Returns:
+        Text that begins with a new line: the call with its operands, and the line of the user's
+        program, as far as they are known.
+    """
     frame: FrameType | None = sys._getframe(1)
     inside: list[FrameType] = []
     while frame is not None and is_internal(frame.f_code):
@@ -193,13 +198,23 @@ def _arguments(frame: FrameType) -> str:
 _MOST = 240  # characters of one call
 
 
-def describe(value: Any, depth: int = 0) -> str:
-    """A value in an error: `float32[3,4]` for arrays, trees by their leaves, else a repr."""
+def describe(value: object, depth: int = 0) -> str:
+    """Describe a value in an error message.
+
+    Args:
+        value: array, tree or other value.
+        depth: number of containers around it; those in more than three are left out.
+
+    Returns:
+        Text such as `float32[3,4]` for an array; containers by their first items; the shortened
+        repr of other values.
+    """
     given = getattr(type(value), "in_errors", None)  # array-like objects describe themselves
     if given is not None:
         return given(value)
     try:
-        shape, dtype = value.shape, value.dtype
+        array: Any = value
+        shape, dtype = array.shape, array.dtype
         return f"{getattr(dtype, 'name', dtype)}[{','.join(map(str, shape))}]"
     except Exception:
         pass

@@ -7,19 +7,40 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile.engine import dtypes
 from toile.engine.source import here
 
+if TYPE_CHECKING:
+    from toile.engine.annotations import DTypeLike
+
 # Attributes by which shardings, formats and partition specs (made in a layer above) are known.
 _PLACING = ("device_set", "layout", "unreduced")
 
 
 class ShapeDtypeStruct:
-    """Shape, dtype and other static facts of an array, without its values."""
+    """The shape, the dtype and other static facts of an array, without its values.
+
+    `toile.eval_shape` returns such objects, and functions that need no values (`lower`,
+    `eval_shape`) accept them in place of arrays. They cannot be changed; `update` makes a copy.
+
+    Args:
+        shape: sizes of the axes.
+        dtype: type of the elements.
+        sharding: how the array is divided among devices, a sharding, a partition spec or a format;
+            None if that is not known.
+        weak_type: whether the dtype yields to that of other operands, as a Python number's does.
+        vma: names of the mesh axes over which the value differs between devices; it is kept, and
+            not used.
+        is_ref: whether a mutable reference to an array is meant.
+
+    >>> toile.eval_shape(jnp.matmul, toile.ShapeDtypeStruct((2, 3), "float32"), jnp.ones((3, 5)))
+    ShapeDtypeStruct(shape=(2, 5), dtype=float32)
+    """
 
     __slots__ = ("shape", "dtype", "sharding", "weak_type", "is_ref", "vma")
     shape: tuple[int, ...]
@@ -29,8 +50,8 @@ class ShapeDtypeStruct:
     is_ref: bool
     vma: Any
 
-    def __init__(self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False,
-                 vma: Any = None, is_ref: bool = False):
+    def __init__(self, shape: Sequence[int], dtype: DTypeLike, *, sharding: Any = None,
+                 weak_type: bool = False, vma: frozenset[str] | None = None, is_ref: bool = False):
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified")
         if sharding is not None and not any(hasattr(type(sharding), name) for name in _PLACING):
@@ -59,14 +80,17 @@ class ShapeDtypeStruct:
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def format(self) -> Any:
+        """None: the order of axes in memory is not known."""
         return None
 
     def __len__(self) -> int:
@@ -75,7 +99,15 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """A copy with some fields replaced; other names are ignored."""
+        """Make a copy with some attributes replaced.
+
+        Args:
+            **changes: new values of `shape`, `dtype`, `sharding`, `weak_type` or `vma`; other names
+                are ignored.
+
+        Returns:
+            A new ShapeDtypeStruct.
+        """
         shape = changes.get("shape", self.shape)
         dtype = changes.get("dtype", self.dtype)
         kept = {"sharding": self.sharding, "weak_type": self.weak_type, "vma": self.vma}

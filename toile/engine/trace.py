@@ -51,7 +51,15 @@ state = State()
 
 
 class Trace:
-    """An interpreter of operations; `parent` interprets the operations that its rules use."""
+    """An interpreter of operations: a transformation such as `grad`, `vmap` or `jit` at work.
+
+    While a function is transformed, each operation goes to the innermost trace. Users see traces
+    only when they look inside of toile.
+
+    Args:
+        parent: trace that interprets the operations with which this one is implemented; None if
+            they run at once.
+    """
 
     __slots__ = ("parent", "alive", "staging", "__weakref__")
     staging: bool
@@ -72,9 +80,11 @@ class Trace:
         raise NotImplementedError
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
+        """Interpret a call of a function with its own derivative rule."""
         raise NotImplementedError
 
     def process_custom_vjp(self, call: Any, args: Sequence[Any], /) -> list[Any]:
+        """Interpret a call of a function with its own reverse-mode rule."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -193,41 +203,53 @@ def current_source() -> Source | None:
 
 
 class Tracer(Array):
-    """An array under a trace; it has an aval but no value."""
+    """An array that stands for an argument while a function is transformed or traced.
+
+    It has a shape and a dtype. In a jitted function it has no values: `if x > 0` and `int(x)` raise
+    errors there.
+    """
 
     __slots__ = ("_trace", "__weakref__")
     _trace: Trace
 
     @property
     def aval(self) -> Aval:
+        """The shape and dtype as one object."""
         raise NotImplementedError
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
         return self.aval.shape
 
     @property
     def dtype(self) -> Any:
+        """The type of the elements."""
         return self.aval.dtype
 
     @property
     def weak_type(self) -> bool:
+        """Whether the dtype yields to that of other operands."""
         return self.aval.weak_type
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return self.aval.size
 
     @property
     def nbytes(self) -> int:
+        """The number of bytes of the elements."""
         return self.aval.nbytes
 
     @property
     def itemsize(self) -> int:
+        """The number of bytes of one element."""
         return self.dtype.itemsize
 
     def concrete(self) -> Any:
@@ -272,12 +294,15 @@ class Tracer(Array):
         raise errors.conversion_error(self, "array")
 
     def item(self, *args: Any) -> Any:
+        """The element as a Python number, if the tracer has values."""
         return self._value("item").item(*args)
 
     def tolist(self) -> Any:
+        """The elements as nested lists, if the tracer has values."""
         return self._value("tolist").tolist()
 
     def tobytes(self, order: str = "C") -> bytes:
+        """The elements as bytes, if the tracer has values."""
         return self._value("tobytes").tobytes(order)
 
     __hash__ = None  # type: ignore[assignment]
@@ -292,6 +317,7 @@ class Tracer(Array):
         return shape[0]
 
     def block_until_ready(self) -> Tracer:
+        """Return the tracer: there is nothing to wait for."""
         return self
 
     def __copy__(self) -> Tracer:
@@ -317,6 +343,7 @@ class Tracer(Array):
     # Attributes of concrete arrays only.
     @property
     def sharding(self) -> Any:
+        """How the array is divided among devices, if it has values."""
         value = self.concrete()
         if value is None:
             raise AttributeError(
@@ -326,15 +353,19 @@ class Tracer(Array):
         return value.sharding
 
     def devices(self) -> Any:
+        """The devices of the array, if the tracer has values."""
         return self._value("devices").devices()
 
     def delete(self) -> None:
+        """Release the memory of the array, if the tracer has values."""
         self._value("delete").delete()
 
     def is_deleted(self) -> bool:
+        """Whether the memory was released, if the tracer has values."""
         return self._value("is_deleted").is_deleted()
 
     def unsafe_buffer_pointer(self) -> int:
+        """The address of the elements, if the tracer has values."""
         return self._value("unsafe_buffer_pointer").unsafe_buffer_pointer()
 
 

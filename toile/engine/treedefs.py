@@ -143,7 +143,20 @@ PLAIN = {str, int, bool, NoneType, type}
 
 
 class PyTreeDef:
-    """The structure of a tree: its nodes, with `*` in place of each leaf."""
+    """The structure of a tree: its containers, with `*` in place of each leaf.
+
+    Structures are made by `toile.tree.structure` and `toile.tree.flatten`, never by this class.
+    They can be compared and hashed.
+
+    Args:
+        *args: not used; the constructor raises TypeError.
+
+    >>> structure = toile.tree.structure({"a": [1, 2], "b": None})
+    >>> structure
+    PyTreeDef({'a': [*, *], 'b': None})
+    >>> structure.num_leaves, structure.unflatten([3, 4])
+    (2, {'a': [3, 4], 'b': None})
+    """
 
     __slots__ = (
         "entry", "aux", "_children", "num_leaves", "num_nodes",
@@ -163,7 +176,7 @@ class PyTreeDef:
     _builds: int
     _matches: int
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         raise TypeError(
             "PyTreeDef: no constructor; use tree_structure, or make_from_node_data" + here()
         )
@@ -179,7 +192,17 @@ class PyTreeDef:
         return self.entry.cls, list(self.aux) if self.entry.kind == "dict" else self.aux
 
     def unflatten(self, leaves: Iterable[Any], /) -> Any:
-        """Build the tree of this structure with the given leaves."""
+        """Build the tree of this structure from its leaves.
+
+        Args:
+            leaves: leaves in the order of `toile.tree.leaves`.
+
+        Returns:
+            The tree.
+
+        Raises:
+            ValueError: there are too few or too many leaves.
+        """
         if type(leaves) is not list and type(leaves) is not tuple:
             leaves = list(leaves)
         if len(leaves) != self.num_leaves:
@@ -212,7 +235,17 @@ class PyTreeDef:
         return entry.make(self.aux, tuple([c._assemble(leaves) for c in self._children]))
 
     def flatten_up_to(self, tree: Any, /) -> list[Any]:
-        """Flatten `tree` down to the leaves of this structure; it must match above them."""
+        """Take a tree apart down to the leaves of this structure.
+
+        Args:
+            tree: tree that has the same containers as this structure above its leaves.
+
+        Returns:
+            A list with the subtree of `tree` at each leaf.
+
+        Raises:
+            ValueError: `tree` has another container or key somewhere.
+        """
         if self.entry is None:
             return [tree]
         if self._extract is None:
@@ -278,7 +311,14 @@ class PyTreeDef:
         )
 
     def compose(self, inner: PyTreeDef, /) -> PyTreeDef:
-        """This structure with `inner` in place of each leaf."""
+        """Put a structure in place of each leaf.
+
+        Args:
+            inner: structure of the new subtrees.
+
+        Returns:
+            The larger structure.
+        """
         if self.entry is None:
             return inner
         return node(self.entry, self.aux, tuple([c.compose(inner) for c in self._children]))
@@ -290,7 +330,17 @@ class PyTreeDef:
         leaves: Iterable[Any],
         /,
     ) -> Any:
-        """Fold bottom up: f_leaf(leaf), then f_node(folded children, auxiliary data)."""
+        """Combine the leaves of a tree from the bottom to the top.
+
+        Args:
+            f_node: function of the results of a node's children, a tuple, and of the node's data,
+                such as the keys of a dictionary.
+            f_leaf: function of a leaf; None to use leaves as they are.
+            leaves: leaves of the tree in order.
+
+        Returns:
+            The result of `f_node` at the root.
+        """
         iterator = iter(leaves)
 
         def fold(treedef: PyTreeDef) -> Any:
@@ -311,7 +361,15 @@ class PyTreeDef:
         return result
 
     def from_iterable_tree(self, tree: Any, /) -> Any:
-        """Build this structure from a tree of iterables of the same arities."""
+        """Build the tree of this structure from nested iterables.
+
+        Args:
+            tree: iterable that has, for each container of this structure, an iterable of the same
+                length.
+
+        Returns:
+            The tree.
+        """
         if self.entry is None:
             return tree
         parts = tuple(tree)
@@ -327,18 +385,41 @@ class PyTreeDef:
     def from_node_data_and_children(
         registry: Any, node_data: tuple[type, Any] | None, children: Iterable[PyTreeDef], /
     ) -> PyTreeDef:
-        """The structure with the given root (as node_data returns it) and children."""
+        """Make a structure from its root and its children.
+
+        Args:
+            registry: not used; JAX needs it.
+            node_data: type and data of the root, as `node_data()` returns them; None for a leaf.
+            children: structures of the children.
+
+        Returns:
+            The structure.
+        """
         return make_from_node_data(node_data, children)
 
     def serialize_using_proto(self) -> bytes:
-        """The structure as a protocol buffer; for builtin containers with string keys."""
+        """Write the structure as a protocol buffer.
+
+        Only lists, tuples, None and dictionaries with string keys can be written.
+
+        Returns:
+            The bytes.
+        """
         from toile.engine.treeproto import dumps
 
         return dumps(self)
 
     @staticmethod
     def deserialize_using_proto(registry: Any, data: bytes, /) -> PyTreeDef:
-        """The structure written by serialize_using_proto."""
+        """Read a structure that `serialize_using_proto` has written.
+
+        Args:
+            registry: not used; JAX needs it.
+            data: the bytes.
+
+        Returns:
+            The structure.
+        """
         from toile.engine.treeproto import loads
 
         return loads(data)

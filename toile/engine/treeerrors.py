@@ -7,11 +7,14 @@ node where the trees differ; the subtrees below it are not compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile.engine.keypaths import KeyPath, keystr
 from toile.engine.source import here
 from toile.engine.treedefs import node_type, short
+
+if TYPE_CHECKING:
+    from toile.engine.annotations import PyTree
 
 IsLeaf = Callable[[Any], bool]
 LISTED = 4  # differences listed in one message
@@ -115,18 +118,49 @@ def _differences(
 
 
 def equality_errors(
-    tree1: Any, tree2: Any, is_leaf: IsLeaf | None = None
+    tree1: PyTree, tree2: PyTree, is_leaf: IsLeaf | None = None
 ) -> Iterator[tuple[KeyPath, str, str, str]]:
-    """Each structural difference of two trees: path, thing in 1, thing in 2, explanation."""
+    """Find where the structures of two trees differ.
+
+    A difference is reported at the topmost node; what is below it is not compared.
+
+    Args:
+        tree1, tree2: the trees.
+        is_leaf: function that is called with each subtree and returns True where it is a leaf.
+
+    Yields:
+        Tuples of the key path, what the first tree has there, what the second has, and why they
+        differ; the last three are texts.
+
+    >>> for path, one, two, why in toile.tree_util.equality_errors({"a": [1, 2]}, {"a": [1]}):
+    ...     print(toile.tree_util.keystr(path), one, two, why, sep=", ")
+    ['a'], list of length 2, list of length 1, the lengths do not match
+    """
     for found in _differences((), tree1, tree2, is_leaf, prefix=False):
         yield found[:4]
 
 
 def prefix_errors(
-    prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None
+    prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
 ) -> list[Callable[[str], ValueError]]:
-    """Why `prefix_tree` is not a prefix of `full_tree`: functions from the tree's name to an
-    error."""
+    """Explain why a tree is not a prefix of another one.
+
+    A prefix has the same nodes down to its leaves, each of which stands for a whole subtree.
+
+    Args:
+        prefix_tree: tree that should be a prefix.
+        full_tree: tree that is compared with it.
+        is_leaf: function that is called with each subtree of the prefix and returns True where it
+            is a leaf.
+
+    Returns:
+        A list with a function for each difference. It takes the name that the prefix should have in
+        the message, and returns a ValueError. The list is empty if it is a prefix.
+
+    >>> (make_error,) = toile.tree_util.prefix_errors([1, 2], [3])
+    >>> print(str(make_error("in_axes")).splitlines()[0])
+    pytree structure error: different lengths of list at key path
+    """
 
     def maker(found: tuple[KeyPath, str, str, str, str]) -> Callable[[str], ValueError]:
         path, first, second, explanation, title = found

@@ -13,7 +13,7 @@ import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile.engine.keypaths import DictKey, KeyPath
 from toile.engine.source import here
@@ -35,6 +35,9 @@ from toile.engine.treedefs import (
     sorted_keys,
 )
 from toile.engine.treeerrors import mismatch
+
+if TYPE_CHECKING:
+    from toile.engine.annotations import PyTree
 
 IsLeaf = Callable[[Any], bool]
 Visitor = Callable[[Any, list[Any]], PyTreeDef]
@@ -259,8 +262,30 @@ def _columns(
     return out
 
 
-def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """The tree of f(leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
+def tree_map(
+    f: Callable[..., Any], tree: PyTree, *rest: PyTree, is_leaf: IsLeaf | None = None
+) -> PyTree:
+    """Apply a function to each leaf of a tree.
+
+    A tree is a nesting of lists, tuples, dictionaries and registered classes; everything else is a
+    leaf. None is a container without leaves, and stays None.
+
+    Args:
+        f: function of one leaf of `tree`, and one subtree of each tree of `rest`.
+        tree: tree whose structure the result has.
+        *rest: other trees, which have the same containers as `tree` above its leaves.
+        is_leaf: function that is called with each subtree of `tree` and returns True where it
+            should be treated as a leaf.
+
+    Returns:
+        The tree of the results.
+
+    Raises:
+        ValueError: a tree of `rest` has another structure; the message says where.
+
+    >>> toile.tree.map(lambda x, y: x + y, {"a": 1, "b": [2, 3]}, {"a": 10, "b": [20, 30]})
+    {'a': 11, 'b': [22, 33]}
+    """
     first, treedef = flatten(tree, is_leaf)
     if not rest:
         return treedef.unflatten(list(map(f, first)))
@@ -268,8 +293,24 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     return treedef.unflatten(list(map(f, first, *columns)))
 
 
-def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """For each leaf of `full_tree`, the leaf of `prefix_tree` above it."""
+def broadcast_prefix(
+    prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
+) -> list[Any]:
+    """Repeat the leaves of a tree to match a larger one.
+
+    Args:
+        prefix_tree: tree that has the same containers as `full_tree` down to its leaves, each of
+            which stands for a whole subtree of `full_tree`.
+        full_tree: the larger tree.
+        is_leaf: function that is called with each subtree of `prefix_tree` and returns True where
+            it should be treated as a leaf.
+
+    Returns:
+        A list with, for each leaf of `full_tree`, the leaf of `prefix_tree` that stands for it.
+
+    >>> toile.tree_util.broadcast_prefix([1, 2], [("a", "b"), "c"])
+    [1, 1, 2]
+    """
     first, treedef = flatten(prefix_tree, is_leaf)
     name = "broadcast_prefix prefix_tree"
     (subtrees,) = _columns(name, treedef, prefix_tree, (full_tree,), is_leaf)
@@ -393,7 +434,20 @@ class _Boxed:
 
 
 class Partial(functools.partial):
-    """A functools.partial that is a tree: arguments are children, the function is structure."""
+    """A function with some of its arguments filled in, which is a tree.
+
+    It works like `functools.partial`. Since it is a tree, it can be passed to jitted functions: the
+    given arguments are its leaves, and the function is part of its structure.
+
+    Args:
+        func: function to call.
+        *args: leading arguments of `func`.
+        **kw: keyword arguments of `func`.
+
+    >>> add_two = toile.tree_util.Partial(jnp.add, 2)
+    >>> toile.jit(lambda f, x: f(x))(add_two, jnp.arange(3))
+    Array([2, 3, 4], dtype=int32)
+    """
 
     def __new__(klass, func: Callable[..., Any], *args: Any, **kw: Any) -> Partial:
         # functools.partial merges nested partials, but the arguments that are leaves of *this* tree

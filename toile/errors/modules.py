@@ -10,8 +10,9 @@ from toile.errors.base import FlaxError
 class NameInUseError(FlaxError):
     """A submodule, parameter or variable was given a name that its module uses already.
 
-    A submodule's name excludes every other use; variables of different collections may share one.
-    Without a name submodules are numbered. To share parameters, call one instance twice.
+    Nothing else in a module may have the name of a submodule; variables of different collections
+    may share a name. Submodules without a name are numbered. To share parameters, call one instance
+    twice.
 
     Broken::
 

@@ -12,7 +12,7 @@ def _where(scope_path: str) -> str:
 
 
 class LazyInitError(FlaxError):
-    """`lazy_init` got shapes for arguments whose numbers the initial variables depend on.
+    """`lazy_init` got shapes for arguments whose values the initial variables depend on.
 
     Broken::
 
@@ -308,9 +308,10 @@ class ModifyScopeVariableError(FlaxError):
 class JaxTransformError(FlaxError):
     """A plain transformation was put around something that changes a module's variables or keys.
 
-    Reading parameters under `toile.vmap`, `toile.grad` and the like is allowed; creating or
-    changing variables and drawing random numbers there would leave tracers behind. The lifted
-    transformations of `toile.linen` say what becomes of every collection and stream.
+    Reading parameters inside of `toile.vmap`, `toile.grad` and the like is allowed. Variables that
+    are created or changed there, and keys that are drawn, would be traced values that outlive the
+    transformation. The lifted transformations of `toile.linen` have arguments that say what happens
+    to every collection and stream.
 
     Broken::
 

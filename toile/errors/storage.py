@@ -8,9 +8,9 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint was saved where one of the same or a later step lies.
+    """A checkpoint was saved where there is one of the same or of a later step.
 
-    It is a ValueError too, which is what Flax raises where Orbax does the saving.
+    It is also a ValueError, which Flax raises when it saves with Orbax.
 
     Broken::
 
@@ -39,7 +39,7 @@ class InvalidCheckpointError(FlaxError, ValueError):
 
 
 class CorruptedCheckpointError(FlaxError, ValueError):
-    """A checkpoint file is truncated or holds something else.
+    """A checkpoint file is truncated, or it is not a checkpoint.
 
     Broken::
 
@@ -75,10 +75,9 @@ class CorruptedCheckpointError(FlaxError, ValueError):
 
 
 class MPACheckpointingRequiredError(FlaxError):
-    """An array spread over processes was saved without the manager that gathers its parts.
+    """An array of several processes was saved by a function that saves those of one process.
 
-    Raised only where several processes run; the repair is to save with
-    `save_checkpoint_multiprocess`.
+    Raised only where several processes run. Save with `save_checkpoint_multiprocess`.
     """
 
     def __init__(self, path: Any, step: Any) -> None:
@@ -90,10 +89,10 @@ class MPACheckpointingRequiredError(FlaxError):
 
 
 class MPARestoreTargetRequiredError(FlaxError):
-    """An array spread over processes was restored without a target that says how it is spread.
+    """An array of several processes was restored without a target that has its sharding.
 
-    Raised only where several processes run; the repair is a `target` that holds arrays with the
-    shardings wanted.
+    Raised only where several processes run. Pass a `target` whose arrays have the shardings that
+    the restored ones should have.
     """
 
     def __init__(self, path: Any, step: Any, key: Any = None) -> None:
@@ -107,9 +106,9 @@ class MPARestoreTargetRequiredError(FlaxError):
 
 
 class MPARestoreDataCorruptedError(FlaxError):
-    """The saved parts of an array spread over processes are not complete.
+    """The saved parts of an array of several processes are not complete.
 
-    Raised only where several processes run; the repair is to restore an earlier step.
+    Raised only where several processes run. Restore an earlier step.
     """
 
     def __init__(self, step: Any, path: Any) -> None:

@@ -1,21 +1,28 @@
 """Optimizers as triples of functions, as in `jax.example_libraries.optimizers`.
 
 A rule is written for one array: `init(x)` makes its state, `update(i, g, state)` takes step number
-i, `get_params(state)` gives the array back. `optimizer` lifts such a rule to trees of parameters.
-The lifted state is two trees in one, that of the parameters with the state of an array at each
-leaf; it is kept flat, and both structures are aux data of the node `OptimizerState`. Built on
-`toile.numpy` and `toile.tree_util` only. New code is better off with `toile.optim`.
+`i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into one for trees of
+parameters. The state is then two trees in one, that of the parameters with the state of an array at
+each leaf; it is stored flat in `OptimizerState`, with both structures. Built on `toile.numpy` and
+`toile.tree_util` only. For new code, use `toile.optim`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from toile import numpy as jnp
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
-from toile.tree_util import register_pytree_node, tree_flatten, tree_map, tree_unflatten
+from toile.tree_util import (
+    PyTreeDef,
+    register_pytree_node,
+    tree_flatten,
+    tree_map,
+    tree_unflatten,
+)
 
 __all__ = [
     "Array", "InitFn", "JoinPoint", "Optimizer", "OptimizerState", "Params", "ParamsFn", "Schedule",
@@ -27,11 +34,19 @@ __all__ = [
 
 
 class OptimizerState(NamedTuple):
-    """The states of all arrays, flat, with the structures that make two trees of them."""
+    """The state of an optimizer: the states of all parameters in one flat list.
 
-    packed_state: Any
-    tree_def: Any
-    subtree_defs: Any
+    It is a tree whose leaves are the arrays of `packed_state`.
+
+    Args:
+        packed_state: for each parameter, the leaves of its state.
+        tree_def: structure of the parameters.
+        subtree_defs: for each parameter, the structure of its state.
+    """
+
+    packed_state: Sequence[list[Any]]
+    tree_def: PyTreeDef
+    subtree_defs: Sequence[PyTreeDef]
 
 
 register_pytree_node(
@@ -48,11 +63,18 @@ Step = int
 InitFn = Callable[[Params], OptimizerState]
 UpdateFn = Callable[[Step, Updates, OptimizerState], OptimizerState]
 ParamsFn = Callable[[OptimizerState], Params]
-Schedule = Callable[[Step], float]
+Schedule = Callable[[Step], Any]  # the rate of a step
 
 
 class Optimizer(NamedTuple):
-    """Makes a state of parameters, takes a step, gives the parameters of a state."""
+    """An optimizer: a function that makes a state, one that takes a step, one that reads it.
+
+    Args:
+        init_fn: function of the parameters that returns a state.
+        update_fn: function of the step's number, the gradients and the state that returns the next
+            state.
+        params_fn: function of a state that returns its parameters.
+    """
 
     init_fn: InitFn
     update_fn: UpdateFn
@@ -64,7 +86,7 @@ Rule = tuple[
 ]
 
 
-def _pack(tree_def: Any, states: list[State]) -> OptimizerState:
+def _pack(tree_def: PyTreeDef, states: list[State]) -> OptimizerState:
     """One `OptimizerState` of the states of all arrays."""
     flat = [tree_flatten(state) for state in states]
     return OptimizerState(
@@ -79,7 +101,15 @@ def _states(opt_state: OptimizerState) -> list[State]:
 
 
 def optimizer(opt_maker: Callable[..., Rule]) -> Callable[..., Optimizer]:
-    """Make a function that returns a rule for one array return an optimizer of trees.
+    """Turn a rule for one array into an optimizer of trees of parameters; a decorator.
+
+    Args:
+        opt_maker: function that returns the rule, a triple of functions: `init(x)` makes the state
+            of an array, `update(i, g, state)` takes step number `i` with the gradient `g`, and
+            `get_params(state)` returns the array.
+
+    Returns:
+        A function with the same arguments that returns an Optimizer.
 
     >>> @optimizer
     ... def halving():
@@ -144,8 +174,15 @@ def _inverse_root(x: Array) -> Array:
 
 
 @optimizer
-def sgd(step_size: Any) -> Rule:
-    """Gradient descent: x - step_size(i) g.
+def sgd(step_size: float | Schedule) -> Rule:
+    """Gradient descent: `x - step_size * g`.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
 
     >>> init, update, get_params = sgd(0.5)
     >>> state = update(0, jnp.array([2.0, 4.0]), init(jnp.ones(2)))
@@ -160,7 +197,7 @@ def sgd(step_size: Any) -> Rule:
     return lambda x0: x0, update, lambda x: x
 
 
-def _with_velocity(step_size: Any, mass: float, ahead: bool) -> Rule:
+def _with_velocity(step_size: float | Schedule, mass: float, ahead: bool) -> Rule:
     """Steps along a velocity, or along what it is going to be."""
     rate = make_schedule(step_size)
 
@@ -173,20 +210,52 @@ def _with_velocity(step_size: Any, mass: float, ahead: bool) -> Rule:
 
 
 @optimizer
-def momentum(step_size: Any, mass: float) -> Rule:
-    """Gradient descent with momentum: the velocity decays by `mass` and takes the gradient in."""
+def momentum(step_size: float | Schedule, mass: float) -> Rule:
+    """Gradient descent with momentum.
+
+    The velocity becomes `mass * velocity + g`, and the step is `step_size * velocity`.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        mass: factor of the velocity before each step, between 0 and 1.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     return _with_velocity(step_size, mass, ahead=False)
 
 
 @optimizer
-def nesterov(step_size: Any, mass: float) -> Rule:
-    """Gradient descent with Nesterov's momentum: a step of where the velocity is going to be."""
+def nesterov(step_size: float | Schedule, mass: float) -> Rule:
+    """Gradient descent with Nesterov's momentum.
+
+    The velocity becomes `mass * velocity + g`, and the step is `step_size * (mass * velocity + g)`
+    with the new velocity.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        mass: factor of the velocity before each step, between 0 and 1.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     return _with_velocity(step_size, mass, ahead=True)
 
 
 @optimizer
-def adagrad(step_size: Any, momentum: float = 0.9) -> Rule:
-    """AdaGrad: gradients over the root of the sum of their squares, averaged by `momentum`."""
+def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
+    """AdaGrad: gradients divided by the root of the sum of their squares so far.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        momentum: decay of the running mean of the steps.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -199,8 +268,18 @@ def adagrad(step_size: Any, momentum: float = 0.9) -> Rule:
 
 
 @optimizer
-def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
-    """RMSProp: gradients over the root of a running mean, of decay `gamma`, of their squares."""
+def rmsprop(step_size: float | Schedule, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
+    """RMSProp: gradients divided by the root of a running mean of their squares.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        gamma: decay of the mean of squares.
+        eps: number that is added to the mean before the root is taken.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -213,9 +292,20 @@ def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Rule:
 
 @optimizer
 def rmsprop_momentum(
-    step_size: Any, gamma: float = 0.9, eps: float = 1e-8, momentum: float = 0.9
+    step_size: float | Schedule, gamma: float = 0.9, eps: float = 1e-8, momentum: float = 0.9
 ) -> Rule:
-    """RMSProp whose steps have momentum."""
+    """RMSProp with momentum.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        gamma: decay of the mean of squares.
+        eps: number that is added to the mean before the root is taken.
+        momentum: factor of the previous step, which is added to the new one.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -228,8 +318,28 @@ def rmsprop_momentum(
 
 
 @optimizer
-def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
-    """Adam: running means of gradients and of their squares, of decay `b1` and `b2`, unbiased."""
+def adam(
+    step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> Rule:
+    """Adam: running means of gradients, divided by the root of running means of their squares.
+
+    Both means are corrected for starting at zero.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        b1: decay of the mean of gradients.
+        b2: decay of the mean of squares.
+        eps: number that is added to the root.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+
+    >>> init, update, get_params = adam(0.1)
+    >>> state = update(0, jnp.array([2.0, -4.0]), init(jnp.ones(2)))
+    >>> print(get_params(state).round(3))
+    [0.9 1.1]
+    """
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -244,8 +354,21 @@ def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) 
 
 
 @optimizer
-def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Rule:
-    """AdaMax: Adam with a decaying maximum of |g| for the running mean of squares."""
+def adamax(
+    step_size: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> Rule:
+    """AdaMax: Adam that divides by a decaying maximum of the gradients' absolute values.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        b1: decay of the mean of gradients.
+        b2: decay of the maximum.
+        eps: number that is added to the maximum.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
+    """
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -259,10 +382,19 @@ def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 
 
 @optimizer
-def sm3(step_size: Any, momentum: float = 0.9) -> Rule:
-    """SM3: AdaGrad that keeps one vector per axis, the maxima of the sums along the others.
+def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
+    """SM3: AdaGrad that stores one vector for each axis instead of a number for each element.
 
-    The shape of the parameter is part of the state, as numbers: `get_params` cannot be traced.
+    A vector has, for each index of its axis, the largest sum of squares. The shape of the parameter
+    is a part of the state, as numbers, so `get_params` cannot be called in a jitted function.
+
+    Args:
+        step_size: factor of the steps, a number or a schedule.
+        momentum: decay of the running mean of the steps.
+
+    Returns:
+        An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
+        `get_params(state)`.
     """
     rate = make_schedule(step_size)
 
@@ -289,29 +421,70 @@ def sm3(step_size: Any, momentum: float = 0.9) -> Rule:
     return init, update, get_params
 
 
-def constant(step_size: Any) -> Schedule:
-    """The same rate at every step."""
+def constant(step_size: float) -> Schedule:
+    """The same rate at every step.
+
+    Args:
+        step_size: rate.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+    """
     return lambda i: step_size
 
 
-def exponential_decay(step_size: Any, decay_steps: Any, decay_rate: Any) -> Schedule:
-    """The rate times `decay_rate` every `decay_steps` steps, smoothly."""
+def exponential_decay(step_size: float, decay_steps: float, decay_rate: float) -> Schedule:
+    """A rate that decays exponentially: `step_size * decay_rate ** (i / decay_steps)`.
+
+    Args:
+        step_size: rate at step 0.
+        decay_steps: number of steps in which the rate is multiplied by `decay_rate`.
+        decay_rate: factor.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+
+    >>> rate = exponential_decay(1.0, decay_steps=10, decay_rate=0.5)
+    >>> rate(0), rate(10), rate(20)
+    (1.0, 0.5, 0.25)
+    """
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
 
 def inverse_time_decay(
-    step_size: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False
+    step_size: float, decay_steps: float, decay_rate: float, staircase: bool = False
 ) -> Schedule:
-    """The rate over 1 + decay_rate · i/decay_steps, the fraction rounded down if `staircase`."""
+    """A rate that decays like `step_size / (1 + decay_rate * i / decay_steps)`.
+
+    Args:
+        step_size: rate at step 0.
+        decay_steps: number of steps after which the denominator has grown by `decay_rate`.
+        decay_rate: growth of the denominator.
+        staircase: whether `i / decay_steps` is rounded down, so that the rate changes only every
+            `decay_steps` steps.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+    """
     if staircase:
         return lambda i: step_size / (1 + decay_rate * jnp.floor(i / decay_steps))
     return lambda i: step_size / (1 + decay_rate * i / decay_steps)
 
 
 def polynomial_decay(
-    step_size: Any, decay_steps: Any, final_step_size: Any, power: Any = 1.0
+    step_size: float, decay_steps: float, final_step_size: float, power: float = 1.0
 ) -> Schedule:
-    """From one rate to another in `decay_steps` steps, along a power of what is left of them."""
+    """A rate that goes from one value to another along a power of the steps left.
+
+    Args:
+        step_size: rate at step 0.
+        decay_steps: number of steps after which the rate stays at `final_step_size`.
+        final_step_size: rate at the end.
+        power: exponent; 1 is a straight line.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+    """
 
     def schedule(step_num: Step) -> Any:
         done = jnp.minimum(step_num, decay_steps)
@@ -321,8 +494,18 @@ def polynomial_decay(
     return schedule
 
 
-def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
-    """The value whose number is how many of the boundaries are behind.
+def piecewise_constant(boundaries: Sequence[float], values: Sequence[float]) -> Schedule:
+    """A rate that changes at given steps.
+
+    Args:
+        boundaries: steps after which the rate changes, in increasing order.
+        values: rates, one more than boundaries.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+
+    Raises:
+        ValueError: the arguments are not sequences, or the number of values is not right.
 
     >>> rate = piecewise_constant([10, 20], [1.0, 0.5, 0.25])
     >>> float(rate(10)), float(rate(11)), float(rate(30))
@@ -342,8 +525,18 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     return lambda i: rates[jnp.sum(i > ends)]
 
 
-def make_schedule(scalar_or_schedule: Any) -> Schedule:
-    """A schedule of a scalar; schedules stay as they are."""
+def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
+    """Turn a number into a constant schedule.
+
+    Args:
+        scalar_or_schedule: number, or a schedule, which is returned as it is.
+
+    Returns:
+        A schedule: a function from the number of a step, which counts from 0, to its rate.
+
+    Raises:
+        TypeError: the argument is neither a number nor a function.
+    """
     if callable(scalar_or_schedule):
         return scalar_or_schedule
     if jnp.ndim(scalar_or_schedule) == 0:
@@ -354,35 +547,76 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
     )
 
 
-def l2_norm(tree: Any) -> Array:
-    """The root of the sum of squares of all elements of a tree."""
+def l2_norm(tree: PyTree) -> Array:
+    """The Euclidean norm of all elements of a tree: the root of the sum of their squares.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        An array of shape ().
+
+    >>> l2_norm({'a': jnp.array([3.0]), 'b': jnp.array([4.0])})
+    Array(5., dtype=float32)
+    """
     leaves, _ = tree_flatten(tree)
     return jnp.sqrt(sum(jnp.vdot(x, x) for x in leaves))
 
 
-def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
-    """The tree, scaled to the norm `max_norm` where it has a larger one."""
+def clip_grads(grad_tree: PyTree, max_norm: float) -> PyTree:
+    """Scale gradients down where their norm is too large.
+
+    Args:
+        grad_tree: tree of arrays.
+        max_norm: largest norm, of all elements together.
+
+    Returns:
+        The tree, multiplied by `max_norm / norm` unless its norm is less than `max_norm`.
+    """
     norm = l2_norm(grad_tree)
     return tree_map(lambda g: jnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
 
 
 class JoinPoint:
-    """Stands where a leaf of the parameters was and holds the tree of its state."""
+    """A leaf of the parameters' tree that holds the state of this parameter.
 
-    def __init__(self, subtree: Any):
+    Iterating over it yields the state.
+
+    Args:
+        subtree: state of the parameter, a tree.
+    """
+
+    def __init__(self, subtree: PyTree):
         self.subtree = subtree
 
     def __iter__(self) -> Iterator[Any]:
         yield self.subtree
 
 
-def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
-    """The tree of the parameters with a `JoinPoint` at each leaf, to save it by."""
+def unpack_optimizer_state(opt_state: OptimizerState) -> PyTree:
+    """Turn the state of an optimizer into a tree like the parameters, for saving.
+
+    Args:
+        opt_state: state of an optimizer.
+
+    Returns:
+        The tree of the parameters, with a JoinPoint in place of each.
+    """
     return tree_unflatten(opt_state[1], [JoinPoint(state) for state in _states(opt_state)])
 
 
-def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
-    """The state of a tree with a `JoinPoint` at each leaf: undoes `unpack_optimizer_state`."""
+def pack_optimizer_state(marked_pytree: PyTree) -> OptimizerState:
+    """Turn a tree of JoinPoints into the state of an optimizer.
+
+    Args:
+        marked_pytree: tree as `unpack_optimizer_state` returns it.
+
+    Returns:
+        The OptimizerState.
+
+    Raises:
+        AssertionError: a leaf is not a JoinPoint.
+    """
     points, tree_def = tree_flatten(marked_pytree)
     if not all(isinstance(point, JoinPoint) for point in points):
         kinds = sorted({type(point).__name__ for point in points})

@@ -1,21 +1,29 @@
 """Layers as pairs of functions, as in `jax.example_libraries.stax`.
 
-A layer is `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` gives the output shape and the
-parameters, `apply_fun(params, inputs, rng=None)` the outputs. The same key makes the same
-parameters as there. Names of layers begin with a capital; those that take no options are the pair
-itself, the others return one. Built on `toile.nn`, `toile.lax` and `toile.random` only. New code
-is better off with `toile.linen`.
+A layer is a pair `(init_fun, apply_fun)`: `init_fun(rng, input_shape)` returns the output shape
+and the parameters, and `apply_fun(params, inputs, rng=None)` returns the outputs. The same key
+makes the same parameters as in JAX. Names of layers begin with a capital letter. A function such
+as `Dense` returns a layer. These are layers themselves, without parameters:
+
+- `Tanh`, `Relu`, `Exp`, `Softplus`, `Sigmoid`, `Elu`, `LeakyRelu`, `Selu` and `Gelu` apply the
+  function of that name to each element, `Identity` returns its inputs.
+- `Softmax` and `LogSoftmax` apply the function of that name along the last axis.
+- `Flatten` joins all axes except the first into one.
+- `FanInSum` adds the arrays of a list.
+
+Built on `toile.nn`, `toile.lax` and `toile.random` only. For new code, use `toile.linen`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile import lax, random
 from toile import numpy as jnp
+from toile.engine.annotations import Array
 from toile.engine.source import here
 from toile.nn import (
     elu,
@@ -29,7 +37,7 @@ from toile.nn import (
     softplus,
     standardize,
 )
-from toile.nn.initializers import glorot_normal, normal, ones, zeros
+from toile.nn.initializers import Initializer, glorot_normal, normal, ones, zeros
 
 __all__ = [
     "AvgPool", "BatchNorm", "Conv", "Conv1DTranspose", "ConvTranspose", "Dense", "Dropout", "Elu",
@@ -42,6 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 Layer = tuple[Callable[..., Any], Callable[..., Any]]
+Padding = str | Sequence[tuple[int, int]]
 
 # Former names of the initializers and of log_softmax.
 glorot = glorot_normal
@@ -52,8 +61,18 @@ logsoftmax = log_softmax
 _GLOROT, _NORMAL, _SMALL = glorot_normal(), normal(), normal(1e-6)
 
 
-def Dense(out_dim, W_init=_GLOROT, b_init=_NORMAL) -> Layer:
-    """Every feature from all features: x @ W + b, with W (features, out_dim) and b (out_dim,).
+def Dense(
+    out_dim: int, W_init: Initializer = _GLOROT, b_init: Initializer = _NORMAL
+) -> Layer:
+    """A layer that computes `x @ W + b`, with W of shape (features, out_dim) and b of (out_dim,).
+
+    Args:
+        out_dim: size of the last axis of the outputs.
+        W_init: initializer of W.
+        b_init: initializer of b.
+
+    Returns:
+        The layer.
 
     >>> init, apply = serial(Dense(8), Relu, Dense(2))
     >>> shape, params = init(key(0), (-1, 4))
@@ -74,9 +93,10 @@ def Dense(out_dim, W_init=_GLOROT, b_init=_NORMAL) -> Layer:
 
 
 def _convolution(shape_of, convolve, dimension_numbers, out_chan, filter_shape, W_init, b_init):
-    """A layer of one kernel and one bias per channel; `shape_of` and `convolve` say what it does.
+    """A layer of one kernel and one bias per channel; `shape_of` and `convolve` define it.
 
-    W has the order of axes of the second of the dimension numbers, b has the outputs' axes."""
+    W has the order of axes of the second of the dimension numbers, b has the outputs' axes.
+    """
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     W_init = W_init or glorot_normal(rhs_spec.index("I"), rhs_spec.index("O"))
 
@@ -97,10 +117,31 @@ def _convolution(shape_of, convolve, dimension_numbers, out_chan, filter_shape, 
 
 
 def GeneralConv(
-    dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None,
-    b_init=_SMALL,
+    dimension_numbers: tuple[str, str, str], out_chan: int, filter_shape: Sequence[int],
+    strides: Sequence[int] | None = None, padding: Padding = "VALID",
+    W_init: Initializer | None = None, b_init: Initializer = _SMALL,
 ) -> Layer:
-    """Convolution; `dimension_numbers` are the axes of inputs, kernel and outputs as strings."""
+    """A layer that convolves its inputs with a kernel and adds a bias.
+
+    Args:
+        dimension_numbers: names of the axes of inputs, kernel and outputs, such as
+            ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
+            channels of inputs and outputs in the kernel.
+        out_chan: number of output channels.
+        filter_shape: sizes of the kernel along the axes of space.
+        strides: steps of the kernel along these axes; None for 1.
+        padding: "VALID", "SAME", or a pair of numbers for each axis of space.
+        W_init: initializer of the kernel; None for `glorot_normal`.
+        b_init: initializer of the bias, which has one element for each output channel.
+
+    Returns:
+        The layer.
+
+    >>> init, apply = GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+    >>> shape, (W, b) = init(key(0), (1, 10, 10, 4))
+    >>> shape, W.shape, b.shape
+    ((1, 8, 8, 8), (3, 3, 4, 8), (1, 1, 1, 8))
+    """
     one = (1,) * len(filter_shape)
     strides = strides or one
 
@@ -118,10 +159,26 @@ def GeneralConv(
 
 
 def GeneralConvTranspose(
-    dimension_numbers, out_chan, filter_shape, strides=None, padding="VALID", W_init=None,
-    b_init=_SMALL,
+    dimension_numbers: tuple[str, str, str], out_chan: int, filter_shape: Sequence[int],
+    strides: Sequence[int] | None = None, padding: Padding = "VALID",
+    W_init: Initializer | None = None, b_init: Initializer = _SMALL,
 ) -> Layer:
-    """Transposed convolution, with the arguments of `GeneralConv`: strides make outputs larger."""
+    """A layer with a transposed convolution and a bias: strides make its outputs larger.
+
+    Args:
+        dimension_numbers: names of the axes of inputs, kernel and outputs, such as
+            ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
+            channels of inputs and outputs in the kernel.
+        out_chan: number of output channels.
+        filter_shape: sizes of the kernel along the axes of space.
+        strides: factors by which the outputs are larger than the inputs; None for 1.
+        padding: "VALID", "SAME", or a pair of numbers for each axis of space.
+        W_init: initializer of the kernel; None for `glorot_normal`.
+        b_init: initializer of the bias, which has one element for each output channel.
+
+    Returns:
+        The layer.
+    """
     strides = strides or (1,) * len(filter_shape)
 
     def shape_of(inputs, kernel):
@@ -138,18 +195,36 @@ def GeneralConvTranspose(
 Conv = functools.partial(GeneralConv, ("NHWC", "HWIO", "NHWC"))
 Conv1DTranspose = functools.partial(GeneralConvTranspose, ("NHC", "HIO", "NHC"))
 ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC"))
+_OF_IMAGES = "`{}` of images whose axes are examples, height, width and channels."
+Conv.__doc__ = _OF_IMAGES.format("GeneralConv")
+ConvTranspose.__doc__ = _OF_IMAGES.format("GeneralConvTranspose")
+Conv1DTranspose.__doc__ = "`GeneralConvTranspose` of axes for examples, positions and channels."
 
 
 def BatchNorm(
-    axis=(0, 1, 2), epsilon=1e-5, center=True, scale=True, beta_init=zeros, gamma_init=ones
+    axis: int | Sequence[int] = (0, 1, 2), epsilon: float = 1e-5, center: bool = True,
+    scale: bool = True, beta_init: Initializer = zeros, gamma_init: Initializer = ones,
 ) -> Layer:
-    """Mean 0 and variance 1 over `axis` of the batch at hand, then times gamma, plus beta.
+    """A layer that brings its inputs to mean 0 and variance 1, then applies gamma and beta.
 
-    Both have the axes that remain; one that `scale` or `center` leaves out is ()."""
-    axis = (axis,) if jnp.isscalar(axis) else axis
+    Mean and variance are those of the batch at hand, also outside of training. `gamma` and `beta`
+    have the axes that are not in `axis`.
+
+    Args:
+        axis: axes over which the mean and the variance are taken.
+        epsilon: number that is added to the variance.
+        center: whether beta is added; its place in the parameters is () otherwise.
+        scale: whether the result is multiplied by gamma; its place is () otherwise.
+        beta_init: initializer of beta.
+        gamma_init: initializer of gamma.
+
+    Returns:
+        The layer.
+    """
+    axes: Any = (axis,) if jnp.isscalar(axis) else axis
 
     def init_fun(rng, input_shape):
-        shape = tuple(n for i, n in enumerate(input_shape) if i not in axis)
+        shape = tuple(n for i, n in enumerate(input_shape) if i not in axes)
         for_beta, for_gamma = random.split(rng)
         beta = beta_init(for_beta, shape) if center else ()
         gamma = gamma_init(for_gamma, shape) if scale else ()
@@ -157,8 +232,8 @@ def BatchNorm(
 
     def apply_fun(params, x, **kwargs):
         beta, gamma = params
-        along = tuple(None if i in axis else slice(None) for i in range(jnp.ndim(x)))
-        y = standardize(x, axis, epsilon=epsilon)
+        along = tuple(None if i in axes else slice(None) for i in range(jnp.ndim(x)))
+        y = standardize(x, axes, epsilon=epsilon)
         if scale:
             y = gamma[along] * y
         return y + beta[along] if center else y
@@ -167,7 +242,7 @@ def BatchNorm(
 
 
 def _without_params(shape_of, fun) -> Layer:
-    """A layer that has no parameters, of the shape of its outputs and a function."""
+    """A layer without parameters, from the shape of its outputs and a function."""
 
     def init_fun(rng, input_shape):
         return shape_of(input_shape), ()
@@ -178,8 +253,16 @@ def _without_params(shape_of, fun) -> Layer:
     return init_fun, apply_fun
 
 
-def elementwise(fun, **fun_kwargs) -> Layer:
-    """The layer of a function that keeps the shape; it has no parameters."""
+def elementwise(fun: Callable[..., Array], **fun_kwargs: object) -> Layer:
+    """A layer without parameters that applies a function and keeps the shape.
+
+    Args:
+        fun: function of the inputs.
+        **fun_kwargs: keyword arguments of `fun`.
+
+    Returns:
+        The layer.
+    """
     return _without_params(lambda shape: shape, lambda inputs: fun(inputs, **fun_kwargs))
 
 
@@ -202,41 +285,96 @@ def _kept_axes(spec, ndim):
     return (0, ndim - 1) if spec is None else sorted((spec.index("N"), spec.index("C")))
 
 
-def _pooling(reducer, init_val, mean=False):
-    """The constructor of layers that fold windows by `reducer`, over their sizes if `mean`."""
+def _pooling(reducer, init_val, window_shape, strides, padding, spec, mean=False) -> Layer:
+    """A layer that combines the elements of windows by `reducer`; divided by their sizes if `mean`.
 
-    def PoolingLayer(window_shape, strides=None, padding="VALID", spec=None) -> Layer:
-        """Pooling over windows in space; `spec` names the axes ("NHWC" if not given).
+    Padded places belong to no window."""
+    space = window_shape, strides or (1,) * len(window_shape)
+    window, steps = space
+    for i in _kept_axes(spec, len(window_shape) + 2):
+        window, steps = (v[:i] + (1,) + v[i:] for v in (window, steps))
 
-        Padded places belong to no window, so a mean is that of the others."""
-        space = window_shape, strides or (1,) * len(window_shape)
-        window, steps = space
-        for i in _kept_axes(spec, len(window_shape) + 2):
-            window, steps = (v[:i] + (1,) + v[i:] for v in (window, steps))
+    def shape_of(input_shape):
+        pads = lax.padtype_to_pads(input_shape, window, steps, padding)
+        one = (1,) * len(window)
+        return lax.reduce_window_shape_tuple(input_shape, window, steps, pads, one, one)
 
-        def shape_of(input_shape):
-            pads = lax.padtype_to_pads(input_shape, window, steps, padding)
-            one = (1,) * len(window)
-            return lax.reduce_window_shape_tuple(input_shape, window, steps, pads, one, one)
+    def pool(inputs):
+        out = lax.reduce_window(inputs, init_val, reducer, window, steps, padding)
+        if not mean:
+            return out
+        kept = _kept_axes(spec, inputs.ndim)
+        shape = [n for i, n in enumerate(inputs.shape) if i not in kept]
+        filled = jnp.ones(shape, dtype=inputs.dtype)
+        sizes = lax.reduce_window(filled, 0.0, lax.add, *space, padding)
+        return out / jnp.expand_dims(sizes, tuple(kept))
 
-        def pool(inputs):
-            out = lax.reduce_window(inputs, init_val, reducer, window, steps, padding)
-            if not mean:
-                return out
-            kept = _kept_axes(spec, inputs.ndim)
-            shape = [n for i, n in enumerate(inputs.shape) if i not in kept]
-            filled = jnp.ones(shape, dtype=inputs.dtype)
-            sizes = lax.reduce_window(filled, 0.0, lax.add, *space, padding)
-            return out / jnp.expand_dims(sizes, tuple(kept))
-
-        return _without_params(shape_of, pool)
-
-    return PoolingLayer
+    return _without_params(shape_of, pool)
 
 
-MaxPool = _pooling(lax.max, -jnp.inf)
-SumPool = _pooling(lax.add, 0.0)
-AvgPool = _pooling(lax.add, 0.0, mean=True)
+def MaxPool(
+    window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
+    padding: str = "VALID", spec: str | None = None,
+) -> Layer:
+    """A layer that takes the maximum of each window.
+
+    Args:
+        window_shape: sizes of the window along the axes of space.
+        strides: steps between windows along these axes; None for 1.
+        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
+            place, or one every `strides` places.
+        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
+            that of channels; None for N first and C last.
+
+    Returns:
+        The layer.
+
+    >>> init, apply = MaxPool((2, 2), strides=(2, 2))
+    >>> print(apply((), jnp.arange(16.0).reshape(1, 4, 4, 1))[0, :, :, 0])
+    [[ 5.  7.]
+     [13. 15.]]
+    """
+    return _pooling(lax.max, -jnp.inf, window_shape, strides, padding, spec)
+
+
+def SumPool(
+    window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
+    padding: str = "VALID", spec: str | None = None,
+) -> Layer:
+    """A layer that takes the sum of each window.
+
+    Args:
+        window_shape: sizes of the window along the axes of space.
+        strides: steps between windows along these axes; None for 1.
+        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
+            place, or one every `strides` places.
+        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
+            that of channels; None for N first and C last.
+
+    Returns:
+        The layer.
+    """
+    return _pooling(lax.add, 0.0, window_shape, strides, padding, spec)
+
+
+def AvgPool(
+    window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
+    padding: str = "VALID", spec: str | None = None,
+) -> Layer:
+    """A layer that takes the mean of each window; places added by padding do not count.
+
+    Args:
+        window_shape: sizes of the window along the axes of space.
+        strides: steps between windows along these axes; None for 1.
+        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
+            place, or one every `strides` places.
+        spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
+            that of channels; None for N first and C last.
+
+    Returns:
+        The layer.
+    """
+    return _pooling(lax.add, 0.0, window_shape, strides, padding, spec, mean=True)
 
 
 # All axes but the first as one, and the sum of the inputs.
@@ -247,13 +385,27 @@ Flatten = _without_params(
 FanInSum = _without_params(lambda shapes: shapes[0], sum)
 
 
-def FanOut(num) -> Layer:
-    """A list of the input, `num` times: what `parallel` takes."""
+def FanOut(num: int) -> Layer:
+    """A layer that returns a list with its input several times, the input of `parallel`.
+
+    Args:
+        num: number of times.
+
+    Returns:
+        The layer.
+    """
     return _without_params(lambda shape: [shape] * num, lambda inputs: [inputs] * num)
 
 
-def FanInConcat(axis=-1) -> Layer:
-    """The inputs, one after the other along `axis`."""
+def FanInConcat(axis: int = -1) -> Layer:
+    """A layer that concatenates the arrays of a list.
+
+    Args:
+        axis: axis along which they are joined.
+
+    Returns:
+        The layer.
+    """
 
     def shape_of(shapes):
         first = shapes[0]
@@ -264,10 +416,22 @@ def FanInConcat(axis=-1) -> Layer:
     return _without_params(shape_of, lambda inputs: jnp.concatenate(inputs, axis))
 
 
-def Dropout(rate, mode="train") -> Layer:
-    """Keeps elements with probability `rate`, over `rate`, and makes the others zero.
+def Dropout(rate: float, mode: str = "train") -> Layer:
+    """A layer that sets random elements to zero while a network is trained.
 
-    Only in mode "train"; `rate` is the share that is kept, and `apply_fun` needs a key as `rng`."""
+    `apply_fun` needs a random key as `rng` in every mode.
+
+    Args:
+        rate: probability that an element is kept; it is then divided by `rate`.
+        mode: "train"; with any other value the inputs are returned unchanged.
+
+    Returns:
+        The layer.
+
+    >>> init, apply = Dropout(0.5)
+    >>> print(apply((), jnp.ones(5), rng=key(0)))
+    [0. 0. 2. 2. 0.]
+    """
 
     def init_fun(rng, input_shape):
         return input_shape, ()
@@ -288,13 +452,26 @@ def Dropout(rate, mode="train") -> Layer:
 
 
 def _keys(kwargs, n):
-    """A key for each of n layers from the keyword `rng`, which leaves; None for each without."""
+    """A key for each of n layers, from the keyword `rng`, which is removed; None if there is
+    none."""
     rng = kwargs.pop("rng", None)
     return (None,) * n if rng is None else random.split(rng, n)
 
 
-def serial(*layers) -> Layer:
-    """One layer after the other; the parameters are a list of theirs."""
+def serial(*layers: Layer) -> Layer:
+    """A layer that applies layers one after the other.
+
+    Args:
+        *layers: layers; each takes the outputs of the one before it.
+
+    Returns:
+        The layer. Its parameters are a list with the parameters of each layer.
+
+    >>> init, apply = serial(Dense(8), Relu, Dense(2))
+    >>> shape, params = init(key(0), (-1, 4))
+    >>> shape, apply(params, jnp.ones((3, 4))).shape
+    ((-1, 2), (3, 2))
+    """
     init_funs, apply_funs = zip(*layers)
 
     def init_fun(rng, input_shape):
@@ -314,8 +491,14 @@ def serial(*layers) -> Layer:
     return init_fun, apply_fun
 
 
-def parallel(*layers) -> Layer:
-    """Each layer on an input of its own: takes a list and makes one, as after `FanOut`.
+def parallel(*layers: Layer) -> Layer:
+    """A layer that applies each layer to its own input; inputs and outputs are lists.
+
+    Args:
+        *layers: layers, one for each array of the input list.
+
+    Returns:
+        The layer. Its parameters are a tuple with the parameters of each layer.
 
     >>> init, apply = serial(FanOut(2), parallel(Dense(3), Identity), FanInConcat())
     >>> shape, params = init(key(0), (-1, 4))
@@ -336,8 +519,15 @@ def parallel(*layers) -> Layer:
     return init_fun, apply_fun
 
 
-def shape_dependent(make_layer) -> Layer:
-    """The layer that `make_layer` makes of the shape of the inputs, once that is known."""
+def shape_dependent(make_layer: Callable[[tuple[int, ...]], Layer]) -> Layer:
+    """A layer that is made when the shape of its inputs is known.
+
+    Args:
+        make_layer: function of the input shape that returns a layer.
+
+    Returns:
+        The layer.
+    """
 
     def init_fun(rng, input_shape):
         return make_layer(input_shape)[0](rng, input_shape)

@@ -1,7 +1,8 @@
 """The public names of this package: loaded when they are first used, and known to type checkers."""
 
 from toile.api.callbacks import io_callback as io_callback
-from toile.engine.config import Override, enable_x64 as enable_x64
+from toile.engine.config import Override
+from toile.engine.scoped_options import enable_x64 as enable_x64
 from toile.experimental import (
     checkify as checkify,
     compilation_cache as compilation_cache,

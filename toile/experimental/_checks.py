@@ -15,27 +15,27 @@ from toile.primitives.rules import frame_rule
 
 
 class JaxException(Exception):
-    """Base of the errors that checks report."""
+    """The base of the errors that checks report."""
 
 
 class JaxRuntimeError(_RuntimeError, ValueError):
-    """A check that failed; also a ValueError, which code that handles checks expects."""
+    """A check failed. It is also a ValueError, which code that handles checks expects."""
 
 
 class FailedCheckError(JaxException):
-    """A user's check failed."""
+    """A check of the user, a call of `check`, failed."""
 
 
 class NaNError(JaxException):
-    """An operation made a NaN."""
+    """The result of an operation has a NaN."""
 
 
 class DivisionByZeroError(JaxException):
-    """A divisor was zero."""
+    """A divisor is zero."""
 
 
 class OOBError(JaxException):
-    """An index was out of bounds."""
+    """An index is out of bounds."""
 
 
 class Site:

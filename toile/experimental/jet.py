@@ -17,6 +17,7 @@ from typing import Any
 import toile.lax as lax
 import toile.numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.conversion import as_array
 from toile.engine.operation import Operation
@@ -41,15 +42,29 @@ __all__ = ["fact", "jet", "jet2", "zero_series", "zero_term"]
 
 
 def jet(
-    fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],
-    factorial_scaled: bool = True, **_: Any,
-) -> tuple[Any, Any]:
-    """The Taylor polynomial of `fun` along polynomials for its arguments.
+    fun: Callable[..., PyTree], primals: Sequence[ArrayLike],
+    series: Sequence[Sequence[ArrayLike]], factorial_scaled: bool = True, **_: Any,
+) -> tuple[PyTree, PyTree]:
+    """Compute derivatives of high order along a curve: Taylor polynomials pushed through a
+    function.
 
-    For each argument, an array, `primals` has the value and `series` the derivatives of first,
-    second, ... order; with factorial_scaled=False they are Taylor coefficients, without the
-    factorials. Results have the same form: values, and lists of derivatives in place of their
-    leaves.
+    Each argument of `fun` moves along a polynomial of one variable `t`. The results are the
+    derivatives with respect to `t`, at t = 0, of the values of `fun`.
+
+    Args:
+        fun: function of arrays that returns a tree of arrays.
+        primals: value of each argument at t = 0.
+        series: for each argument, its derivatives of first, second, ... order. All have the same
+            number of derivatives.
+        factorial_scaled: False if `series` and the results are coefficients of the polynomials: the
+            derivative of order k divided by the factorial of k.
+
+    Returns:
+        A pair: the result of `fun`, and the same tree with a list of derivatives in place of each
+        array.
+
+    Raises:
+        ValueError: an argument is not an array, or the numbers of derivatives differ.
 
     >>> value, (first, second) = jet(jnp.sin, (0.0,), ((1.0, 0.0),))
     >>> print(value, first, second)
@@ -91,10 +106,18 @@ def jet(
 
 
 jet2 = functools.partial(jet, factorial_scaled=False)
+jet2.__doc__ = "`jet` with factorial_scaled=False: coefficients in place of derivatives."
 
 
-def fact(n: Any) -> Any:
-    """The factorial of a number, as a float."""
+def fact(n: ArrayLike) -> Array:
+    """The factorial of a number, computed as a float by the gamma function.
+
+    Args:
+        n: number, or array of numbers.
+
+    Returns:
+        An array of floats, which are rounded: the factorial of 5 is 120.000015 in float32.
+    """
     return lax.exp(lax.lgamma(n + 1.0))
 
 

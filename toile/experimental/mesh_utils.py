@@ -9,16 +9,34 @@ from typing import Any
 import numpy as np
 
 from toile.api.devices import devices as all_devices
+from toile.engine.devices import Device
 from toile.engine.source import here
 
 __all__ = ["create_device_mesh", "create_hybrid_device_mesh"]
 
 
 def create_device_mesh(
-    mesh_shape: Sequence[int], devices: Sequence[Any] | None = None, *,
+    mesh_shape: Sequence[int], devices: Sequence[Device] | None = None, *,
     contiguous_submeshes: bool = False, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """All devices (or those given), in order, in an array of this shape."""
+    """Arrange devices in an array, for a mesh.
+
+    Args:
+        mesh_shape: shape of the array.
+        devices: devices in order; None for all devices.
+        contiguous_submeshes: not used; it is for TPUs.
+        allow_split_physical_axes: not used; it is for TPUs.
+
+    Returns:
+        A NumPy array of devices in their order.
+
+    Raises:
+        ValueError: the number of devices is not the product of `mesh_shape`.
+
+    >>> from toile.experimental.mesh_utils import create_device_mesh
+    >>> create_device_mesh((1, 1), toile.devices("cpu")[:1])
+    array([[CpuDevice(id=0)]], dtype=object)
+    """
     found = list(all_devices() if devices is None else devices)
     shape = tuple(int(n) for n in mesh_shape)
     if math.prod(shape) != len(found):
@@ -30,10 +48,30 @@ def create_device_mesh(
 
 def create_hybrid_device_mesh(
     mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int],
-    devices: Sequence[Any] | None = None, *, process_is_granule: bool = False,
+    devices: Sequence[Device] | None = None, *, process_is_granule: bool = False,
     should_sort_granules_by_key: bool = True, allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
-    """Devices of several processes: `dcn_mesh_shape` arranges processes, `mesh_shape` their own."""
+    """Arrange the devices of several processes in an array, for a mesh.
+
+    Along each axis, the devices of one process are next to each other. The size of an axis of the
+    array is the product of the sizes in both shapes.
+
+    Args:
+        mesh_shape: shape of the array of one process's devices.
+        dcn_mesh_shape: shape of the array of processes, with as many axes.
+        devices: devices; None for all devices.
+        process_is_granule: must be True: devices are grouped by their process. With False they are
+            grouped by an attribute `slice_index`, which devices of toile do not have.
+        should_sort_granules_by_key: whether processes are in the order of their indices; False for
+            the order in which `devices` has them.
+        allow_split_physical_axes: not used; it is for TPUs.
+
+    Returns:
+        A NumPy array of devices.
+
+    Raises:
+        ValueError: a shape does not fit the number of processes or of their devices.
+    """
     found = list(all_devices() if devices is None else devices)
     name = "process_index" if process_is_granule else "slice_index"
     if not hasattr(found[0], name):

@@ -9,15 +9,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toile.engine.annotations import PyTree
 from toile.engine.conversion import as_array
-from toile.engine.devices import process_count, process_index
+from toile.engine.devices import Device, process_count, process_index
 from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.parallel.processes import joined
+
+if TYPE_CHECKING:
+    from toile.parallel.meshes import Mesh
 
 __all__ = [
     "assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array",
@@ -26,9 +30,20 @@ __all__ = [
 ]
 
 
-def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The values of the source process (by default the first) on all processes, as NumPy arrays.
+def broadcast_one_to_all(in_tree: PyTree, is_source: bool | None = None) -> PyTree:
+    """Send the values of one process to all processes.
 
+    Args:
+        in_tree: tree of arrays and numbers, whose values matter on the source only.
+        is_source: whether this process is the source; None if process 0 is.
+
+    Returns:
+        The tree of the source, with NumPy arrays as leaves.
+
+    Raises:
+        ValueError: not exactly one process is the source, or shapes or dtypes differ.
+
+    >>> from toile.experimental.multihost_utils import broadcast_one_to_all
     >>> broadcast_one_to_all({"seed": 3})
     {'seed': array(3)}
     """
@@ -46,8 +61,24 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     return unflatten(tree, _unpacked(data, leaves, "broadcast_one_to_all", sources[0]))
 
 
-def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """Every process's values along a new leading axis (or concatenated on the first, if tiled)."""
+def process_allgather(in_tree: PyTree, tiled: bool = False) -> PyTree:
+    """Collect the values of all processes, on all processes.
+
+    Args:
+        in_tree: tree of arrays and numbers.
+        tiled: whether arrays are concatenated along their first axis, instead of stacked along a
+            new one. Numbers are always stacked.
+
+    Returns:
+        The tree with NumPy arrays as leaves, in the order of processes.
+
+    Raises:
+        ValueError: shapes or dtypes differ between processes.
+
+    >>> from toile.experimental.multihost_utils import process_allgather
+    >>> process_allgather({"loss": 3})
+    {'loss': array([3])}
+    """
     leaves, tree = flatten(tree_map(np.asarray, in_tree))
     if process_count() == 1:
         found = [leaves]
@@ -62,14 +93,29 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes get here; they must pass the same name."""
+    """Wait until all processes have made this call.
+
+    Args:
+        name: name of the place in the program, the same on all processes.
+
+    Raises:
+        AssertionError: the names differ.
+    """
     if process_count() > 1:
         assert_equal(np.uint32(zlib.crc32(name.encode())), f"sync_global_devices name mismatch "
                                                            f"({name!r})")
 
 
-def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Fail, on all processes, unless all of them have the same values."""
+def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
+    """Raise an error on all processes unless all of them have the same values.
+
+    Args:
+        in_tree: tree of arrays and numbers.
+        fail_message: beginning of the error message.
+
+    Raises:
+        AssertionError: the values differ.
+    """
     leaves, _ = flatten(tree_map(np.asarray, in_tree))
     if process_count() == 1:
         return
@@ -106,7 +152,14 @@ def _unpacked(data: bytes, leaves: Sequence[Any], what: str, rank: int) -> list[
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether the program is about to be stopped and should save its state."""
+    """Tell whether the program is about to be stopped and should save its state.
+
+    Args:
+        step_id: number of the step; not used.
+
+    Returns:
+        False: toile gets no notice from the machines that it runs on.
+    """
     return False
 
 
@@ -118,19 +171,60 @@ def _one_process(what: str) -> None:
         )
 
 
-def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """Arrays of all processes from each process's part."""
+def host_local_array_to_global_array(
+    local_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree
+) -> PyTree:
+    """Make arrays of all processes from the part that each process has.
+
+    It works with one process only, whose part is the whole array.
+
+    Args:
+        local_inputs: tree of arrays.
+        global_mesh: mesh of all devices; not used.
+        pspecs: partition specs of the arrays; not used.
+
+    Returns:
+        The tree, with arrays of toile as leaves.
+
+    Raises:
+        NotImplementedError: there are several processes.
+    """
     _one_process("host_local_array_to_global_array")
     return tree_map(as_array, local_inputs)
 
 
-def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """This process's part of arrays of all processes."""
+def global_array_to_host_local_array(
+    global_inputs: PyTree, global_mesh: Mesh, pspecs: PyTree
+) -> PyTree:
+    """Take this process's part of arrays of all processes.
+
+    It works with one process only, whose part is the whole array.
+
+    Args:
+        global_inputs: tree of arrays.
+        global_mesh: mesh of all devices; not used.
+        pspecs: partition specs of the arrays; not used.
+
+    Returns:
+        The tree, with arrays of toile as leaves.
+
+    Raises:
+        NotImplementedError: there are several processes.
+    """
     _one_process("global_array_to_host_local_array")
     return tree_map(as_array, global_inputs)
 
 
 @contextmanager
-def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
-    """The devices of processes that are alive, for the duration of a block."""
+def live_devices(devices: Sequence[Device]) -> Iterator[list[Device]]:
+    """A context manager for the devices of processes that are running.
+
+    An error in one process ends all of them, so these are all devices.
+
+    Args:
+        devices: devices to look at.
+
+    Yields:
+        A list of `devices`.
+    """
     yield list(devices)

@@ -11,13 +11,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import toile.lax as lax
 import toile.numpy as jnp
 from toile.api import custom_vjp, jit, vjp, vmap
 from toile.engine import dtypes
+from toile.engine.annotations import Array, PyTree
 from toile.engine.avals import aval_of
-from toile.engine.config import default_matmul_precision
 from toile.engine.program import evaluate, trace_program
+from toile.engine.scoped_options import default_matmul_precision
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.engine.trees import flatten, structure, tree_map, unflatten
@@ -70,15 +73,36 @@ class _Options(NamedTuple):
 
 
 def odeint(
-    func: Callable[..., Any], y0: Any, t: Any, *args: Any, rtol: Any = 1.4e-8, atol: Any = 1.4e-8,
-    mxstep: Any = jnp.inf, hmax: Any = jnp.inf,
-) -> Any:
-    """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, at each of the times `t`.
+    func: Callable[..., PyTree], y0: PyTree, t: Array | np.ndarray, *args: PyTree,
+    rtol: float = 1.4e-8, atol: float = 1.4e-8, mxstep: float = jnp.inf, hmax: float = jnp.inf,
+) -> PyTree:
+    """Solve the ordinary differential equation `dy/dt = func(y, t, *args)` from `y0`.
 
-    `y0` is an array or a tree of arrays, and the results have a new first axis, for the times,
-    which increase. A step is kept if its estimated error is below `atol + rtol * |y|`; `mxstep`
-    bounds the steps from one time to the next, and `hmax` their size.
+    The method is that of Dormand and Prince of order 5 with steps of variable size. A step is
+    accepted if its estimated error is at most `atol + rtol * abs(y)`, as a root mean square over
+    the elements. Derivatives are computed by solving the adjoint equation backward in time.
 
+    Args:
+        func: function of the state, the time and `args` that returns the derivative of the state, a
+            tree like `y0`.
+        y0: state at the time `t[0]`, an array or a tree of arrays.
+        t: array of floats with the times at which the state is wanted, in increasing order.
+        *args: arrays, numbers and trees of them that are passed to `func`. Derivatives with respect
+            to them are computed, too.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        mxstep: largest number of steps from one time to the next. If it is reached, the result is
+            inaccurate; there is no error.
+        hmax: largest size of a step.
+
+    Returns:
+        The states at the times `t`: a tree like `y0`, whose arrays have a new first axis.
+
+    Raises:
+        TypeError: `t` is not an array of floats, or `args` has other things than arrays and
+            numbers.
+
+    >>> from toile.experimental.ode import odeint
     >>> y = odeint(lambda y, t, rate: -rate * y, 1.0, jnp.array([0.0, 1.0]), 2.0)
     >>> print(y.round(4))
     [1.     0.1353]

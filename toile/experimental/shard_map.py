@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from toile.engine.annotations import PyTree
+from toile.parallel.meshes import Mesh
 from toile.parallel.shard_maps import shard_map as _shard_map
 
 __all__ = ["shard_map"]
 
 
 def shard_map(
-    f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool = True,
+    f: Callable[..., Any], mesh: Mesh, in_specs: PyTree, out_specs: PyTree, check_rep: bool = True,
     auto: frozenset[Any] = frozenset(),
 ) -> Callable[..., Any]:
-    """`toile.shard_map` with its argument names from experimental."""
+    """Run a function on each device of a mesh with its part of the arguments.
+
+    It is `toile.shard_map` with the argument names that JAX used before.
+
+    Args:
+        f: function of the parts.
+        mesh: mesh of devices.
+        in_specs: partition specs of the arguments.
+        out_specs: partition specs of the results.
+        check_rep: whether to check that results which `out_specs` calls equal on all devices are
+            so.
+        auto: names of mesh axes along which `f` sees whole arrays.
+
+    Returns:
+        A function of whole arrays.
+    """
     manual = frozenset(mesh.axis_names) - frozenset(auto)
     return _shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names=manual,
                       check_vma=check_rep)
