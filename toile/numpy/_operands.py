@@ -57,7 +57,7 @@ def _from_host(x: Any) -> Any:
     return from_numpy(np.asarray(x, narrowed(dtype)))
 
 
-def as_array(name: str, x: Any, position: int = 0) -> Any:
+def as_array(name: str, x: Any, position: int = 0) -> Array:
     """`x` as an Array; a Python number becomes a weakly typed one of rank 0."""
     if type(x) is DeviceArray:
         return x
