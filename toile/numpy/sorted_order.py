@@ -332,7 +332,8 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
           sorted: bool = True) -> Sequence[Array]:
     """Find the greatest or least elements along an axis.
 
-    NaN counts as greater than every number. Of equal elements, those with a lower index come first.
+    NaN counts as greater than every number, unless its sign bit is set. Of equal elements, those
+    with a lower index come first.
 
     Args:
         a: array of real numbers.
