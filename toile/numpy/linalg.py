@@ -683,7 +683,9 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
 
 
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = None) -> Array:
-    """Multiply several matrices in the order of pairs that needs the fewest operations.
+    """Multiply several matrices, pair by pair, in an order that needs few operations.
+
+    The order is the best one for up to four matrices.
 
     Args:
         arrays: two matrices or more; the first and the last may be vectors.
