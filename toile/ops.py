@@ -31,7 +31,7 @@ _DOC = """{first}
         segment_ids: integers, the segment of each slice. Slices with negative numbers and with
             numbers of at least `num_segments` are left out.
         num_segments: number of segments, which `jit` must know; None for the greatest number in
-            `segment_ids` and one.
+            `segment_ids` plus one.
         indices_are_sorted: True to promise that `segment_ids` increase.
         unique_indices: True to promise that no segment has two slices.
         bucket_size: how many slices to reduce at a time, before these results are reduced; None for
@@ -41,8 +41,8 @@ _DOC = """{first}
         out_sharding: sharding of the result; None for none. It excludes `bucket_size`.
 
     Returns:
-        An array of the dtype of `data` with a slice for each segment; {empty} where a segment has
-        none.
+        An array of the dtype of `data` with a slice for each segment. Where a segment has none, it
+        is {empty}.
 
     >>> toile.ops.{name}(jnp.array([5, 2, 3]), jnp.array([0, 0, 1]), num_segments=2)
     {example}

@@ -48,7 +48,7 @@ Step = int
 InitFn = Callable[[Params], OptimizerState]
 UpdateFn = Callable[[Step, Updates, OptimizerState], OptimizerState]
 ParamsFn = Callable[[OptimizerState], Params]
-Schedule = Callable[[Step], float]
+Schedule = Callable[[Step], Any]  # the rate of a step
 
 
 class Optimizer(NamedTuple):

@@ -185,9 +185,9 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
     """Scale an image about its corner, and then shift it.
 
     A point at coordinate u of the image moves to `u * scale + translation`, where pixel i lies at
-    i + 0.5. Pixels of the result that lie outside of the moved image are 0; with `CUBIC_PYTORCH` and
-    no antialiasing they repeat its edge. Gradients with respect to `scale` and `translation` exist
-    too.
+    i + 0.5. Pixels of the result that lie outside of the moved image are 0; with `CUBIC_PYTORCH`
+    and no antialiasing they repeat its edge. Gradients with respect to `scale` and `translation`
+    exist too.
 
     Args:
         image: array with any number of axes.
@@ -256,14 +256,14 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
     >>> toile.image.resize(jnp.array([0.0, 1.0]), (4,), "linear")
     Array([0.  , 0.25, 0.75, 1.  ], dtype=float32)
     """
-    image = jnp.asarray(image)
+    x: Array = jnp.asarray(image)
     shape = tuple(int(n) for n in shape)
-    _check_shape(image, shape)
+    _check_shape(x, shape)
     if isinstance(method, str):
         method = ResizeMethod.from_string(method)
     if method is ResizeMethod.NEAREST:
-        return _resize_nearest(image, shape)
-    (image,) = inexact("resize", image)
-    axes = tuple(i for i in range(image.ndim) if image.shape[i] != shape[i])
-    scale = [1.0 if shape[i] == 0 else shape[i] / image.shape[i] for i in axes]
-    return _resample(image, shape, axes, scale, [0.0] * len(axes), method, antialias, precision)
+        return _resize_nearest(x, shape)
+    (x,) = inexact("resize", x)
+    axes = tuple(i for i in range(x.ndim) if x.shape[i] != shape[i])
+    scale = [1.0 if shape[i] == 0 else shape[i] / x.shape[i] for i in axes]
+    return _resample(x, shape, axes, scale, [0.0] * len(axes), method, antialias, precision)

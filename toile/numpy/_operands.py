@@ -65,7 +65,7 @@ def as_array(name: str, x: Any, position: int = 0) -> Array:
     return x if type(x) not in NUMBER_TYPES else number_array(x)
 
 
-def number_array(x: Any) -> Any:
+def number_array(x: Any) -> Array:
     """A Python number as a rank-0 array of its default dtype, weak unless it is a bool."""
     dtype = dtypes.scalar_dtype(x)
     return from_numpy(np.asarray(x, dtype), weak_type=type(x) is not bool)
@@ -113,7 +113,7 @@ def pair_of(x: Any) -> tuple[Any, bool]:
 _literals: dict[tuple[Any, ...], Any] = {}
 
 
-def literal(value: Any, dtype: Any, weak_type: bool = False) -> Any:
+def literal(value: Any, dtype: Any, weak_type: bool = False) -> Array:
     """The Python number `value` as a rank-0 operand of the given dtype."""
     key = (value.__class__, value, dtype, weak_type)
     found = _literals.get(key)
@@ -135,7 +135,7 @@ def literal(value: Any, dtype: Any, weak_type: bool = False) -> Any:
     return made
 
 
-def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
+def convert(x: Any, dtype: Any, weak_type: bool = False) -> Array:
     """The array or Python number `x` with the given dtype and weak bit."""
     if type(x) in NUMBER_TYPES:
         return literal(x, dtype, weak_type)
@@ -144,6 +144,6 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Any:
     return lax._convert_element_type(x, dtype, weak_type)
 
 
-def strengthen(x: Any) -> Any:
+def strengthen(x: Any) -> Array:
     """`x` without its weak bit."""
     return lax._convert_element_type(x, x.dtype, False) if x.weak_type else x

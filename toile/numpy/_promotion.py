@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array
 from toile.engine.arrays import DeviceArray
 from toile.engine.config import flags
 from toile.engine.errors import ShapeError
@@ -38,21 +39,21 @@ _PLAIN_NUMBERS = frozenset((int, float))
 # Promotion of dtypes.
 
 
-def promote_dtypes(*args: Any, name: str = "promote_dtypes") -> list[Any]:
+def promote_dtypes(*args: Any, name: str = "promote_dtypes") -> list[Array]:
     """The operands in their common dtype; shapes are left alone. `name` is for errors."""
     xs = _operands(name, args)
     dtype, weak = promote_many([pair_of(x) for x in xs])
     return [_to(x, dtype, weak) for x in xs]
 
 
-def promote_dtypes_inexact(*args: Any, name: str = "promote_dtypes_inexact") -> list[Any]:
+def promote_dtypes_inexact(*args: Any, name: str = "promote_dtypes_inexact") -> list[Array]:
     """Like `promote_dtypes`, and integers and booleans become floats."""
     xs = _operands(name, args)
     dtype, weak = promote_many([pair_of(x) for x in xs])
     return [_to(x, to_inexact(dtype), weak) for x in xs]
 
 
-def _to(x: Any, dtype: Any, weak: bool) -> Any:
+def _to(x: Any, dtype: Any, weak: bool) -> Array:
     """One operand in the common dtype; an operation is weak only if all its operands are."""
     if type(x) in NUMBER_TYPES:
         return literal(x, dtype, weak)
@@ -102,7 +103,7 @@ def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
                      "with the config option jax_numpy_rank_promotion='raise'." + here())
 
 
-def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Array:
     """The array `x` broadcast to `shape`, which it must be able to reach."""
     if x.shape == shape:
         return x
@@ -111,7 +112,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return spread(x, shape)
 
 
-def spread(x: Any, shape: tuple[int, ...]) -> Any:
+def spread(x: Any, shape: tuple[int, ...]) -> Array:
     """`x` broadcast to `shape` by an operation, which gives it memory of its own."""
     have = x.shape
     skip = len(shape) - len(have)
@@ -121,7 +122,7 @@ def spread(x: Any, shape: tuple[int, ...]) -> Any:
     return lax.broadcast_in_dim(x, shape, tuple(skip + i for i in kept))
 
 
-def promote_shapes(name: str, *args: Any) -> list[Any]:
+def promote_shapes(name: str, *args: Any) -> list[Array]:
     """The operands broadcast against each other; numbers and arrays of rank 0 stay as they are."""
     shapes = [shape_of(x) for x in args]
     full = [s for s in shapes if s]
@@ -132,7 +133,7 @@ def promote_shapes(name: str, *args: Any) -> list[Any]:
     return [broadcast_to(x, shape) if s else x for x, s in zip(args, shapes)]
 
 
-def _shaped_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def _shaped_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
     x, y = promote_shapes(name, x, y)
     return x, y
 
@@ -140,7 +141,7 @@ def _shaped_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
 # Everything at once.
 
 
-def promote_args(name: str, *args: Any) -> list[Any]:
+def promote_args(name: str, *args: Any) -> list[Array]:
     """Checked operands with one dtype and equal shapes (or rank 0)."""
     if len(args) == 2:
         return list(pair(name, *args))
@@ -153,7 +154,7 @@ def _operands(name: str, args: Any) -> list[Any]:
     ]
 
 
-def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
     """Two operands ready for a binary `lax` function: the path of every eager binary ufunc."""
     if x.__class__ is DeviceArray:
         kind = y.__class__
@@ -179,7 +180,7 @@ def pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     return _shaped_pair(name, x, y)
 
 
-def inexact_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def inexact_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
     """`pair`, with integers and booleans turned into floats."""
     if x.__class__ is DeviceArray:
         dtype, kind = x.dtype, y.__class__
@@ -198,7 +199,7 @@ def inexact_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     return _shaped_pair(name, x, y)
 
 
-def numeric_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def numeric_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
     """`pair`, with booleans turned into integers."""
     x, y = pair(name, x, y)
     if x.dtype == BOOL:
@@ -206,18 +207,18 @@ def numeric_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def same_shape(x: Any, y: Any) -> tuple[Any, Any]:
+def same_shape(x: Any, y: Any) -> tuple[Array, Array]:
     """Two operands of a binary function with the scalar among them grown to the other's shape."""
     shape = x.shape or y.shape
     return broadcast_to(x, shape), broadcast_to(y, shape)
 
 
-def full_pair(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+def full_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
     """`inexact_pair` with equal shapes."""
     return same_shape(*inexact_pair(name, x, y))
 
 
-def inexact(name: str, x: Any) -> Any:
+def inexact(name: str, x: Any) -> Array:
     """One operand of a function of floats: the path of every eager unary ufunc."""
     kind = type(x)
     if kind is DeviceArray and x.dtype in INEXACT:
@@ -237,7 +238,7 @@ def inexact(name: str, x: Any) -> Any:
 # Selection between an array and a number.
 
 
-def select(mask: Any, x: Any, y: Any) -> Any:
+def select(mask: Any, x: Any, y: Any) -> Array:
     """Where `mask` (of the result's shape or rank 0) holds `x`, elsewhere `y`.
 
     `x` and `y` are arrays of one dtype, or one of them a Python number.

@@ -6,7 +6,8 @@ diff, gradient and trapezoid are built of static slices: they cost nothing but t
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
     if a.ndim == 0:
         raise ValueError(f"diff requires input that is at least one dimensional; got {a}{here()}")
     axis = canonical_axis(axis, a.ndim)
-    parts = []
+    parts: list[Array] = []
     for extra in (prepend, a, append):
         if extra is None:
             continue
@@ -62,7 +63,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
         parts.append(extra)
     if len(parts) > 1:
         a = jnp.concatenate(parts, axis)
-    step = jnp.not_equal if a.dtype == np.bool_ else jnp.subtract
+    step: Callable[..., Array] = jnp.not_equal if a.dtype == np.bool_ else jnp.subtract
     for _ in range(n):
         size = a.shape[axis]
         a = step(_along(a, axis, min(1, size), size), _along(a, axis, 0, max(size - 1, 0)))
@@ -149,7 +150,7 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
         raise ValueError(f"Shape of array too small to calculate a numerical gradient, at least 2 "
                          f"elements are required; got shape {f.shape}{here()}")
     if len(varargs) == 0:
-        spacing = (1.0,) * len(axes)
+        spacing: tuple[Any, ...] = (1.0,) * len(axes)
     elif len(varargs) == 1:
         spacing = varargs * len(axes)
     elif len(varargs) == len(axes):

@@ -241,7 +241,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
                          f"axis={axis}{here()}")
     x1, x2 = manipulation.moveaxis(x1, i, -1), manipulation.moveaxis(x2, j, -1)
     if h.issubdtype(x1.dtype, np.complexfloating):
-        x1 = ufuncs.conj(x1)
+        x1 = h.arr(ufuncs.conj(x1))
     out = matmul(lax.expand_dims(x1, (x1.ndim - 1,)), lax.expand_dims(x2, (x2.ndim,)),
                  precision=precision, preferred_element_type=preferred_element_type)
     return lax.squeeze(out, (out.ndim - 2, out.ndim - 1))
@@ -383,11 +383,10 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """
     a, b = h.as_arrays("kron", a, b)
     rank = max(a.ndim, b.ndim)
-    a = lax.reshape(a, (1,) * (rank - a.ndim) + a.shape)
-    b = lax.reshape(b, (1,) * (rank - b.ndim) + b.shape)
-    out = ufuncs.multiply(lax.expand_dims(a, tuple(range(1, 2 * rank, 2))),
-                          lax.expand_dims(b, tuple(range(0, 2 * rank, 2))))
-    return lax.reshape(out, tuple(m * n for m, n in zip(a.shape, b.shape)))
+    x, y = (lax.reshape(z, (1,) * (rank - z.ndim) + z.shape) for z in (a, b))
+    out = ufuncs.multiply(lax.expand_dims(x, tuple(range(1, 2 * rank, 2))),
+                          lax.expand_dims(y, tuple(range(0, 2 * rank, 2))))
+    return lax.reshape(out, tuple(m * n for m, n in zip(x.shape, y.shape)))
 
 
 def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,

@@ -11,7 +11,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, overload
 
 import numpy as np
 
@@ -49,6 +49,14 @@ __all__ = [
     "full_like", "identity", "linspace", "ones", "ones_like", "tri",
     "tril", "triu", "zeros", "zeros_like",
 ]
+
+
+class HasShape(HasDType, Protocol):
+    """Anything with a shape and a dtype, such as an array or `toile.ShapeDtypeStruct`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
 
 _NUMBERS = frozenset((bool, int, float, complex))
 _KeyDType = dtypes.KeyDType
@@ -135,7 +143,7 @@ def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any
     return result if device is None else device_put(result, device)
 
 
-def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
+def _from_object(a: Any, dtype: Any, copied: bool) -> Array:
     if isinstance(a, Array):
         return _from_array(a, dtype, copied)
     if isinstance(a, (np.ndarray, np.generic)):
@@ -344,9 +352,9 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     elif device is None and type(fill) is DeviceArray and _eager_on_host() \
             and dtype.__class__ is not _KeyDType:
         weak = dtype is None and fill.weak_type
-        fill = fill if dtype is None else convert(fill, dtype)
-        made = np.empty(shape, fill.dtype)
-        made.fill(fill._data)
+        value: Any = fill if dtype is None else convert(fill, dtype)
+        made = np.empty(shape, value.dtype)
+        made.fill(value._data)
         return DeviceArray(made, weak)
     else:
         result = lax.full(shape, fill, dtype)
@@ -455,7 +463,7 @@ def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device:
     return result if device is None else device_put(result, device)
 
 
-def zeros_like(a: ArrayLike | HasDType, dtype: DTypeLike | None = None,
+def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
                shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
                out_sharding: object = None) -> Array:
     """Create an array of zeros with the shape and dtype of another array.
@@ -474,7 +482,7 @@ def zeros_like(a: ArrayLike | HasDType, dtype: DTypeLike | None = None,
     return _like("zeros_like", a, 0, dtype, shape, device)
 
 
-def ones_like(a: ArrayLike | HasDType, dtype: DTypeLike | None = None,
+def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
               out_sharding: object = None) -> Array:
     """Create an array of ones with the shape and dtype of another array.
@@ -493,7 +501,7 @@ def ones_like(a: ArrayLike | HasDType, dtype: DTypeLike | None = None,
     return _like("ones_like", a, 1, dtype, shape, device)
 
 
-def empty_like(prototype: ArrayLike | HasDType, dtype: DTypeLike | None = None,
+def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
                shape: ShapeLike | None = None, *,
                device: Device | Sharding | None = None) -> Array:
     """Create an array of zeros with the shape and dtype of another array, as `zeros_like` does.
@@ -514,7 +522,7 @@ def empty_like(prototype: ArrayLike | HasDType, dtype: DTypeLike | None = None,
     return _like("empty_like", prototype, 0, dtype, shape, device)
 
 
-def full_like(a: ArrayLike | HasDType, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
               out_sharding: object = None) -> Array:
     """Create an array with one value everywhere and the shape and dtype of another array.
@@ -673,7 +681,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     return (out, step) if retstep else out
 
 
-def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Any, Any, Any, Any]:
+def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Array, Any, Any]:
     """Both ends, broadcast, in the dtype to compute in; the result's dtype; and that one."""
     start, stop = as_array(name, start), as_array(name, stop, 1)
     if dtype is None:

@@ -11,7 +11,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -275,9 +275,10 @@ def raw_update(x, idx, y, op):
 class IndexUpdateRef:
     """`x.at[idx]`: elements of an array; its methods return copies of the array with them changed.
 
-    Arrays cannot be changed, so `x[idx] = y` is an error; write `x = x.at[idx].set(y)`. The index is
-    anything that `x[idx]` takes. Where an index array names an element several times, `set` writes
-    one of the values, and which one is not defined; the other methods apply all of the changes.
+    Arrays cannot be changed, so `x[idx] = y` is an error; write `x = x.at[idx].set(y)`. The index
+    is anything that `x[idx]` takes. Where an index array names an element several times, `set`
+    writes one of the values, and which one is not defined; the other methods apply all of the
+    changes.
 
     The methods have these options:
 
@@ -543,7 +544,7 @@ class IndexUpdateHelper:
 # Functions with NumPy's names.
 
 def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
-        mode: Literal["clip", "wrap"] | None = None, *, inplace: bool = True) -> Array:
+        mode: str | None = None, *, inplace: bool = True) -> Array:
     """Replace elements at positions in the flattened array.
 
     Args:
@@ -570,7 +571,7 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         raise ValueError("put: arrays are immutable, needed inplace=False, got inplace=True "
                          "(the result is a new array)" + here())
     a, ind, v = h.as_arrays("put", a, ind, v)
-    ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
+    (ind, _), (v, _) = h.with_axis(ind, None), h.with_axis(v, None)
     if not a.size or not ind.size or not v.size:
         return a
     if mode == "raise":
@@ -580,11 +581,12 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
     ind = h.fitting(ind, a.size)
     if mode == "wrap":
-        ind = ufuncs_numeric.remainder(ind, a.size)
+        ind = arr(ufuncs_numeric.remainder(ind, a.size))
     else:
         if mode is None and ind.dtype.kind == "i":
             ind = h.from_end(ind, a.size)
-        ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
+        low, high = lax.full_like(ind, 0), lax.full_like(ind, a.size - 1)
+        ind = arr(lax.clamp(low, ind, high))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:
         v = index_read.get(v, (np.arange(ind.shape[0]) % v.shape[0],))

@@ -53,7 +53,7 @@ def _raw_join(join, arrays, axis):
     """`join` of concrete buffers of one dtype by NumPy, or None where NumPy cannot do it."""
     if type(arrays) not in (list, tuple) or not arrays or type(axis) is not int:
         return None
-    parts = [h.raw_buffer(x) for x in arrays]
+    parts: list[Any] = [h.raw_buffer(x) for x in arrays]
     if any(p is None or p.dtype is not parts[0].dtype for p in parts):
         return None
     try:
@@ -419,7 +419,7 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
            [1, 2, 1, 2]], dtype=int32)
     """
     x = as_array("tile", A)
-    counts = tuple(reps) if np.iterable(reps) else (reps,)
+    counts: tuple[Any, ...] = tuple(reps) if np.iterable(reps) else (reps,)
     counts = tuple(operator.index(r) for r in counts)
     counts = (1,) * (x.ndim - len(counts)) + counts
     dims = (1,) * (len(counts) - x.ndim) + x.shape
@@ -461,10 +461,10 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     check("repeat", a, repeats)
     a = arr(a)
     if axis is None:
-        a, axis = lax.reshape(a, (a.size,)), 0
+        a, axis = h.with_axis(a, None)
     else:
-        a = a if a.ndim else lax.reshape(a, (1,))
-        axis = canonical_axis(axis, a.ndim)
+        grown: Array = a if a.ndim else lax.reshape(a, (1,))
+        a, axis = grown, canonical_axis(axis, grown.ndim)
     n = a.shape[axis]
     if h.is_concrete(repeats):
         counts = h.concrete(repeats, "repeats")
@@ -487,12 +487,11 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
         return _rows(a, rows.astype(np.int32), axis)
     if total_repeat_length is None:
         h.concrete(repeats, "repeats in jnp.repeat (pass total_repeat_length to allow it)")
-    counts = h.broadcast_to(arr(repeats), (n,))
-    counts = lax.convert_element_type(counts, np.int32)
+    each = lax.convert_element_type(h.broadcast_to(arr(repeats), (n,)), np.int32)
     if total_repeat_length == 0:
         return lax.slice_in_dim(a, 0, 0, axis=axis)
     # element i starts at the sum of the counts before it: mark the starts and count them up
-    ends = lax.cumsum(counts, axis=0)
+    ends = lax.cumsum(each, axis=0)
     starts = lax.concatenate([lax.full((1,), 0, np.int32), lax.slice(ends, (0,), (n - 1,))], 0)
     marks = lax.full((total_repeat_length,), 0, np.int32)
     ones = lax.full((n,), 1, np.int32)
@@ -568,10 +567,10 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
     if type(obj) is int and not -n <= obj < n:
         raise ValueError(f"delete: index {obj} is out of bounds for axis {axis} with size {n} "
                          f"(needed {-n} ... {n - 1}){here()}")
-    if not isinstance(obj, slice) and not h.is_concrete(obj) and obj.dtype != np.bool_:
-        if obj.ndim == 0:
-            obj, assume_unique_indices = lax.reshape(obj, (1,)), True
-        return _delete_traced(a, obj, axis, assume_unique_indices)
+    if isinstance(obj, Array) and not h.is_concrete(obj) and obj.dtype != np.bool_:
+        known = obj.ndim == 0
+        index: Array = lax.reshape(obj, (1,)) if known else obj
+        return _delete_traced(a, index, axis, known or assume_unique_indices)
     keep = np.delete(np.arange(n, dtype=np.int32), _deleted_rows(obj, n))
     if len(keep) and keep[-1] - keep[0] + 1 == len(keep):
         return lax.slice_in_dim(a, int(keep[0]), int(keep[-1]) + 1, axis=axis)
@@ -621,14 +620,13 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
     values = manipulation.atleast_1d(values)
     if values.ndim > a.ndim:
         raise ValueError(f"insert: needed values of rank <= {a.ndim}, got {values.ndim}{here()}")
-    values = lax.expand_dims(values, tuple(range(a.ndim - values.ndim)))
+    new: Array = lax.expand_dims(values, tuple(range(a.ndim - values.ndim)))
     scalar = where.ndim == 0
     if scalar:
-        values = manipulation.moveaxis(values, 0, axis)
-    count = values.shape[axis] if scalar or where.size == 1 else where.size
+        new = manipulation.moveaxis(new, 0, axis)
+    count = new.shape[axis] if scalar or where.size == 1 else where.size
     full = (*a.shape[:axis], count, *a.shape[axis + 1:])
-    values = h.broadcast_to(values, full)
-    values = lax.convert_element_type(values, a.dtype)
+    new = lax.convert_element_type(h.broadcast_to(new, full), a.dtype)
     where = lax.convert_element_type(h.arr(where), np.int32)
     where = h.broadcast_to(lax.reshape(where, (where.size,)), (count,))
     where = h.from_end(where, n)
@@ -642,4 +640,4 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
     out = _rows(a, source, axis) if n else h.broadcast_to(
         lax.full((1,) * a.ndim, 0, a.dtype), (*a.shape[:axis], count, *a.shape[axis + 1:]))
     key = (slice(None),) * axis + (places,)
-    return out.at[key].set(_rows(values, order, axis))
+    return out.at[key].set(_rows(new, order, axis))

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, SupportsIndex, overload
+from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class SVDResult(NamedTuple):
     Vh: Array
 
 
-def _matrix(name, a, square=False, error=ValueError):
+def _matrix(name: str, a: Any, square: bool = False, error: type[Exception] = ValueError) -> Array:
     """`a` as an inexact array of matrices; `error` if its rank is too low."""
     a, = promote_inexact(*h.as_arrays(name, a))
     a = h.with_dtype(a, a.dtype, False)
@@ -81,7 +81,7 @@ def _matrix(name, a, square=False, error=ValueError):
     return a
 
 
-def _h(a):
+def _h(a: Any) -> Array:
     """Conjugate transpose of the last two axes."""
     a = jnp.matrix_transpose(a)
     return jnp.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
@@ -146,7 +146,8 @@ def _reflected(a):
 @overload
 def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 @overload
-def qr(a: ArrayLike, mode: str = "reduced") -> QRResult: ...
+def qr(a: ArrayLike,
+       mode: Literal["reduced", "complete", "full", "raw"] = "reduced") -> QRResult: ...
 def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
     """Factor matrices into an orthonormal and an upper triangular matrix.
 
@@ -206,7 +207,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
     return SVDResult(*out) if compute_uv else out
 
 
-def _hermitian_svd(a, compute_uv):
+def _hermitian_svd(a: Array, compute_uv: bool) -> Any:
     """Singular values of a Hermitian matrix are the sizes of its eigenvalues."""
     w, v = eigh(a)
     s = jnp.absolute(w)
@@ -221,7 +222,7 @@ def _hermitian_svd(a, compute_uv):
     return SVDResult(u, s, vh)
 
 
-def _argsort_last(x):
+def _argsort_last(x: Any) -> Array:
     places = lax.broadcasted_iota(np.int32, x.shape, x.ndim - 1)
     return lax.sort((x, places), dimension=x.ndim - 1, num_keys=1)[1]
 
@@ -238,7 +239,7 @@ def svdvals(x: ArrayLike, /) -> Array:
     return svd(x, compute_uv=False, hermitian=False)
 
 
-def _general(name, a):
+def _general(name: str, a: Any) -> Array:
     a = _matrix(name, a, error=TypeError)
     if a.shape[-1] != a.shape[-2]:
         raise ValueError(f"The input to eig must be a square matrix. Got shape {a.shape} in "
@@ -318,7 +319,7 @@ def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
 
 # Linear systems.
 
-def _rows(x, order):
+def _rows(x: Any, order: Any) -> Array:
     """The rows of matrices `x` in the given order, batch by batch."""
     order = lax.expand_dims(order, (order.ndim,))
     return jnp.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
@@ -335,7 +336,7 @@ def _lu_solve(lu, permutation, b, transposed):
     return _rows(y, _argsort_last(permutation))
 
 
-def _solve_matrix(a, b):
+def _solve_matrix(a: Any, b: Any) -> Array:
     """x with a x = b, for matrices with equal leading axes."""
     lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return lax.custom_linear_solve(
@@ -373,7 +374,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
                          f"or b=[..., m]; got a={a.shape} and b={b.shape}{here()}")
     vector = b.ndim == 1
     if vector:
-        b = lax.expand_dims(b, (1,))
+        b = jnp.expand_dims(b, 1)
     if b.shape[-2] != a.shape[-1]:
         raise ValueError(f"solve: needed b with {a.shape[-1]} rows, got a={a.shape} and "
                          f"b={b.shape}{here()}")
@@ -468,7 +469,7 @@ def det(a: ArrayLike) -> Array:
 
 # Rank and inverses.
 
-def _cutoff(a, rtol, largest):
+def _cutoff(a: Array, rtol: Any, largest: Array) -> Array:
     """rtol * the largest singular value; rtol defaults to 10 max(m, n) eps."""
     if rtol is None:
         rtol = 10.0 * max(a.shape[-2:]) * float(h.dtypes.finfo(a.dtype).eps)
@@ -478,7 +479,7 @@ def _cutoff(a, rtol, largest):
     return jnp.multiply(rtol, largest)
 
 
-def _inverse_values(s, keep):
+def _inverse_values(s: Array, keep: Array) -> Array:
     """1 / s where a singular value is kept, 0 elsewhere."""
     return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
 
@@ -548,7 +549,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     return jnp.sum(jnp.greater(s, limit), axis=-1)
 
 
-def cond(x: ArrayLike, p: float | Literal["fro", "nuc"] | None = None) -> Array:
+def cond(x: ArrayLike, p: float | str | None = None) -> Array:
     """Compute condition numbers of matrices: the norm times the norm of the inverse.
 
     Args:
@@ -613,7 +614,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
     m, n = a.shape
     vector = b.ndim == 1
     if vector:
-        b = lax.expand_dims(b, (1,))
+        b = jnp.expand_dims(b, 1)
     dtype, high = a.dtype, lax.Precision.HIGHEST
     if rcond is None:
         rcond = float(h.dtypes.finfo(dtype).eps) * max(m, n)
@@ -673,7 +674,7 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
         return h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
         a, n = inv(a), -n
-    result = None
+    result: Any = None
     while n:
         if n & 1:
             result = a if result is None else jnp.matmul(result, a)

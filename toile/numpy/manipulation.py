@@ -10,7 +10,7 @@ import math
 import operator
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -138,7 +138,7 @@ def _permuted(a, perm):
     return lax.transpose(a, perm)
 
 
-def reshape(a: ArrayLike, shape: ShapeLike, order: Literal["C", "F"] = "C", *,
+def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
             copy: bool | None = None, out_sharding: object = None) -> Array:
     """Give the elements of an array another shape.
 
@@ -155,7 +155,8 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: Literal["C", "F"] = "C", *,
 
     Raises:
         TypeError: more than one size is -1.
-        ShapeError: the new shape has another number of elements. It is a TypeError and a ValueError.
+        ShapeError: the new shape has another number of elements. It is a TypeError and a
+            ValueError.
 
     Differences:
         NumPy has order "A" too.
@@ -179,7 +180,7 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: Literal["C", "F"] = "C", *,
     raise ValueError(f"Unexpected value for 'order' argument: {order}.{here()}")
 
 
-def ravel(a: ArrayLike, order: Literal["C", "F"] = "C", *, out_sharding: object = None) -> Array:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Array:
     """Arrange the elements of an array along one axis.
 
     Args:
@@ -199,7 +200,8 @@ def ravel(a: ArrayLike, order: Literal["C", "F"] = "C", *, out_sharding: object 
     return reshape(a, (a.size,), order)
 
 
-def transpose(a: ArrayLike, axes: Sequence[SupportsIndex] | None = None) -> Array:
+def transpose(a: ArrayLike,
+              axes: Sequence[SupportsIndex] | np.ndarray | None = None) -> Array:
     """Reorder the axes of an array.
 
     Args:
@@ -561,7 +563,7 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return lax.rev(lax.transpose(m, perm), (j,))
 
 
-def _roll_one(a, shift, axis):
+def _roll_one(a: Array, shift: Any, axis: int) -> Array:
     """Roll one axis: two static slices for a known shift, one dynamic slice for a traced one."""
     n = a.shape[axis]
     if n == 0:
@@ -641,7 +643,8 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
            [1, 2, 0, 1]], dtype=int32)
     """
     a = as_array("resize", a)
-    dims = tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),)
+    dims: tuple[Any, ...] = (
+        tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),))
     if any(d < 0 for d in dims):
         raise ValueError("all elements of `new_shape` must be non-negative" + here())
     count = math.prod(dims)

@@ -6,8 +6,6 @@ defined by them.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from toile import lax
@@ -74,8 +72,8 @@ def _matrix(x, ord, axes, keepdims):
     return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
 
 
-def norm(x: ArrayLike, ord: float | Literal["fro", "f", "nuc"] | None = None,
-         axis: AxisLike = None, keepdims: bool = False) -> Array:
+def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
+         keepdims: bool = False) -> Array:
     """Compute norms of vectors or matrices.
 
     For vectors, order p is `sum(abs(x)**p)**(1/p)`; infinity is the greatest absolute value,
@@ -116,7 +114,7 @@ def norm(x: ArrayLike, ord: float | Literal["fro", "f", "nuc"] | None = None,
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
-                ord: float | Literal["fro", "f", "nuc"] | None = "fro") -> Array:
+                ord: float | str | None = "fro") -> Array:
     """Compute norms of matrices, which are in the last two axes.
 
     Args:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-def _coefficients(name, *ps):
+def _coefficients(name: str, *ps: Any) -> list[Array]:
     """Rank-1 arrays of one inexact dtype."""
     check(name, *ps)
     found = promote_inexact(*(jnp.atleast_1d(arr(p)) for p in ps))
@@ -91,7 +91,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     return jnp.subtract(*_aligned(*promote(a1, a2, name="polysub")))
 
 
-def _trim_leading(p):
+def _trim_leading(p: Array) -> Array:
     """`p` without leading zeros, one coefficient at least; needs concrete values."""
     values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
     used = np.nonzero(values)[0]
@@ -115,11 +115,9 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     a1, a2 = _coefficients("polymul", a1, a2)
     if trim_leading_zeros and (a1.size > 1 or a2.size > 1):
         a1, a2 = _trim_leading(a1), _trim_leading(a2)
-    if not a1.size:
-        a1 = lax.full((1,), 0, a2.dtype)
-    if not a2.size:
-        a2 = lax.full((1,), 0, a1.dtype)
-    return jnp.convolve(a1, a2, "full")
+    left = a1 if a1.size else lax.full((1,), 0, a2.dtype)
+    right = a2 if a2.size else lax.full((1,), 0, a1.dtype)
+    return jnp.convolve(left, right, "full")
 
 
 def polydiv(u: ArrayLike, v: ArrayLike, *,
@@ -356,7 +354,7 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
     base = jnp.linalg.inv(jnp.dot(jnp.transpose(left), left))
     base = base / jnp.outer(scale, scale)
     if cov == "unscaled":
-        factor = 1
+        factor: Any = 1
     else:
         if x.shape[0] <= deg + 1:
             raise ValueError("the number of data points must exceed order to scale the covariance "

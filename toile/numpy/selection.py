@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def as_condition(x):
+def as_condition(x: Any) -> Array:
     """`x` as booleans: nonzero elements are true."""
     x = arr(x)
     return x if x.dtype == np.bool_ else ufuncs.not_equal(x, 0)
@@ -62,10 +62,10 @@ def _raw_where_number(c, x, y, a, b):
 
 
 @overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /) -> Array: ...
+@overload
 def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None,
           fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> tuple[Array, ...]: ...
-@overload
-def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /) -> Array: ...
 def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
           size: int | None = None,
           fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
@@ -143,7 +143,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
     return result
 
 
-def choose(a: ArrayLike, choices: ArrayLike | Sequence[ArrayLike], out: None = None,
+def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
     """Choose each element from the array that an index names.
 
@@ -163,25 +163,25 @@ def choose(a: ArrayLike, choices: ArrayLike | Sequence[ArrayLike], out: None = N
     no_out("choose", out)
     choices = list(choices)
     check("choose", a, *choices)
-    a, count = arr(a), len(choices)
-    if not h.issubdtype(a.dtype, np.integer):
+    index, count = arr(a), len(choices)
+    if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("`a` array must be integer typed" + here())
     if mode == "raise":
-        values = h.concrete(a, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
+        values = h.concrete(index, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
         if values.size and (values.min() < 0 or values.max() >= count):
             raise ValueError(f"invalid entry in choice array. Must be in [0, {count}){here()}")
     elif mode == "wrap":
-        a = ufuncs_numeric.remainder(h.fitting(a, count), count)
+        index = ufuncs_numeric.remainder(h.fitting(index, count), count)
     elif mode == "clip":
-        a = ufuncs_numeric.clip(a, 0, count - 1)
+        index = ufuncs_numeric.clip(index, 0, count - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or "
                          f"'clip'{here()}")
     choices = promote(*choices)
     result = choices[0]
     for i, choice in enumerate(choices[1:], 1):
-        result = where(ufuncs.equal(a, i), choice, result)
-    return h.broadcast_to(result, manipulation.broadcast_shapes(a.shape, result.shape))
+        result = where(ufuncs.equal(index, i), choice, result)
+    return h.broadcast_to(result, manipulation.broadcast_shapes(index.shape, result.shape))
 
 
 # Taking by index.
@@ -233,17 +233,17 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         if taken is not None:
             return taken
     check("take", a, indices)
-    indices = indices if isinstance(indices, np.ndarray) else arr(indices)
+    index: Any = indices if isinstance(indices, np.ndarray) else arr(indices)
     a, axis = h.with_axis(arr(a), axis)
-    if not h.issubdtype(indices.dtype, np.integer):
+    if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("indices must have an integer type: take needed integers, got "
-                         f"{indices.dtype} (convert them with .astype(int)){here()}")
-    indices, mode, wrap = _in_mode(indices, mode, a.shape[axis])
-    if a.shape[axis] == 0 and indices.size:
+                         f"{index.dtype} (convert them with .astype(int)){here()}")
+    index, mode, wrap = _in_mode(index, mode, a.shape[axis])
+    if a.shape[axis] == 0 and index.size:
         raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
-    if indices.ndim == 0 and isinstance(indices, np.ndarray):
-        indices = arr(indices)
-    return index_read.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
+    if index.ndim == 0 and isinstance(index, np.ndarray):
+        index = arr(index)
+    return index_read.get(a, (slice(None),) * axis + (index,), mode=mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
                         wrap_negative_indices=wrap)
 
@@ -434,7 +434,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
         return a
     if not a.size:
         return a
-    mask = lax.reshape(mask, (mask.size,))
+    mask, _ = h.with_axis(mask, None)
     turn = lax.sub(lax.cumsum(lax.convert_element_type(mask, np.int32), axis=0),
                    lax.full((mask.size,), 1, np.int32))
     turn = ufuncs_numeric.remainder(turn, vals.size)
@@ -614,12 +614,13 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")
     pairs = list(zip(columns, dims))
-    stride, total = 1, 0
+    stride = 1
+    total: ArrayLike = 0
     for c, n in reversed(pairs) if order == "C" else pairs:
         total = ufuncs.add(total, ufuncs.multiply(c, stride))
         stride *= n
-    total = arr(total)
-    return lax.convert_element_type(total, total.dtype if dtype is None else dtype)
+    found = arr(total)
+    return lax.convert_element_type(found, found.dtype if dtype is None else dtype)
 
 
 def _checked_coordinates(c, n):

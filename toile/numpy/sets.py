@@ -131,7 +131,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
     ar = as_array("unique", ar)
     dtype = h.index_dtype()
     if axis is None:
-        rows, lead = lax.reshape(ar, (ar.size, 1)), ()
+        rows, lead = lax.reshape(ar, (ar.size, 1)), ar.shape[:0]
     else:
         axis = canonical_axis(axis, ar.ndim)
         moved = jnp.moveaxis(ar, axis, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     return lax.sub(lax.full_like(order, n - 1), lax.rev(order, (axis,)))
 
 
-def lexsort(keys: ArrayLike | Sequence[ArrayLike], axis: int = -1) -> Array:
+def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> Array:
     """Find the indices that sort by several keys, the last of which counts most.
 
     Args:
@@ -116,17 +116,18 @@ def lexsort(keys: ArrayLike | Sequence[ArrayLike], axis: int = -1) -> Array:
     >>> jnp.lexsort((first, last))
     Array([2, 1, 0], dtype=int32)
     """
-    keys = [arr(k) for k in keys]
-    check("lexsort", *keys)
-    if not keys:
+    arrays = [arr(k) for k in keys]
+    check("lexsort", *arrays)
+    if not arrays:
         raise TypeError("need sequence of keys with len > 0 in lexsort" + here())
-    if len({k.shape for k in keys}) > 1:
+    if len({k.shape for k in arrays}) > 1:
         raise ValueError("all keys need to be the same shape" + here())
-    if keys[0].ndim == 0:
+    shape = arrays[0].shape
+    if not shape:
         return lax.full((), 0, h.index_dtype())
-    axis = canonical_axis(axis, keys[0].ndim)
-    places = lax.broadcasted_iota(h.index_dtype(), keys[0].shape, axis)
-    return lax.sort((*keys[::-1], places), dimension=axis, num_keys=len(keys))[-1]
+    axis = canonical_axis(axis, len(shape))
+    places = lax.broadcasted_iota(h.index_dtype(), shape, axis)
+    return lax.sort((*arrays[::-1], places), dimension=axis, num_keys=len(arrays))[-1]
 
 
 def _partitioned(name, order, a, kth, axis):
@@ -320,8 +321,8 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
     n = bins.shape[0]
     if n == 0:
         return lax.full(manipulation.shape(x), 0, h.index_dtype())
-    side = "left" if right else "right"
-    options = {} if method is None else {"method": method}
+    side: Literal["left", "right"] = "left" if right else "right"
+    options: Any = {} if method is None else {"method": method}
     up = searchsorted(bins, x, side, **options)
     down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x, side, **options))
     return selection.where(ufuncs.greater_equal(bins[n - 1], bins[0]), up, down)
