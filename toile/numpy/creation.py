@@ -352,9 +352,9 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     elif device is None and type(fill) is DeviceArray and _eager_on_host() \
             and dtype.__class__ is not _KeyDType:
         weak = dtype is None and fill.weak_type
-        value: Any = fill if dtype is None else convert(fill, dtype)
-        made = np.empty(shape, value.dtype)
-        made.fill(value._data)
+        one: Any = fill if dtype is None else convert(fill, dtype)
+        made = np.empty(shape, one.dtype)
+        made.fill(one._data)
         return DeviceArray(made, weak)
     else:
         result = lax.full(shape, fill, dtype)

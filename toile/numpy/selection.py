@@ -615,7 +615,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'{here()}")
     pairs = list(zip(columns, dims))
     stride = 1
-    total: ArrayLike = 0
+    total: int | h.Array = 0
     for c, n in reversed(pairs) if order == "C" else pairs:
         total = ufuncs.add(total, ufuncs.multiply(c, stride))
         stride *= n
