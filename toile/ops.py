@@ -62,18 +62,16 @@ def _segment(
         out_sharding: Sharding | None = None,
     ) -> Array:
         data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
-        if num_segments is None:
-            num_segments = jnp.max(ids) + 1
-        num_segments = operator.index(num_segments)
-        if num_segments < 0:
+        count = operator.index(jnp.max(ids) + 1 if num_segments is None else num_segments)
+        if count < 0:
             raise ValueError("num_segments must be non-negative." + here())
         mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
-        leading: tuple[int, ...] = (num_segments,)
+        leading: tuple[int, ...] = (count,)
         indices = ids[..., None]
         if bucket_size is not None:  # reduce the rows of each bucket, then the buckets
             if out_sharding is not None:
                 raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
-            leading = (-(-ids.size // bucket_size), num_segments)
+            leading = (-(-ids.size // bucket_size), count)
             bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
             indices = jnp.stack([bucket, ids], axis=-1)
         start = jnp.full((*leading, *data.shape[1:]), identity(data.dtype), dtype=data.dtype)

@@ -486,7 +486,8 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
             rows = np.concatenate([rows, np.full(missing, n - 1)])[:total_repeat_length]
         return _rows(a, rows.astype(np.int32), axis)
     if total_repeat_length is None:
-        h.concrete(repeats, "repeats in jnp.repeat (pass total_repeat_length to allow it)")
+        what = "repeats in jnp.repeat (pass total_repeat_length to allow it)"
+        total_repeat_length = int(h.concrete(repeats, what))  # raises: they are traced
     each = lax.convert_element_type(h.broadcast_to(arr(repeats), (n,)), np.int32)
     if total_repeat_length == 0:
         return lax.slice_in_dim(a, 0, 0, axis=axis)

@@ -38,7 +38,7 @@ def _warn_of_lists(name, a):
                       stacklevel=user_stack_level())
 
 
-def shape(a: ArrayLike) -> tuple[int, ...]:
+def shape(a: ArrayLike | Sequence[Any]) -> tuple[int, ...]:
     """Return the shape of an array or number.
 
     Args:
@@ -53,7 +53,7 @@ def shape(a: ArrayLike) -> tuple[int, ...]:
     return np.shape(a)
 
 
-def ndim(a: ArrayLike) -> int:
+def ndim(a: ArrayLike | Sequence[Any]) -> int:
     """Return the number of axes of an array or number.
 
     Args:
@@ -68,7 +68,7 @@ def ndim(a: ArrayLike) -> int:
     return np.ndim(a)
 
 
-def size(a: ArrayLike, axis: AxisLike = None) -> int:
+def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
     """Count the elements of an array, or those along some of its axes.
 
     Args:

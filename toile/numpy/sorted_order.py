@@ -96,9 +96,9 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     if not descending:
         return lax.sort((a, places), dimension=axis, is_stable=stable, num_keys=1)[1]
     # reversed in, reversed out: ties keep their order
-    order = lax.sort((lax.rev(a, (axis,)), places), dimension=axis, is_stable=stable,
+    found = lax.sort((lax.rev(a, (axis,)), places), dimension=axis, is_stable=stable,
                      num_keys=1)[1]
-    return lax.sub(lax.full_like(order, n - 1), lax.rev(order, (axis,)))
+    return lax.sub(lax.full_like(found, n - 1), lax.rev(found, (axis,)))
 
 
 def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> Array:
