@@ -4,36 +4,74 @@ Each is one scatter into an array of the reduction's identity, so that a segment
 holds the identity. Ids outside [0, num_segments) are dropped, negative ones included.
 """
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy.reductions import highest, lowest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from toile.engine.shardings import Sharding
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 
 
-def _segment(name, scatter, reduce, identity, summary):
+_DOC = """{first}
+
+    Args:
+        data: array whose slices along the first axis are reduced.
+        segment_ids: integers, the segment of each slice. Slices with negative numbers and with
+            numbers of at least `num_segments` are left out.
+        num_segments: number of segments, which `jit` must know; None for the greatest number in
+            `segment_ids` plus one.
+        indices_are_sorted: True to promise that `segment_ids` increase.
+        unique_indices: True to promise that no segment has two slices.
+        bucket_size: how many slices to reduce at a time, before these results are reduced; None for
+            all. It can make sums of floats more exact.
+        mode: what to do with segments that do not exist, see `lax.GatherScatterMode`; None to leave
+            their slices out.
+        out_sharding: sharding of the result; None for none. It excludes `bucket_size`.
+
+    Returns:
+        An array of the dtype of `data` with a slice for each segment. Where a segment has none, it
+        is {empty}.
+
+    >>> toile.ops.{name}(jnp.array([5, 2, 3]), jnp.array([0, 0, 1]), num_segments=2)
+    {example}
+    """
+
+
+def _segment(
+    name: str, scatter: Callable[..., Array], reduce: Callable[..., Array],
+    identity: Callable[[np.dtype], Any], first: str, empty: str, example: str,
+) -> Callable[..., Array]:
     """A function that reduces the rows of each segment by a scatter into `identity(dtype)`."""
 
     def segment(
-        data, segment_ids, num_segments=None, indices_are_sorted=False, unique_indices=False,
-        bucket_size=None, mode=None, out_sharding=None,
-    ):
+        data: ArrayLike, segment_ids: ArrayLike, num_segments: int | None = None,
+        indices_are_sorted: bool = False, unique_indices: bool = False,
+        bucket_size: int | None = None, mode: str | lax.GatherScatterMode | None = None,
+        out_sharding: Sharding | None = None,
+    ) -> Array:
         data, ids = jnp.asarray(data), jnp.asarray(segment_ids)
-        if num_segments is None:
-            num_segments = jnp.max(ids) + 1
-        num_segments = operator.index(num_segments)
-        if num_segments < 0:
+        count = operator.index(jnp.max(ids) + 1 if num_segments is None else num_segments)
+        if count < 0:
             raise ValueError("num_segments must be non-negative." + here())
         mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else mode
-        leading: tuple[int, ...] = (num_segments,)
+        leading: tuple[int, ...] = (count,)
         indices = ids[..., None]
         if bucket_size is not None:  # reduce the rows of each bucket, then the buckets
             if out_sharding is not None:
                 raise NotImplementedError(f"{name}: out_sharding with bucket_size{here()}")
-            leading = (-(-ids.size // bucket_size), num_segments)
+            leading = (-(-ids.size // bucket_size), count)
             bucket = (jnp.arange(ids.shape[0]) // bucket_size).astype(ids.dtype)
             indices = jnp.stack([bucket, ids], axis=-1)
         start = jnp.full((*leading, *data.shape[1:]), identity(data.dtype), dtype=data.dtype)
@@ -49,23 +87,26 @@ def _segment(name, scatter, reduce, identity, summary):
         return out if out_sharding is None else jnp.asarray(out, device=out_sharding)
 
     segment.__name__ = segment.__qualname__ = name
-    segment.__doc__ = summary
+    segment.__doc__ = _DOC.format(first=first, empty=empty, name=name, example=example)
     return segment
 
 
 segment_sum = _segment(
     "segment_sum", lax.scatter_add, jnp.sum, lambda dtype: 0,
-    "Sum of the rows of `data` per segment; 0 where a segment is empty.",
+    "Sum the slices of an array that belong to one segment.", "0", "Array([7, 3], dtype=int32)",
 )
 segment_prod = _segment(
     "segment_prod", lax.scatter_mul, jnp.prod, lambda dtype: 1,
-    "Product of the rows of `data` per segment; 1 where a segment is empty.",
+    "Multiply the slices of an array that belong to one segment.", "1",
+    "Array([10,  3], dtype=int32)",
 )
 segment_max = _segment(
     "segment_max", lax.scatter_max, jnp.max, lowest,
-    "Maximum of the rows of `data` per segment; the least value where a segment is empty.",
+    "Find the maximum of the slices of an array that belong to one segment.",
+    "the least number of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
 )
 segment_min = _segment(
     "segment_min", lax.scatter_min, jnp.min, highest,
-    "Minimum of the rows of `data` per segment; the greatest value where a segment is empty.",
+    "Find the minimum of the slices of an array that belong to one segment.",
+    "the greatest number of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
 )

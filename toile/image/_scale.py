@@ -5,12 +5,16 @@ with `antialias`, kernels are widened by 1/scale, which makes them low-pass filt
 normalised to sum 1, so that constant images stay constant at the edges.
 """
 
+from __future__ import annotations
+
 import enum
+from collections.abc import Sequence
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import canonical_axis, inexact
 
@@ -19,7 +23,13 @@ _TINY = 1000.0 * float(np.finfo(np.float32).eps)
 
 
 class ResizeMethod(enum.Enum):
-    """The interpolation kernels."""
+    """How `resize` and `scale_and_translate` interpolate between pixels.
+
+    `NEAREST` copies the nearest pixel, `LINEAR` interpolates linearly, `CUBIC` by cubic polynomials
+    (`CUBIC_PYTORCH` with the coefficients and the edges of PyTorch), `LANCZOS3` and `LANCZOS5` by a
+    windowed sinc function of radius 3 or 5, and `AREA` averages the pixels that an output pixel
+    covers.
+    """
 
     NEAREST = 0
     LINEAR = 1
@@ -30,8 +40,23 @@ class ResizeMethod(enum.Enum):
     AREA = 6
 
     @staticmethod
-    def from_string(s):
-        """The method named `s`; "bilinear", "bicubic" and the like are accepted."""
+    def from_string(s: str) -> ResizeMethod:
+        """Find the method with a name.
+
+        Args:
+            s: "nearest", "linear" (also "bilinear", "trilinear", "triangle"), "cubic" (also
+                "bicubic", "tricubic"), "lanczos3", "lanczos5", "cubic-pytorch" (also
+                "bicubic-pytorch") or "area".
+
+        Returns:
+            The member of `ResizeMethod`.
+
+        Raises:
+            ValueError: there is no such method.
+
+        >>> toile.image.ResizeMethod.from_string("bilinear")
+        <ResizeMethod.LINEAR: 1>
+        """
         if s not in _NAMES:
             raise ValueError(f'Unknown resize method "{s}"{here()}')
         return _NAMES[s]
@@ -153,9 +178,39 @@ def _check_shape(image, shape):
                          f"vs {image.shape}{here()}")
 
 
-def scale_and_translate(image, shape, spatial_dims, scale, translation, method, antialias=True,
-                        precision=lax.Precision.HIGHEST):
-    """`image` scaled, then shifted by `translation` output pixels, along `spatial_dims`."""
+def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Sequence[int],
+                        scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
+                        antialias: bool = True,
+                        precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
+    """Scale an image about its corner, and then shift it.
+
+    A point at coordinate u of the image moves to `u * scale + translation`, where pixel i lies at
+    i + 0.5. Pixels of the result that lie outside of the moved image are 0; with `CUBIC_PYTORCH`
+    and no antialiasing they repeat its edge. Gradients with respect to `scale` and `translation`
+    exist too.
+
+    Args:
+        image: array with any number of axes.
+        shape: shape of the result, with as many axes; axes that are not in `spatial_dims` must keep
+            their length.
+        spatial_dims: axes to scale and shift along.
+        scale: array with a factor for each of these axes.
+        translation: array with a shift for each of these axes, in pixels of the result.
+        method: how to interpolate: a `ResizeMethod` or its name; not `NEAREST`.
+        antialias: whether to average over more pixels when the image shrinks, so that no fine
+            pattern turns into a coarse one.
+        precision: how exactly to multiply, see `lax.Precision`.
+
+    Returns:
+        An array of floats.
+
+    Raises:
+        ValueError: the method is "nearest", or `shape` has another number of axes than the image.
+
+    >>> image, scale = jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0])
+    >>> toile.image.scale_and_translate(image, (3,), (0,), scale, jnp.array([1.0]), "linear")
+    Array([0., 1., 2.], dtype=float32)
+    """
     shape = tuple(int(n) for n in shape)
     _check_shape(image, shape)
     if isinstance(method, str):
@@ -178,16 +233,37 @@ def _resize_nearest(image, shape):
     return image
 
 
-def resize(image, shape, method, antialias=True, precision=lax.Precision.HIGHEST):
-    """`image` resampled to `shape` by `method` (a `ResizeMethod` or its name)."""
-    image = jnp.asarray(image)
+def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
+           antialias: bool = True,
+           precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
+    """Resample an image to another size.
+
+    Args:
+        image: array with any number of axes.
+        shape: shape of the result, with as many axes; axes of equal length stay as they are, such
+            as those of batches and channels.
+        method: how to interpolate: a `ResizeMethod` or its name.
+        antialias: whether to average over more pixels when the image shrinks, so that no fine
+            pattern turns into a coarse one. It has no effect on `NEAREST`.
+        precision: how exactly to multiply, see `lax.Precision`.
+
+    Returns:
+        An array of floats; with `NEAREST`, of the dtype of the image.
+
+    Raises:
+        ValueError: there is no such method, or `shape` has another number of axes than the image.
+
+    >>> toile.image.resize(jnp.array([0.0, 1.0]), (4,), "linear")
+    Array([0.  , 0.25, 0.75, 1.  ], dtype=float32)
+    """
+    x: Array = jnp.asarray(image)
     shape = tuple(int(n) for n in shape)
-    _check_shape(image, shape)
+    _check_shape(x, shape)
     if isinstance(method, str):
         method = ResizeMethod.from_string(method)
     if method is ResizeMethod.NEAREST:
-        return _resize_nearest(image, shape)
-    (image,) = inexact("resize", image)
-    axes = tuple(i for i in range(image.ndim) if image.shape[i] != shape[i])
-    scale = [1.0 if shape[i] == 0 else shape[i] / image.shape[i] for i in axes]
-    return _resample(image, shape, axes, scale, [0.0] * len(axes), method, antialias, precision)
+        return _resize_nearest(x, shape)
+    (x,) = inexact("resize", x)
+    axes = tuple(i for i in range(x.ndim) if x.shape[i] != shape[i])
+    scale = [1.0 if shape[i] == 0 else shape[i] / x.shape[i] for i in axes]
+    return _resample(x, shape, axes, scale, [0.0] * len(axes), method, antialias, precision)

@@ -4,7 +4,11 @@ Everything here is about arguments: turning what the user passed into arrays, ax
 integers, and telling concrete values from traced ones. Nothing here computes on elements.
 """
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,22 +33,22 @@ issubdtype = dtypes.issubdtype
 canonical_dtype = dtypes.canonicalize_dtype
 
 
-def arr(x: object) -> Array:
+def arr(x: Any) -> Array:
     """`x` as an Array; Python scalars become weakly typed."""
     return x if isinstance(x, Array) else creation.asarray(x)
 
 
-def as_arrays(name, *xs):
+def as_arrays(name: str, *xs: Any) -> list[Array]:
     """Check that every operand is array-like, and convert each."""
     return [as_array(name, x, i) for i, x in enumerate(xs)]
 
 
-def is_eager():
+def is_eager() -> bool:
     """Whether operations run at once: nothing is being traced."""
     return tracing.state.trace is None
 
 
-def raw_buffer(x):
+def raw_buffer(x: Any) -> np.ndarray | None:
     """The NumPy buffer behind a concrete array when nothing is being traced, else None."""
     if type(x) is DeviceArray and tracing.state.trace is None:
         data = x._data
@@ -53,39 +57,39 @@ def raw_buffer(x):
     return None
 
 
-def is_concrete(x):
+def is_concrete(x: Any) -> bool:
     """Whether the value of `x` (not only its shape) is known now."""
     return not isinstance(x, Tracer) or x.concrete() is not None
 
 
-def is_weak(x):
+def is_weak(x: Any) -> bool:
     """Whether `x` carries the weak type of a Python scalar."""
     if isinstance(x, Array):
         return x.weak_type
     return type(x) in (int, float, complex)
 
 
-def canonical_axes(axes, ndim):
+def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     """One axis or a sequence of them as a tuple of non-negative integers."""
     if isinstance(axes, (tuple, list, range)) or isinstance(axes, np.ndarray) and axes.ndim:
         return tuple(canonical_axis(a, ndim) for a in axes)
     return (canonical_axis(axes, ndim),)
 
 
-def with_axis(a, axis):
+def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
     """`a` and a non-negative axis of it; without an axis, its elements along one."""
     if axis is None:
         return lax.reshape(a, (a.size,)), 0
     return a, canonical_axis(axis, a.ndim)
 
 
-def from_end(index, n):
+def from_end(index: Array, n: int) -> Array:
     """Positions on an axis of length n with negative ones counted from its end."""
     negative = lax.lt(index, lax.full_like(index, 0))
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 
 
-def concrete(x, what):
+def concrete(x: Any, what: str) -> np.ndarray:
     """A NumPy array of the value of `x`; a traced value raises an error naming `what`."""
     if isinstance(x, Tracer):
         value = x.concrete()
@@ -95,17 +99,17 @@ def concrete(x, what):
     return np.asarray(x)
 
 
-def static_int(x, what):
+def static_int(x: Any, what: str) -> int:
     """A Python integer from `x`; a traced value raises an error naming `what`."""
     return x if type(x) is int else operator.index(concrete(x, what)[()])
 
 
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The common shape under NumPy's rules."""
     return lax.broadcast_shapes(*shapes) if shapes else ()
 
 
-def broadcast_to(x, shape):
+def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     """`x` broadcast to `shape` under NumPy's rules; `x` is an Array."""
     shape = tuple(shape)
     have = x.shape
@@ -122,18 +126,18 @@ def broadcast_to(x, shape):
     return _promotion.spread(x, shape)
 
 
-def fitting(index, size):
+def fitting(index: Array, size: int) -> Array:
     """Integers in a dtype that holds `size`: int8 in an axis of 300 would wrap around."""
     if size <= int(dtypes.iinfo(index.dtype).max):
         return index
     return lax.convert_element_type(index, np.int32)
 
 
-def index_dtype():
+def index_dtype() -> np.dtype:
     """The dtype of index results: int64 with x64 enabled, else int32."""
     return canonical_dtype(np.int64)
 
 
-def wrap_raw(data, like):
+def wrap_raw(data: Any, like: Array) -> Array:
     """A DeviceArray around the NumPy buffer `data`, weak and placed as `like` is."""
     return conversion.wrap(data, like.weak_type)

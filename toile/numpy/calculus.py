@@ -3,12 +3,17 @@
 diff, gradient and trapezoid are built of static slices: they cost nothing but the arithmetic.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import selection
@@ -21,8 +26,24 @@ def _along(x, axis, start, stop):
     return lax.slice_in_dim(x, start, stop, axis=axis)
 
 
-def diff(a, n=1, axis=-1, prepend=None, append=None):
-    """The n-th difference of neighbours along `axis`."""
+def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
+         append: ArrayLike | None = None) -> Array:
+    """Compute differences of neighbors: each element minus the one before it.
+
+    Args:
+        a: array of at least one axis.
+        n: how often to take differences; it must be known when a function is traced.
+        axis: axis along which elements are neighbors.
+        prepend, append: values to put before and after `a` along the axis first; a number stands
+            for a slice of it.
+
+    Returns:
+        An array whose axis is shorter by `n`. Differences of booleans are booleans: whether
+        neighbors differ.
+
+    >>> jnp.diff(jnp.array([1, 4, 9]), prepend=0)
+    Array([1, 3, 5], dtype=int32)
+    """
     a = as_array("diff", a)
     n = h.static_int(n, "'n' argument of jnp.diff")
     if n == 0:
@@ -32,7 +53,7 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
     if a.ndim == 0:
         raise ValueError(f"diff requires input that is at least one dimensional; got {a}{here()}")
     axis = canonical_axis(axis, a.ndim)
-    parts = []
+    parts: list[Array] = []
     for extra in (prepend, a, append):
         if extra is None:
             continue
@@ -42,15 +63,28 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
         parts.append(extra)
     if len(parts) > 1:
         a = jnp.concatenate(parts, axis)
-    step = jnp.not_equal if a.dtype == np.bool_ else jnp.subtract
+    step: Callable[..., Array] = jnp.not_equal if a.dtype == np.bool_ else jnp.subtract
     for _ in range(n):
         size = a.shape[axis]
         a = step(_along(a, axis, min(1, size), size), _along(a, axis, 0, max(size - 1, 0)))
     return a
 
 
-def ediff1d(ary, to_end=None, to_begin=None):
-    """Differences of neighbours in the flattened array, with ends attached."""
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
+            to_begin: ArrayLike | None = None) -> Array:
+    """Compute differences of neighbors in a flattened array.
+
+    Args:
+        ary: array to flatten.
+        to_end: values to put after the differences, in the dtype of `ary`; None for none.
+        to_begin: values to put before the differences, in the dtype of `ary`; None for none.
+
+    Returns:
+        An array of one axis.
+
+    >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
+    Array([3, 5, 0], dtype=int32)
+    """
     ary = jnp.ravel(as_array("ediff1d", ary))
     parts = [ary[1:] - ary[:-1]]
     if to_begin is not None:
@@ -84,8 +118,26 @@ def _gradient_along(f, spacing, axis):
     return jnp.concatenate([ends[0], inner, ends[1]], axis)
 
 
-def gradient(f, *varargs, axis=None, edge_order=None):
-    """The derivative along each axis by second-order differences."""
+def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
+             edge_order: None = None) -> Array | list[Array]:
+    """Approximate the derivatives of a function from samples, with central differences.
+
+    At both ends of an axis, the derivative is the difference to the only neighbor.
+
+    Args:
+        f: samples of the function; at least 2 along each axis.
+        *varargs: distance between samples, or an array of the positions of samples: one for all
+            axes or one for each axis. None given means a distance of 1.
+        axis: axis or axes to differentiate along; None for all.
+        edge_order: must be None.
+
+    Returns:
+        An array of floats of the shape of `f`; a list of these, one for each axis, if there are
+        several axes.
+
+    >>> jnp.gradient(jnp.array([1.0, 4.0, 9.0]))
+    Array([3., 4., 5.], dtype=float32)
+    """
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not "
                                   "supported." + here())
@@ -98,7 +150,7 @@ def gradient(f, *varargs, axis=None, edge_order=None):
         raise ValueError(f"Shape of array too small to calculate a numerical gradient, at least 2 "
                          f"elements are required; got shape {f.shape}{here()}")
     if len(varargs) == 0:
-        spacing = (1.0,) * len(axes)
+        spacing: tuple[Any, ...] = (1.0,) * len(axes)
     elif len(varargs) == 1:
         spacing = varargs * len(axes)
     elif len(varargs) == len(axes):
@@ -117,8 +169,22 @@ def _steps(dx, shape, axis):
     return jnp.moveaxis(h.broadcast_to(dx, pieces), axis, -1)
 
 
-def trapezoid(y, x=None, dx=1.0, axis=-1):
-    """The integral of samples by the trapezoidal rule."""
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
+              axis: int = -1) -> Array:
+    """Integrate samples of a function by the trapezoidal rule.
+
+    Args:
+        y: samples of the function.
+        x: positions of the samples; None for samples at equal distances.
+        dx: distance between samples, if `x` is None.
+        axis: axis to integrate along.
+
+    Returns:
+        An array of floats without the axis.
+
+    >>> jnp.trapezoid(jnp.array([1.0, 2.0, 3.0]), jnp.array([0.0, 1.0, 3.0]))
+    Array(6.5, dtype=float32)
+    """
     if x is None:
         y, = promote_inexact(y, name="trapezoid")
         step = promote_inexact(arr(dx))[0]
@@ -131,8 +197,23 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     return 0.5 * jnp.sum(step * (y[..., 1:] + y[..., :-1]), axis=-1)
 
 
-def unwrap(p, discont=None, axis=-1, period=2 * math.pi):
-    """`p` with jumps larger than half a period replaced by their complement."""
+def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
+           period: ArrayLike = 2 * math.pi) -> Array:
+    """Remove jumps from angles by adding multiples of a period.
+
+    Args:
+        p: real numbers, such as angles.
+        discont: least jump that is removed; None for half a period, below which it has no effect.
+        axis: axis along which elements follow each other.
+        period: length of a period.
+
+    Returns:
+        An array of the shape of `p` in which neighbors differ by at most half a period; of floats,
+        unless `p` and `period` are integers.
+
+    >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
+    Array([ 0, -1, -1], dtype=int32)
+    """
     p = as_array("unwrap", p)
     if h.issubdtype(p.dtype, np.complexfloating):
         raise ValueError("jnp.unwrap does not support complex inputs." + here())
@@ -167,8 +248,22 @@ def _bit_weights(order):
     return shifts if order == "little" else shifts[::-1].copy()
 
 
-def packbits(a, axis=None, bitorder="big"):
-    """Eight booleans to a byte along `axis`, the last byte filled with zeros."""
+def packbits(a: ArrayLike, axis: int | None = None,
+             bitorder: Literal["big", "little"] = "big") -> Array:
+    """Pack eight elements into the bits of a byte.
+
+    Args:
+        a: booleans or integers; integers count as 1 if they are not zero.
+        axis: axis to pack along; None for the flattened array.
+        bitorder: whether the first element becomes the highest bit ("big") or the lowest
+            ("little").
+
+    Returns:
+        An array of uint8; the bits that the last byte lacks are 0.
+
+    >>> jnp.packbits(jnp.array([1, 0, 1]))
+    Array([160], dtype=uint8)
+    """
     a = as_array("packbits", a)
     if not (h.issubdtype(a.dtype, np.integer) or a.dtype == np.bool_):
         raise TypeError("Expected an input array of integer or boolean data type" + here())
@@ -186,8 +281,23 @@ def packbits(a, axis=None, bitorder="big"):
     return jnp.moveaxis(packed, -1, axis)
 
 
-def unpackbits(a, axis=None, count=None, bitorder="big"):
-    """The bits of each byte along `axis`, at most `count` of them."""
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
+               bitorder: Literal["big", "little"] = "big") -> Array:
+    """Unpack the bits of bytes into elements: the inverse of `packbits`.
+
+    Args:
+        a: array of uint8.
+        axis: axis to unpack along; None for the flattened array.
+        count: how many bits to return along the axis, with zeros added at the end if there are
+            fewer; None for all. With a negative number, that many are left out at the end.
+        bitorder: whether the first element is the highest bit ("big") or the lowest ("little").
+
+    Returns:
+        An array of uint8 with elements 0 and 1.
+
+    >>> jnp.unpackbits(jnp.array([160], dtype="uint8"), count=3)
+    Array([1, 0, 1], dtype=uint8)
+    """
     a = as_array("unpackbits", a)
     if a.dtype != np.uint8:
         raise TypeError("Expected an input array of unsigned byte data type" + here())

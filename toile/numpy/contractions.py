@@ -4,12 +4,16 @@ All contractions are one `lax.dot_general`; batch axes that broadcast become fre
 operand that has them, so nothing is copied to be multiplied. einsum is in summation.py.
 """
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.errors import ShapeError
 from toile.engine.locks import linear_algebra
 from toile.engine.source import describe, here
@@ -77,8 +81,29 @@ def _raw_matmul(a, b):
     return h.conversion.wrap(out, a.weak_type and b.weak_type)
 
 
-def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
-    """Matrix product over the last two axes; leading axes broadcast."""
+def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
+    """Multiply matrices: the operator `@`.
+
+    Args:
+        a, b: matrices in the last two axes, whose leading axes are broadcast; an array of one axis
+            is a row on the left and a column on the right.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The products. The axis of a row or column is not in the result.
+
+    Raises:
+        ShapeError: the last axis of `a` is not as long as the last but one of `b`. It is a
+            TypeError and a ValueError.
+        ValueError: an operand is a number; multiply by it with `*`.
+
+    >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     if precision is None and preferred_element_type is None:
         out = _raw_matmul(a, b)
         if out is not None:
@@ -132,8 +157,28 @@ def _batched_matmul(a, b, precision, preferred):
     return out if perm == tuple(range(out.ndim)) else lax.transpose(out, perm)
 
 
-def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
-    """Product over the last axis of `a` and the last but one (or only) axis of `b`."""
+def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
+        preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
+    """Sum products over the last axis of one array and the last but one of another.
+
+    This is the inner product of vectors and the product of matrices. For arrays of more axes,
+    `matmul`, which broadcasts, is usually what is meant.
+
+    Args:
+        a: first operand, whose last axis is summed over; a number multiplies.
+        b: second operand, whose last axis but one, or only axis, is summed over; a number
+            multiplies.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array with the other axes of `a`, then those of `b`.
+
+    >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
+    Array(11, dtype=int32)
+    """
     preferred = element_type(preferred_element_type)
     a, b = promote(a, b, name="dot")
     if a.ndim == 0 or b.ndim == 0:
@@ -145,8 +190,22 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
     return contract(a, b, contracting, ((), ()), precision, preferred)
 
 
-def vdot(a, b, *, precision=None, preferred_element_type=None):
-    """Product of the flattened arguments, the first conjugated."""
+def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
+         preferred_element_type: DTypeLike | None = None) -> Array:
+    """Compute the dot product of two flattened arrays; the first is conjugated.
+
+    Args:
+        a, b: arrays of equal size.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sum and of the result; None for the one that the
+            operands promote to.
+
+    Returns:
+        A number: an array without axes.
+
+    >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 2]))
+    Array(5.+0.j, dtype=complex64)
+    """
     check("vdot", a, b)
     if h.issubdtype(h.result_type(a), np.complexfloating):
         a = ufuncs.conj(a)
@@ -154,8 +213,24 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
                preferred_element_type=preferred_element_type)
 
 
-def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
-    """Products of vectors along `axis`, the first conjugated; other axes broadcast."""
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
+           precision: lax.PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
+    """Compute dot products of vectors; the first vector is conjugated.
+
+    Args:
+        x1, x2: vectors along `axis`; the other axes are broadcast.
+        axis: axis of the vectors.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+
+    Returns:
+        An array without the axis.
+
+    >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     x1, x2 = h.as_arrays("vecdot", x1, x2)
     if x1.ndim < 1 or x2.ndim < 1:
         raise ValueError("vector_dot: inputs must be at least 1-dimensional; got "
@@ -166,14 +241,22 @@ def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
                          f"axis={axis}{here()}")
     x1, x2 = manipulation.moveaxis(x1, i, -1), manipulation.moveaxis(x2, j, -1)
     if h.issubdtype(x1.dtype, np.complexfloating):
-        x1 = ufuncs.conj(x1)
+        x1 = h.arr(ufuncs.conj(x1))
     out = matmul(lax.expand_dims(x1, (x1.ndim - 1,)), lax.expand_dims(x2, (x2.ndim,)),
                  precision=precision, preferred_element_type=preferred_element_type)
     return lax.squeeze(out, (out.ndim - 2, out.ndim - 1))
 
 
-def matvec(x1, x2, /):
-    """Matrices times vectors; leading axes broadcast."""
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Multiply matrices by vectors.
+
+    Args:
+        x1: matrices in the last two axes.
+        x2: vectors in the last axis; leading axes of both are broadcast.
+
+    Returns:
+        Vectors in the last axis.
+    """
     x1, x2 = h.as_arrays("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
         raise ValueError(f"matvec: needed a matrix and a vector, got {x1.shape} and "
@@ -182,8 +265,16 @@ def matvec(x1, x2, /):
     return lax.squeeze(out, (out.ndim - 1,))
 
 
-def vecmat(x1, x2, /):
-    """Conjugated vectors times matrices; leading axes broadcast."""
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Multiply vectors, which are conjugated, by matrices.
+
+    Args:
+        x1: vectors in the last axis.
+        x2: matrices in the last two axes; leading axes of both are broadcast.
+
+    Returns:
+        Vectors in the last axis.
+    """
     x1, x2 = h.as_arrays("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
         raise ValueError(f"vecmat: needed a vector and a matrix, got {x1.shape} and "
@@ -192,8 +283,27 @@ def vecmat(x1, x2, /):
     return lax.squeeze(out, (out.ndim - 2,))
 
 
-def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_sharding=None):
-    """Sum of products over the given axes of `a` and `b`."""
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+              *, precision: lax.PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None,
+              out_sharding: object = None) -> Array:
+    """Sum products of elements over axes of two arrays.
+
+    Args:
+        a, b: the operands.
+        axes: how many of the last axes of `a` and the first axes of `b` to sum over, or two lists
+            of axes that belong together.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array with the other axes of `a`, then those of `b`.
+
+    >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
+    (2, 5)
+    """
     preferred = element_type(preferred_element_type)
     a, b = promote(a, b, name="tensordot")
     if isinstance(axes, (int, np.integer)):
@@ -221,8 +331,19 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
     return contract(a, b, (left, right), ((), ()), precision, preferred)
 
 
-def inner(a, b, *, precision=None, preferred_element_type=None):
-    """Sum of products over the last axes."""
+def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
+          preferred_element_type: DTypeLike | None = None) -> Array:
+    """Sum products over the last axes of two arrays.
+
+    Args:
+        a, b: the operands, with last axes of equal length; a number multiplies.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+
+    Returns:
+        An array with the other axes of `a`, then those of `b`.
+    """
     a, b = h.as_arrays("inner", a, b)
     if a.ndim == 0 or b.ndim == 0:
         out = ufuncs.multiply(a, b)
@@ -232,26 +353,61 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
                      preferred_element_type=preferred_element_type)
 
 
-def outer(a, b, out=None):
-    """The product of every element of `a` with every element of `b`."""
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
+    """Multiply all pairs of elements of two flattened arrays.
+
+    Args:
+        a, b: arrays or numbers.
+        out: must be None.
+
+    Returns:
+        A matrix with a row for each element of `a` and a column for each element of `b`.
+    """
     no_out("outer", out)
     a, b = h.as_arrays("outer", a, b)
     return ufuncs.multiply(lax.reshape(a, (a.size, 1)), lax.reshape(b, (1, b.size)))
 
 
-def kron(a, b):
-    """The Kronecker product: blocks of `b` scaled by the elements of `a`."""
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
+    """Compute the Kronecker product: a copy of one array for each element of another, scaled by it.
+
+    Args:
+        a: array whose elements scale the copies.
+        b: array that is copied. The array of fewer axes gets axes of length 1 in front.
+
+    Returns:
+        An array whose lengths are the products of those of `a` and `b`.
+
+    >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
+    Array([ 1,  2, 10, 20], dtype=int32)
+    """
     a, b = h.as_arrays("kron", a, b)
     rank = max(a.ndim, b.ndim)
-    a = lax.reshape(a, (1,) * (rank - a.ndim) + a.shape)
-    b = lax.reshape(b, (1,) * (rank - b.ndim) + b.shape)
-    out = ufuncs.multiply(lax.expand_dims(a, tuple(range(1, 2 * rank, 2))),
-                          lax.expand_dims(b, tuple(range(0, 2 * rank, 2))))
-    return lax.reshape(out, tuple(m * n for m, n in zip(a.shape, b.shape)))
+    x, y = (lax.reshape(z, (1,) * (rank - z.ndim) + z.shape) for z in (a, b))
+    out = ufuncs.multiply(lax.expand_dims(x, tuple(range(1, 2 * rank, 2))),
+                          lax.expand_dims(y, tuple(range(0, 2 * rank, 2))))
+    return lax.reshape(out, tuple(m * n for m, n in zip(x.shape, y.shape)))
 
 
-def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
-    """The vector product of vectors of length 2 or 3."""
+def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+          axis: int | None = None) -> Array:
+    """Compute cross products of vectors of length 2 or 3.
+
+    A vector of length 2 counts as one in the plane. Two of them give the component perpendicular
+    to the plane, without an axis.
+
+    Args:
+        a, b: the vectors; the other axes are broadcast.
+        axisa, axisb: axes of the vectors of `a` and `b`.
+        axisc: axis of the vectors in the result.
+        axis: one axis for all three instead; None for those.
+
+    Returns:
+        An array of vectors.
+
+    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
     a, b = promote(*h.as_arrays("cross", a, b))
     if axis is not None:
         axisa = axisb = axisc = axis

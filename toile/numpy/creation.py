@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, overload
 
 import numpy as np
 
 from toile import lax
 from toile.api.devices import device_put
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, DTypeLike, HasDType, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
 from toile.engine.conversion import from_numpy, placed_by_default, wrap
@@ -38,11 +40,23 @@ from toile.numpy._dtypes import (
 from toile.numpy._operands import as_array, as_operand, check_arraylike, convert, number_array
 from toile.numpy._promotion import broadcast_shapes, broadcast_to
 
+if TYPE_CHECKING:
+    from toile.engine.devices import Device
+    from toile.engine.shardings import Sharding
+
 __all__ = [
     "arange", "array", "asarray", "astype", "copy", "empty", "empty_like", "eye", "full",
     "full_like", "identity", "linspace", "ones", "ones_like", "tri",
     "tril", "triu", "zeros", "zeros_like",
 ]
+
+
+class HasShape(HasDType, Protocol):
+    """Anything with a shape and a dtype, such as an array or `toile.ShapeDtypeStruct`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
 
 _NUMBERS = frozenset((bool, int, float, complex))
 _KeyDType = dtypes.KeyDType
@@ -51,17 +65,67 @@ _KeyDType = dtypes.KeyDType
 # From data.
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
-            out_sharding: Any = None) -> Any:
-    """`a` as an array; an array of the right dtype is returned as it is."""
+def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = None,
+            order: Literal["K"] | None = None, *,
+            copy: bool | None = None, device: Device | Sharding | None = None,
+            out_sharding: object = None) -> Array:
+    """Convert a value to an array; an array that already fits is returned as it is.
+
+    Args:
+        a: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
+        dtype: dtype of the result; None for the one that `array` chooses.
+        order: must be "K" or None; arrays have no other memory order.
+        copy: True to copy an array even if it already fits.
+        device: device or sharding to place the result on; None for where it is, or for the default
+            device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The array.
+
+    Raises:
+        TypeError: the elements are not numbers.
+        ValueError: an element is None, or nested sequences have different lengths.
+        OverflowError: a Python integer does not fit the dtype.
+
+    >>> jnp.asarray([1, 2.5])
+    Array([1. , 2.5], dtype=float32)
+    """
     if type(a) is DeviceArray and dtype is None and device is None and not copy:
         return a
     return _build(a, dtype, bool(copy), order, 0, device)
 
 
-def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
-          device: Any = None, out_sharding: Any = None) -> Any:
-    """A new array with the values of `object`: a number, nested sequences, an array."""
+def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = None,
+          copy: bool = True, order: Literal["K"] | None = "K", ndmin: int = 0, *,
+          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+    """Create an array from a number, nested sequences or another array.
+
+    Args:
+        object: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
+        dtype: dtype of the result; None chooses one for the elements: int32, float32 or complex64
+            for Python numbers and 64-bit NumPy arrays (64 bits with `jax_enable_x64`), float32
+            for an empty list, otherwise the dtype the elements promote to.
+        copy: False to return an array that already fits as it is.
+        order: must be "K" or None; arrays have no other memory order.
+        ndmin: least number of axes; axes of length 1 are put in front to reach it.
+        device: device or sharding to place the result on; None for where it is, or for the default
+            device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        A new array. It is weakly typed if `object` is a Python number and `dtype` is None: its
+        dtype then gives way to that of other operands.
+
+    Raises:
+        TypeError: the elements are not numbers.
+        ValueError: an element is None, or nested sequences have different lengths.
+        OverflowError: a Python integer does not fit the dtype.
+
+    >>> jnp.array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     return _build(object, dtype, copy, order, ndmin, device)
 
 
@@ -79,7 +143,7 @@ def _build(a: Any, dtype: Any, copied: bool, order: Any, ndmin: int, device: Any
     return result if device is None else device_put(result, device)
 
 
-def _from_object(a: Any, dtype: Any, copied: bool) -> Any:
+def _from_object(a: Any, dtype: Any, copied: bool) -> Array:
     if isinstance(a, Array):
         return _from_array(a, dtype, copied)
     if isinstance(a, (np.ndarray, np.generic)):
@@ -205,8 +269,25 @@ class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
     """An imaginary part is dropped, which will be an error one day."""
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
-    """`x` converted to `dtype`; the imaginary part of complex numbers is dropped with a warning."""
+def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
+           device: Device | Sharding | None = None) -> Array:
+    """Convert an array to another dtype.
+
+    Conversion of floats to integers truncates towards zero. Conversion of complex numbers to real
+    ones drops the imaginary part with a warning; to booleans, it tells whether they are not zero.
+
+    Args:
+        x: array or number.
+        dtype: dtype of the result; None for the default float dtype.
+        copy: whether the result must be a new array even if its dtype is the same.
+        device: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> jnp.astype(jnp.array([1.7, -1.7]), "int32")
+    Array([ 1, -1], dtype=int32)
+    """
     x = as_array("astype", x)
     dtype = default_float() if dtype is None else user_dtype(dtype, "astype")
     if not dtypes.is_extended(dtype) and x.dtype in COMPLEX:
@@ -224,8 +305,16 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     return _from_object(x, None, True) if copy else x
 
 
-def copy(a: Any, order: Any = None) -> Any:
-    """A copy of the array `a`."""
+def copy(a: ArrayLike, order: Literal["K"] | None = None) -> Array:
+    """Copy an array.
+
+    Args:
+        a: array or number.
+        order: must be "K" or None; arrays have no other memory order.
+
+    Returns:
+        A new array with the elements of `a`.
+    """
     check_arraylike("copy", a)
     return array(a, copy=True, order=order)
 
@@ -233,9 +322,24 @@ def copy(a: Any, order: Any = None) -> Any:
 # Constants.
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
-         out_sharding: Any = None) -> Any:
-    """An array of the given shape with `fill_value` everywhere (or broadcast to it)."""
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
+         device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+    """Create an array with one value everywhere.
+
+    Args:
+        shape: shape of the result; an integer for one axis.
+        fill_value: number, or array that is broadcast to `shape`.
+        dtype: dtype of the result; None for that of `fill_value`.
+        device: device or sharding to place the result on; None for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the given shape.
+
+    >>> jnp.full((2, 2), jnp.array([1, 2]))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
     shape = canonicalize_shape(shape, "full")
     if dtype is not None:
         dtype = user_dtype(dtype, "full")
@@ -279,18 +383,54 @@ def _constant(name: str, shape: Any, value: int, dtype: Any, device: Any) -> Any
     return result if device is None else device_put(result, device)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """An array of zeros."""
+def zeros(shape: ShapeLike, dtype: DTypeLike | None = None, *,
+          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+    """Create an array of zeros.
+
+    Args:
+        shape: shape of the result; an integer for one axis.
+        dtype: dtype of the result; None for the default float dtype.
+        device: device or sharding to place the result on; None for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the given shape.
+    """
     return _constant("zeros", shape, 0, dtype, device)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """An array of ones."""
+def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
+         device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+    """Create an array of ones.
+
+    Args:
+        shape: shape of the result; an integer for one axis.
+        dtype: dtype of the result; None for the default float dtype.
+        device: device or sharding to place the result on; None for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the given shape.
+    """
     return _constant("ones", shape, 1, dtype, device)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
-    """The same as `zeros`: there is no uninitialised memory here."""
+def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
+          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
+    """Create an array of zeros; there is no uninitialized memory.
+
+    Args:
+        shape: shape of the result; an integer for one axis.
+        dtype: dtype of the result; None for the default float dtype.
+        device: device or sharding to place the result on; None for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the given shape.
+
+    Differences:
+        NumPy does not initialize the elements.
+    """
     return _constant("empty", shape, 0, dtype, device)
 
 
@@ -323,26 +463,85 @@ def _general_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device:
     return result if device is None else device_put(result, device)
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-               out_sharding: Any = None) -> Any:
-    """Zeros with the shape and dtype of `a`."""
+def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
+               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
+               out_sharding: object = None) -> Array:
+    """Create an array of zeros with the shape and dtype of another array.
+
+    Args:
+        a: array or number, or any object with a shape and a dtype.
+        dtype: dtype of the result; None for that of `a`.
+        shape: shape of the result; None for that of `a`.
+        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
+            sharded, or else for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The array of zeros.
+    """
     return _like("zeros_like", a, 0, dtype, shape, device)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: Any = None) -> Any:
-    """Ones with the shape and dtype of `a`."""
+def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
+              shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
+              out_sharding: object = None) -> Array:
+    """Create an array of ones with the shape and dtype of another array.
+
+    Args:
+        a: array or number, or any object with a shape and a dtype.
+        dtype: dtype of the result; None for that of `a`.
+        shape: shape of the result; None for that of `a`.
+        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
+            sharded, or else for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The array of ones.
+    """
     return _like("ones_like", a, 1, dtype, shape, device)
 
 
-def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
-    """The same as `zeros_like`."""
+def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
+               shape: ShapeLike | None = None, *,
+               device: Device | Sharding | None = None) -> Array:
+    """Create an array of zeros with the shape and dtype of another array, as `zeros_like` does.
+
+    Args:
+        prototype: array or number, or any object with a shape and a dtype.
+        dtype: dtype of the result; None for that of `prototype`.
+        shape: shape of the result; None for that of `prototype`.
+        device: device or sharding to place the result on; None to shard it as `prototype` is, if
+            that is sharded, or else for the default device.
+
+    Returns:
+        The array of zeros.
+
+    Differences:
+        NumPy does not initialize the elements.
+    """
     return _like("empty_like", prototype, 0, dtype, shape, device)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-              out_sharding: Any = None) -> Any:
-    """An array with the shape and dtype of `a` and `fill_value` everywhere."""
+def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike | None = None,
+              shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
+              out_sharding: object = None) -> Array:
+    """Create an array with one value everywhere and the shape and dtype of another array.
+
+    Args:
+        a: array or number, or any object with a shape and a dtype.
+        fill_value: number, or array that is broadcast to the shape; it is converted to the dtype.
+        dtype: dtype of the result; None for that of `a`.
+        shape: shape of the result; None for that of `a`.
+        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
+            sharded, or else for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The filled array.
+
+    >>> jnp.full_like(jnp.arange(2), 1.7)
+    Array([1, 1], dtype=int32)
+    """
     fill = as_array("full_like", fill_value, 1)
     if not fill.shape:
         return _like("full_like", a, fill, dtype, shape, device)
@@ -367,9 +566,32 @@ def _bound(x: Any, what: str) -> Any:
     return value
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None,
-           out_sharding: Any = None) -> Any:
-    """Numbers from `start` (0 if only one end is given) up to but not including `stop`."""
+def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
+           dtype: DTypeLike | None = None, *, device: Device | Sharding | None = None,
+           out_sharding: object = None) -> Array:
+    """List evenly spaced numbers in a half-open interval.
+
+    The arguments determine the size of the result, so under `jit` they must be known when the
+    function is traced.
+
+    Args:
+        start: first number; if it is the only argument, the end of an interval that begins at 0.
+        stop: end of the interval, which is not included.
+        step: distance between neighbors; None for 1. It may be negative.
+        dtype: dtype of the result; None for the dtype the arguments promote to.
+        device: device or sharding to place the result on; None for the default device.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of one axis; it is empty if `stop` does not lie beyond `start`.
+
+    Raises:
+        ZeroDivisionError: `step` is 0.
+        ValueError: an argument is complex or has more than one element.
+
+    >>> jnp.arange(5, 0, -2)
+    Array([5, 3, 1], dtype=int32)
+    """
     given = [x for x in (start, stop, step) if x is not None]
     dtype = dtypes.result_type(*given) if dtype is None else user_dtype(dtype, "arange")
     if stop is None:
@@ -406,9 +628,36 @@ def _wrapped(value: Any, dtype: Any) -> Any:
     return DeviceArray(np.asarray(value).astype(dtype), False)
 
 
-def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False,
-             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, along a new axis."""
+@overload
+def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
+             retstep: Literal[False] = False, dtype: DTypeLike | None = None, axis: int = 0, *,
+             device: Device | Sharding | None = None) -> Array: ...
+@overload
+def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
+             *, retstep: Literal[True], dtype: DTypeLike | None = None, axis: int = 0,
+             device: Device | Sharding | None = None) -> tuple[Array, Array]: ...
+def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
+             retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0, *,
+             device: Device | Sharding | None = None) -> Array | tuple[Array, Array]:
+    """List evenly spaced numbers from one number to another.
+
+    Args:
+        start, stop: first and last number; arrays are broadcast against each other.
+        num: how many numbers.
+        endpoint: whether `stop` is the last number; if not, the numbers end one step before it.
+        retstep: whether to return the distance between neighbors too.
+        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
+            Integers are rounded down.
+        axis: where the new axis of length `num` stands in the result.
+        device: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The numbers, or with `retstep` a tuple of the numbers and the step. The step is NaN if
+        there is one number and it is the endpoint, or if there are none.
+
+    >>> jnp.linspace(0, 1, 3)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     count = operator.index(num)
     if count < 0:
         raise ValueError(f"Number of samples, {count}, must be non-negative.{here()}")
@@ -432,7 +681,7 @@ def linspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retste
     return (out, step) if retstep else out
 
 
-def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Any, Any, Any, Any]:
+def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Array, Any, Any]:
     """Both ends, broadcast, in the dtype to compute in; the result's dtype; and that one."""
     start, stop = as_array(name, start), as_array(name, stop, 1)
     if dtype is None:
@@ -466,8 +715,24 @@ def first_axis_to(x: Any, axis: int) -> Any:
 # Matrices of zeros and ones.
 
 
-def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Any:
-    """An N by M matrix with ones on diagonal `k` and zeros elsewhere."""
+def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
+        dtype: DTypeLike | None = None, *, device: Device | Sharding | None = None) -> Array:
+    """Create a matrix with ones on one diagonal and zeros elsewhere.
+
+    Args:
+        N: number of rows.
+        M: number of columns; None for as many as rows.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        dtype: dtype of the result; None for the default float dtype.
+        device: device or sharding to place the result on; None for the default device.
+
+    Returns:
+        An array of shape (N, M).
+
+    >>> jnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     rows, columns = (
         n if type(n) is int else canonicalize_shape((n,), "eye")[0]
         for n in (N, N if M is None else M)
@@ -491,13 +756,36 @@ def _row_and_column(shape: tuple[int, ...], k: Any, name: str = "") -> tuple[Any
     return row, lax.broadcasted_iota(index, shape, 1)
 
 
-def identity(n: Any, dtype: Any = None) -> Any:
-    """The n by n identity matrix."""
+def identity(n: SupportsIndex, dtype: DTypeLike | None = None) -> Array:
+    """Create a square matrix with ones on the main diagonal and zeros elsewhere.
+
+    Args:
+        n: number of rows and of columns.
+        dtype: dtype of the result; None for the default float dtype.
+
+    Returns:
+        An array of shape (n, n).
+    """
     return eye(n, dtype=dtype)
 
 
-def tri(N: Any, M: Any = None, k: Any = 0, dtype: Any = None) -> Any:
-    """An N by M matrix with ones on and below diagonal `k`."""
+def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
+        dtype: DTypeLike | None = None) -> Array:
+    """Create a matrix with ones on and below one diagonal and zeros above it.
+
+    Args:
+        N: number of rows.
+        M: number of columns; None for as many as rows.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        dtype: dtype of the result; None for the default float dtype.
+
+    Returns:
+        An array of shape (N, M).
+
+    >>> jnp.tri(2, 3)
+    Array([[1., 0., 0.],
+           [1., 1., 0.]], dtype=float32)
+    """
     shape = canonicalize_shape((N, N if M is None else M), "tri")
     dtype = user_dtype(float if dtype is None else dtype, "tri")
     return lax.convert_element_type(lax.ge(*_row_and_column(shape, k)), dtype)
@@ -513,11 +801,35 @@ def _triangle(name: str, m: Any, k: Any, keep_lower: bool) -> Any:
     return lax.select(mask, m, nothing) if keep_lower else lax.select(mask, nothing, m)
 
 
-def tril(m: Any, k: Any = 0) -> Any:
-    """`m` with the elements above diagonal `k` set to zero."""
+def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
+    """Set the elements above one diagonal of matrices to zero.
+
+    Args:
+        m: array of at least two axes; the last two are those of the matrices.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        An array of the shape and dtype of `m`.
+
+    >>> jnp.tril(jnp.ones((2, 3), "int32"))
+    Array([[1, 0, 0],
+           [1, 1, 0]], dtype=int32)
+    """
     return _triangle("tril", m, k, True)
 
 
-def triu(m: Any, k: Any = 0) -> Any:
-    """`m` with the elements below diagonal `k` set to zero."""
+def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
+    """Set the elements below one diagonal of matrices to zero.
+
+    Args:
+        m: array of at least two axes; the last two are those of the matrices.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        An array of the shape and dtype of `m`.
+
+    >>> jnp.triu(jnp.ones((2, 3), "int32"))
+    Array([[1, 1, 1],
+           [0, 1, 1]], dtype=int32)
+    """
     return _triangle("triu", m, k, False)

@@ -4,11 +4,15 @@ A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x
 i * (m + 1) + k, so no gather is needed and the transpose is an interior pad.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, index_update, manipulation, reductions, selection
@@ -23,8 +27,20 @@ __all__ = [
 ]
 
 
-def diagonal(a, offset=0, axis1=0, axis2=1):
-    """The elements (i, i + offset) of the plane of two axes, as a last axis."""
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """Extract diagonals of matrices.
+
+    Args:
+        a: array of at least two axes.
+        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        axis1, axis2: axes of the rows and columns of the matrices.
+
+    Returns:
+        An array without the two axes, with the diagonals along the last axis.
+
+    >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     a = as_array("diagonal", a)
     if a.ndim < 2:
         raise ValueError("diagonal requires an array of at least two dimensions." + here())
@@ -42,8 +58,20 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     return lax.slice_in_dim(flat, start, start + (count - 1) * (m + 1) + 1, m + 1, len(lead))
 
 
-def diag(v, k=0):
-    """The k-th diagonal of a matrix, or a matrix with `v` on its k-th diagonal."""
+def diag(v: ArrayLike, k: int = 0) -> Array:
+    """Extract a diagonal of a matrix, or make a matrix with a given diagonal.
+
+    Args:
+        v: matrix, or array of one axis that becomes the diagonal.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        The diagonal of a matrix, or a square matrix that is 0 outside of the diagonal.
+
+    >>> jnp.diag(jnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
     v = as_array("diag", v)
     k = h.static_int(k, "'k' argument of jnp.diag")
     if v.ndim == 2:
@@ -59,21 +87,61 @@ def diag(v, k=0):
     return convert(out, out.dtype, True) if v.weak_type and not out.weak_type else out
 
 
-def diagflat(v, k=0):
-    """A matrix with the flattened `v` on its k-th diagonal."""
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
+    """Make a matrix with the elements of a flattened array on a diagonal.
+
+    Args:
+        v: array or number.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        A square matrix that is 0 outside of the diagonal.
+    """
     v = manipulation.ravel(as_array("diagflat", v))
     return diag(lax.convert_element_type(v, v.dtype), k)
 
 
-def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-    """The sum of a diagonal."""
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
+          dtype: DTypeLike | None = None, out: None = None) -> Array:
+    """Sum the diagonals of matrices.
+
+    Args:
+        a: array of at least two axes.
+        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        axis1, axis2: axes of the rows and columns of the matrices.
+        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+        out: must be None.
+
+    Returns:
+        An array without the two axes.
+    """
     no_out("trace", out)
     found = diagonal(as_array("trace", a), offset, axis1, axis2)
     return reductions.sum(found, axis=-1, dtype=dtype)
 
 
-def fill_diagonal(a, val, wrap=False, *, inplace=True):
-    """A copy of `a` with `val` on its main diagonal."""
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
+                  inplace: bool = True) -> Array:
+    """Replace the main diagonal of an array.
+
+    Args:
+        a: matrix, or array of more axes of one length, whose elements with equal indices are
+            replaced.
+        val: new elements, which are flattened, and repeated or cut off as needed.
+        wrap: whether the diagonal of a matrix with more rows than columns begins again, one row
+            after it ends.
+        inplace: must be False: arrays cannot be changed.
+
+    Returns:
+        A new array of the shape and dtype of `a`.
+
+    Raises:
+        NotImplementedError: `inplace` is True, which is the default.
+
+    >>> jnp.fill_diagonal(jnp.zeros((2, 2)), jnp.array([1, 2]), inplace=False)
+    Array([[1., 0.],
+           [0., 2.]], dtype=float32)
+    """
     if inplace:
         raise NotImplementedError("JAX arrays are immutable, must use inplace=False" + here())
     check("fill_diagonal", a, val)
@@ -99,13 +167,34 @@ def _static_pair(mask):
     return tuple(arr(i.astype(dtype)) for i in np.nonzero(mask))
 
 
-def tril_indices(n, k=0, m=None):
-    """Indices of the lower triangle of an n x m matrix."""
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """Find the indices of the elements on and below a diagonal of a matrix.
+
+    Args:
+        n: number of rows.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        m: number of columns; None for as many as rows.
+
+    Returns:
+        A tuple of the indices of rows and columns, which can be used as an index.
+
+    >>> jnp.arange(4).reshape(2, 2)[jnp.tril_indices(2)]
+    Array([0, 2, 3], dtype=int32)
+    """
     return _static_pair(np.tri(n, m, k, dtype=bool))
 
 
-def triu_indices(n, k=0, m=None):
-    """Indices of the upper triangle of an n x m matrix."""
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
+    """Find the indices of the elements on and above a diagonal of a matrix.
+
+    Args:
+        n: number of rows.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        m: number of columns; None for as many as rows.
+
+    Returns:
+        A tuple of the indices of rows and columns, which can be used as an index.
+    """
     return _static_pair(~np.tri(n, m, k - 1, dtype=bool))
 
 
@@ -116,20 +205,44 @@ def _rows_and_columns(name, a):
     return dims
 
 
-def tril_indices_from(arr, k=0):
-    """Indices of the lower triangle of `arr`."""
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """Find the indices of the elements on and below a diagonal of a given matrix.
+
+    Args:
+        arr: matrix, of which only the shape counts.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        A tuple of the indices of rows and columns, which can be used as an index.
+    """
     n, m = _rows_and_columns("tril_indices_from", arr)
     return tril_indices(n, k, m)
 
 
-def triu_indices_from(arr, k=0):
-    """Indices of the upper triangle of `arr`."""
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
+    """Find the indices of the elements on and above a diagonal of a given matrix.
+
+    Args:
+        arr: matrix, of which only the shape counts.
+        k: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        A tuple of the indices of rows and columns, which can be used as an index.
+    """
     n, m = _rows_and_columns("triu_indices_from", arr)
     return triu_indices(n, k, m)
 
 
-def diag_indices(n, ndim=2):
-    """Indices of the main diagonal of an array with `ndim` axes of length n."""
+def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
+    """Find the indices of the main diagonal of an array whose axes have one length.
+
+    Args:
+        n: length of each axis.
+        ndim: number of axes.
+
+    Returns:
+        A tuple of index arrays, one for each axis, which can be used as an index.
+    """
     if n < 0:
         raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}{here()}")
     if ndim < 0:
@@ -137,8 +250,15 @@ def diag_indices(n, ndim=2):
     return (arr(np.arange(n, dtype=h.index_dtype())),) * ndim
 
 
-def diag_indices_from(arr):
-    """Indices of the main diagonal of `arr`."""
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
+    """Find the indices of the main diagonal of a given array.
+
+    Args:
+        arr: array of at least two axes of one length, of which only the shape counts.
+
+    Returns:
+        A tuple of index arrays, one for each axis, which can be used as an index.
+    """
     dims = np.shape(arr)
     if len(dims) < 2:
         raise ValueError("input array must be at least 2-d" + here())
@@ -147,13 +267,36 @@ def diag_indices_from(arr):
     return diag_indices(dims[0], len(dims))
 
 
-def mask_indices(n, mask_func, k=0, *, size=None):
-    """Indices where `mask_func` of an n x n array of ones is not zero."""
+def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *,
+                 size: int | None = None) -> tuple[Array, ...]:
+    """Find the indices of the elements of a square matrix that a function does not set to zero.
+
+    Args:
+        n: number of rows and of columns.
+        mask_func: called with a matrix of ones and `k`; for example, `jnp.triu`.
+        k: second argument of the function, usually the number of a diagonal.
+        size: how many indices to return, which `jit` must know; None for as many as there are.
+
+    Returns:
+        A tuple of the indices of rows and columns, which can be used as an index.
+    """
     return selection.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
 
-def ix_(*args):
-    """Rank-1 index arrays shaped to index their outer product."""
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
+    """Shape index arrays so that together they select all combinations of their elements.
+
+    Args:
+        *args: index arrays of one axis, of integers or booleans; one for each axis to be indexed.
+
+    Returns:
+        A tuple of arrays that broadcast against each other, which can be used as an index.
+
+    >>> x = jnp.arange(9).reshape(3, 3)
+    >>> x[jnp.ix_(jnp.array([0, 2]), jnp.array([1, 2]))]
+    Array([[1, 2],
+           [7, 8]], dtype=int32)
+    """
     check("ix_", *args)
     count, out = len(args), []
     for i, a in enumerate(args):

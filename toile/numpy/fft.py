@@ -4,17 +4,26 @@ Transforms run over the last axes: others are moved there and back. `lax.fft` ta
 at a time; more are done in turns.
 """
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import as_array, canonical_axes, canonical_axis, promote_inexact
+
+if TYPE_CHECKING:
+    from toile.engine.devices import Device
+    from toile.engine.shardings import Sharding
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
@@ -139,23 +148,88 @@ def _one_axis(name, kind, a, n, axis, norm):
     return _transform(name, kind, a, size, None if axis is None else (axis,), norm)
 
 
-def fft(a, n=None, axis=-1, norm=None):
-    """The transform of complex samples along one axis."""
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
+        norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform along an axis.
+
+    Element k of the result is `sum(a[j] * exp(-2j * pi * j * k / n))` over j.
+
+    Args:
+        a: samples, real or complex.
+        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; its axis has length `n`.
+
+    >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _one_axis("fft", "fft", a, n, axis, norm)
 
 
-def ifft(a, n=None, axis=-1, norm=None):
-    """The inverse of fft."""
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
+         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the inverse discrete Fourier transform along an axis: the inverse of `fft`.
+
+    Args:
+        a: frequencies, in the order in which `fft` returns them.
+        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; its axis has length `n`.
+    """
     return _one_axis("ifft", "ifft", a, n, axis, norm)
 
 
-def rfft(a, n=None, axis=-1, norm=None):
-    """The non-negative frequencies of real samples along one axis."""
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
+         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform of real samples along an axis.
+
+    The negative frequencies are conjugates of the positive ones and are left out.
+
+    Args:
+        a: real samples.
+        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; its axis has length `n // 2 + 1`.
+
+    Raises:
+        ValueError: `a` is complex.
+
+    >>> jnp.fft.rfft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _one_axis("rfft", "rfft", a, n, axis, norm)
 
 
-def irfft(a, n=None, axis=-1, norm=None):
-    """The inverse of rfft: `n` real samples."""
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute real samples from their non-negative frequencies: the inverse of `rfft`.
+
+    Args:
+        a: frequencies, in the order in which `rfft` returns them.
+        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. An odd number
+            of samples must be given.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A real array; its axis has length `n`.
+
+    >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), 3)
+    Array([1., 2., 3.], dtype=float32)
+    """
     return _one_axis("irfft", "irfft", a, n, axis, norm)
 
 
@@ -168,36 +242,117 @@ def _swapped(norm):
     return _SWAPPED[norm]
 
 
-def hfft(a, n=None, axis=-1, norm=None):
-    """The real spectrum of a signal with Hermitian symmetry, given by its first half."""
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
+         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the real spectrum of a signal that is its own conjugate when reversed.
+
+    Args:
+        a: first half of the signal.
+        n: number of frequencies; None for 2 * (m - 1), where m is the length of the axis.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A real array; its axis has length `n`.
+    """
     _check_one_axis("hfft", axis)
     a = as_array("hfft", a)
     size = 2 * (a.shape[axis] - 1) if n is None else n
     return _one_axis("hfft", "irfft", jnp.conj(a), size, axis, _swapped(norm))
 
 
-def ihfft(a, n=None, axis=-1, norm=None):
-    """The inverse of hfft."""
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the first half of a signal from its real spectrum: the inverse of `hfft`.
+
+    Args:
+        a: real spectrum.
+        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        axis: axis to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; its axis has length `n // 2 + 1`.
+
+    Raises:
+        ValueError: `a` is complex.
+    """
     return jnp.conj(_one_axis("ihfft", "rfft", a, n, axis, _swapped(norm)))
 
 
-def fftn(a, s=None, axes=None, norm=None):
-    """The transform over several axes, all by default."""
+def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform over several axes.
+
+    Args:
+        a: samples, real or complex.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array.
+    """
     return _transform("fftn", "fft", a, s, axes, norm)
 
 
-def ifftn(a, s=None, axes=None, norm=None):
-    """The inverse of fftn."""
+def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the inverse discrete Fourier transform over several axes.
+
+    Args:
+        a: frequencies, in the order in which `fftn` returns them.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array.
+    """
     return _transform("ifftn", "ifft", a, s, axes, norm)
 
 
-def rfftn(a, s=None, axes=None, norm=None):
-    """The transform of real samples over several axes, the last one halved."""
+def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform of real samples over several axes.
+
+    Along the last of the axes, the negative frequencies are left out.
+
+    Args:
+        a: real samples.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; the last of the axes has length `n // 2 + 1` for n samples.
+
+    Raises:
+        ValueError: `a` is complex.
+    """
     return _transform("rfftn", "rfft", a, s, axes, norm)
 
 
-def irfftn(a, s=None, axes=None, norm=None):
-    """The inverse of rfftn."""
+def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
+           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute real samples over several axes from frequencies: the inverse of `rfftn`.
+
+    Args:
+        a: frequencies, in the order in which `rfftn` returns them.
+        s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
+            where m is its length in `a`.
+        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A real array.
+    """
     return _transform("irfftn", "irfft", a, s, axes, norm)
 
 
@@ -207,23 +362,77 @@ def _two_axes(name, kind, a, s, axes, norm):
     return _transform(name, kind, a, s, axes, norm)
 
 
-def fft2(a, s=None, axes=(-2, -1), norm=None):
-    """The transform over two axes."""
+def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform over two axes.
+
+    Args:
+        a: samples, real or complex.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: the two axes to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array.
+    """
     return _two_axes("fft2", "fft", a, s, axes, norm)
 
 
-def ifft2(a, s=None, axes=(-2, -1), norm=None):
-    """The inverse of fft2."""
+def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the inverse discrete Fourier transform over two axes.
+
+    Args:
+        a: frequencies, in the order in which `fft2` returns them.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: the two axes to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array.
+    """
     return _two_axes("ifft2", "ifft", a, s, axes, norm)
 
 
-def rfft2(a, s=None, axes=(-2, -1), norm=None):
-    """The transform of real samples over two axes."""
+def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute the discrete Fourier transform of real samples over two axes.
+
+    Along the second of the axes, the negative frequencies are left out.
+
+    Args:
+        a: real samples.
+        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        axes: the two axes to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A complex array; the second of the axes has length `n // 2 + 1` for n samples.
+
+    Raises:
+        ValueError: `a` is complex.
+    """
     return _two_axes("rfft2", "rfft", a, s, axes, norm)
 
 
-def irfft2(a, s=None, axes=(-2, -1), norm=None):
-    """The inverse of rfft2."""
+def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
+           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
+    """Compute real samples over two axes from frequencies: the inverse of `rfft2`.
+
+    Args:
+        a: frequencies, in the order in which `rfft2` returns them.
+        s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
+            where m is its length in `a`.
+        axes: the two axes to transform.
+        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
+            of samples, "forward" the others, and "ortho" both by its square root.
+
+    Returns:
+        A real array.
+    """
     return _two_axes("irfft2", "irfft", a, s, axes, norm)
 
 
@@ -244,15 +453,43 @@ def _frequencies(name, values, n, d, dtype):
     return jnp.divide(k, lax.convert_element_type(jnp.multiply(d, n), dtype))
 
 
-def fftfreq(n, d=1.0, *, dtype=None, device=None):
-    """The frequencies of fft's results for samples `d` apart."""
+def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
+            device: Device | Sharding | None = None) -> Array:
+    """List the frequencies that the results of `fft` belong to.
+
+    Args:
+        n: number of samples.
+        d: distance between samples; frequencies are in cycles per unit of it.
+        dtype: dtype of the result; None for the default float dtype.
+        device: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of one axis, of length `n`.
+
+    >>> jnp.fft.fftfreq(4)
+    Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
+    """
     n = _length("fftfreq", n)
     k = np.arange(n)
     return _frequencies("fftfreq", np.where(k < (n + 1) // 2, k, k - n), n, d, dtype)
 
 
-def rfftfreq(n, d=1.0, *, dtype=None, device=None):
-    """The frequencies of rfft's results for samples `d` apart."""
+def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
+             device: Device | Sharding | None = None) -> Array:
+    """List the frequencies that the results of `rfft` belong to.
+
+    Args:
+        n: number of samples.
+        d: distance between samples; frequencies are in cycles per unit of it.
+        dtype: dtype of the result; None for the default float dtype.
+        device: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of one axis, of length `n // 2 + 1`.
+
+    >>> jnp.fft.rfftfreq(4)
+    Array([0.  , 0.25, 0.5 ], dtype=float32)
+    """
     n = _length("rfftfreq", n)
     return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype)
 
@@ -267,11 +504,30 @@ def _shift(name, x, axes, direction):
     return jnp.roll(x, shifts, axes) if axes else x
 
 
-def fftshift(x, axes=None):
-    """`x` with frequency zero moved to the middle."""
+def fftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
+    """Move frequency 0 from the beginning to the middle.
+
+    Args:
+        x: array whose elements are shifted.
+        axes: axis or axes to shift; None for all.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> jnp.fft.fftshift(jnp.fft.fftfreq(4))
+    Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
+    """
     return _shift("fftshift", x, axes, 1)
 
 
-def ifftshift(x, axes=None):
-    """The inverse of fftshift."""
+def ifftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
+    """Move frequency 0 from the middle to the beginning: the inverse of `fftshift`.
+
+    Args:
+        x: array whose elements are shifted.
+        axes: axis or axes to shift; None for all.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+    """
     return _shift("ifftshift", x, axes, -1)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.lib import format as _format
 
 from toile.engine import dtypes
+from toile.engine.annotations import DTypeLike
 from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.errors import UnreadableFileError
@@ -23,23 +24,64 @@ from toile.engine.platform_registry import shared
 from toile.engine.promotion import narrowed
 from toile.numpy.creation import asarray
 
+if TYPE_CHECKING:
+    from toile.engine.devices import Device
+    from toile.engine.shardings import Sharding
+
 __all__ = [
     "from_dlpack", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez",
 ]
 
+class _SupportsDLPack(Protocol):
+    """An array that other libraries can read."""
+
+    def __dlpack__(self, **kwargs: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
 _HEADERS = {(1, 0): _format.read_array_header_1_0, (2, 0): _format.read_array_header_2_0}
 
+_load: Callable[..., Any] = np.load
 save = np.save
 savez = np.savez
 
 
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
-    """A one-dimensional array of what a buffer holds."""
+def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float, count: int = -1,
+               offset: int = 0) -> Array:
+    """Make an array of one axis from the bytes of a buffer.
+
+    Args:
+        buffer: object that holds the bytes.
+        dtype: how to read the bytes; 64-bit elements become 32-bit ones afterwards, unless
+            `jax_enable_x64` is set.
+        count: how many elements to read; -1 for all.
+        offset: how many bytes to skip first.
+
+    Returns:
+        An array of one axis.
+
+    >>> jnp.frombuffer(bytes([1, 2, 3]), dtype="uint8")
+    Array([1, 2, 3], dtype=uint8)
+    """
     return asarray(np.frombuffer(buffer, dtype=dtype, count=count, offset=offset))
 
 
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Any:
-    """A one-dimensional array of the numbers written in `string`."""
+def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
+    """Make an array of one axis from the numbers written in a text.
+
+    Args:
+        string: the text.
+        dtype: dtype of the numbers; 64-bit ones become 32-bit ones afterwards, unless
+            `jax_enable_x64` is set.
+        count: how many numbers to read; -1 for all.
+        sep: what stands between the numbers.
+
+    Returns:
+        An array of one axis.
+
+    >>> jnp.fromstring("1, 2, 3", dtype=int, sep=",")
+    Array([1, 2, 3], dtype=int32)
+    """
     return asarray(np.fromstring(string, dtype=dtype, count=count, sep=sep))
 
 
@@ -50,18 +92,53 @@ def _impure(name: str) -> NotImplementedError:
     )
 
 
-def fromfile(*args: Any, **kwargs: Any) -> Any:
-    """Not available: see the error it raises."""
+def fromfile(*args: object, **kwargs: object) -> Array:
+    """Raise an error: read with `np.fromfile`, and convert the result with `jnp.asarray`.
+
+    Args:
+        *args: ignored.
+        **kwargs: ignored.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        NotImplementedError: always, because reading twice need not give the same values.
+    """
     raise _impure("fromfile")
 
 
-def fromiter(*args: Any, **kwargs: Any) -> Any:
-    """Not available: see the error it raises."""
+def fromiter(*args: object, **kwargs: object) -> Array:
+    """Raise an error: read with `np.fromiter`, and convert the result with `jnp.asarray`.
+
+    Args:
+        *args: ignored.
+        **kwargs: ignored.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        NotImplementedError: always, because reading twice need not give the same values.
+    """
     raise _impure("fromiter")
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
-    """An array over the data of any object that supports DLPack."""
+def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = None,
+                copy: bool | None = None) -> Array:
+    """Make an array from an array of another library that supports the DLPack protocol.
+
+    Memory is shared where that is possible.
+
+    Args:
+        x: object with the methods `__dlpack__` and `__dlpack_device__`.
+        device: device or sharding to place the result on; None for where the data is. It is ignored
+            for data of other libraries in the memory of the host.
+        copy: True to copy an array of toile or data on a GPU; otherwise it is ignored.
+
+    Returns:
+        The array; 64-bit elements become 32-bit ones, unless `jax_enable_x64` is set.
+    """
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
     elsewhere = shared(x)
@@ -71,25 +148,34 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return from_numpy(np.asarray(values, narrowed(values.dtype)))
 
 
-def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """The array in a .npy file; a .npz file or pickled objects come as NumPy gives them.
+def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: object) -> Any:
+    """Read the array in a .npy file.
 
-    A file that NumPy cannot read, or that is shorter than it says, raises
-    `toile.errors.UnreadableFileError`; the end of an open file is an EOFError, as NumPy has it.
+    Args:
+        file: path, or file opened for reading bytes.
+        *args: further arguments of `np.load`.
+        **kwargs: further named arguments of `np.load`.
+
+    Returns:
+        An array. The contents of a .npz file and pickled objects are what `np.load` returns.
+
+    Raises:
+        UnreadableFileError: NumPy cannot read the file, or it is shorter than it says.
+        EOFError: an open file has ended.
     """
     if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
-        return _as_array(np.load(file, *args, **kwargs))
+        return _as_array(_load(file, *args, **kwargs))
     if hasattr(file, "read"):
         _check_npy(file)
         with _reading("the file"):
-            return _as_array(np.load(file, *args, **kwargs))
+            return _as_array(_load(file, *args, **kwargs))
     with open(file, "rb") as opened, _reading(os.fspath(file)):
         _check_npy(opened, os.fspath(file))
         if opened.read(2) == b"PK":  # NumPy leaves a damaged archive open
             opened.seek(0)
             np.load(opened).close()
     with _reading(os.fspath(file)):
-        return _as_array(np.load(file, *args, **kwargs))
+        return _as_array(_load(file, *args, **kwargs))
 
 
 def _as_array(loaded: Any) -> Any:

@@ -3,15 +3,20 @@
 They map with vmap, so that the function sees single vectors or scalars and is called once.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 import warnings
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.engine.config import flags
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
@@ -86,8 +91,30 @@ def _promotes_rank(shapes, signature):
     warnings.warn(text, stacklevel=user_stack_level())
 
 
-def vectorize(pyfunc, *, excluded=frozenset(), signature=None):
-    """`pyfunc`, written for scalars (or the core axes of `signature`), broadcast over arrays."""
+def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(),
+              signature: str | None = None) -> Callable[..., Any]:
+    """Turn a function of scalars or small arrays into one of arrays of any shape.
+
+    The function is mapped with `toile.vmap`: it is called once, on values that stand for every
+    element.
+
+    Args:
+        pyfunc: function to map.
+        excluded: positions and names of arguments that are passed on as they are.
+        signature: axes that `pyfunc` works on, such as "(n,m),(m)->(n)"; None if it takes and
+            returns scalars. The other axes, in front of these, are broadcast.
+
+    Returns:
+        A function of arrays with the arguments of `pyfunc`.
+
+    Raises:
+        ValueError: the signature cannot be read, or (when the function is called) arguments or
+            results do not fit it.
+
+    >>> dot = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
+    >>> dot(jnp.ones((2, 3)), jnp.arange(3.0))
+    Array([3., 3.], dtype=float32)
+    """
     if any(not isinstance(e, (str, int)) for e in excluded):
         raise TypeError("jax.numpy.vectorize can only exclude integer or string arguments, but "
                         f"excluded={excluded!r}{here()}")
@@ -149,8 +176,27 @@ def _close_over(pyfunc, args, kwargs, excluded):
     return func, [args[i] for i in places] + [kwargs[k] for k in names]
 
 
-def apply_along_axis(func1d, axis, arr, *args, **kwargs):
-    """`func1d` of every vector along `axis`; its result's axes take the place of that axis."""
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: object,
+                     **kwargs: object) -> PyTree:
+    """Apply a function to every vector along an axis.
+
+    The function is mapped with `toile.vmap`: it is called once, on a value that stands for every
+    vector.
+
+    Args:
+        func1d: function of an array of one axis.
+        axis: axis of the vectors.
+        arr: array that the vectors are part of.
+        *args: further arguments of the function.
+        **kwargs: further named arguments of the function.
+
+    Returns:
+        An array in which the axes of the function's results take the place of the axis.
+
+    >>> jnp.apply_along_axis(lambda v: v / v.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
+    Array([[0.25, 0.75],
+           [0.5 , 0.5 ]], dtype=float32)
+    """
     x = h.as_array("apply_along_axis", arr)
     axis = canonical_axis(axis, x.ndim)
     func = lambda v: func1d(v, *args, **kwargs)
@@ -162,8 +208,21 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     return func(x)
 
 
-def apply_over_axes(func, a, axes):
-    """`func(a, axis)` for each axis in turn, axes it removes being kept with length one."""
+def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
+                    axes: int | Sequence[int]) -> Array:
+    """Apply a reduction over one axis after the other.
+
+    Args:
+        func: takes an array and an axis, and returns an array with that axis or without it.
+        a: array to reduce.
+        axes: axis or axes to reduce over.
+
+    Returns:
+        An array with as many axes as `a`: those that `func` removes stay, with length 1.
+
+    >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), (0, 2)).shape
+    (1, 3, 1)
+    """
     x = h.as_array("apply_over_axes", a)
     for axis in axes if np.iterable(axes) else (axes,):
         out = func(x, axis)
@@ -176,8 +235,32 @@ def apply_over_axes(func, a, axes):
     return x
 
 
-def piecewise(x, condlist, funclist, *args, **kw):
-    """A function given by cases: where the i-th condition holds, the i-th function of `x`."""
+def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
+              funclist: Sequence[ArrayLike | Callable[..., ArrayLike]], *args: object,
+              **kw: object) -> Array:
+    """Evaluate a function that is defined by cases.
+
+    Every function is evaluated on the whole array. Where several conditions hold, the last of them
+    counts.
+
+    Args:
+        x: array to evaluate the functions on.
+        condlist: conditions of the shape of `x`, one for each case; or one such condition.
+        funclist: functions or constants, one for each case; one more is for elements for which no
+            condition holds, which is otherwise 0.
+        *args: further arguments of the functions.
+        **kw: further named arguments of the functions.
+
+    Returns:
+        An array of the shape and dtype of `x`, which results are converted to.
+
+    Differences:
+        NumPy calls each function with only the elements for which its condition holds.
+
+    >>> x = jnp.array([-2.0, 0.0, 3.0])
+    >>> jnp.piecewise(x, [x < 0, x > 0], [lambda v: -v, lambda v: 2 * v])
+    Array([2., 0., 6.], dtype=float32)
+    """
     x = h.as_array("piecewise", x)
     if isinstance(condlist, (list, tuple)):
         whole = len(condlist) and np.ndim(condlist[0]) == 0 and x.ndim

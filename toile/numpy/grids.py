@@ -6,12 +6,14 @@ May import the engine, `lax`, `api`, `creation` and the ufuncs.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
 from toile import lax
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
 from toile.engine.trace import Tracer
 from toile.numpy._axes import canonicalize_shape
@@ -31,9 +33,25 @@ index_exp = np.index_exp
 s_ = np.s_
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False,
-             indexing: str = "xy") -> tuple[Any, ...]:
-    """Coordinate arrays of the grid spanned by one-dimensional arrays."""
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
+             indexing: Literal["xy", "ij"] = "xy") -> tuple[Array, ...]:
+    """Make arrays of the coordinates of all points of a grid.
+
+    Args:
+        *xi: coordinates along each axis of the grid, arrays of one axis.
+        copy: must be True.
+        sparse: whether to leave the axes that an array does not vary along at length 1.
+        indexing: "xy" if the first two axes of the results belong to the second and the first
+            argument, as in pictures; "ij" if axes are in the order of the arguments.
+
+    Returns:
+        A tuple of arrays, one for each argument.
+
+    >>> x, y = jnp.meshgrid(jnp.arange(3), jnp.arange(2))
+    >>> x
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     if not copy:
         raise ValueError("jax.numpy.meshgrid only supports copy=True" + here())
     if indexing not in ("xy", "ij"):
@@ -54,8 +72,29 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False,
     return tuple(lax.broadcast_in_dim(x, s, (p,)) for x, s, p in zip(axes, shapes, place))
 
 
-def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """The index of each element along each axis of an array of the given shape."""
+@overload
+def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
+            sparse: Literal[False] = False) -> Array: ...
+@overload
+def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
+            sparse: Literal[True]) -> tuple[Array, ...]: ...
+def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
+            sparse: bool = False) -> Array | tuple[Array, ...]:
+    """Make arrays of the index of each element of an array along each axis.
+
+    Args:
+        dimensions: shape of the array.
+        dtype: dtype of the result; None for the default integer dtype.
+        sparse: whether to leave the axes that an index does not vary along at length 1.
+
+    Returns:
+        An array with the indices along each axis stacked along the first axis; with `sparse` a
+        tuple of arrays, one for each axis.
+
+    >>> jnp.indices((2, 2), sparse=True)
+    (Array([[0],
+           [1]], dtype=int32), Array([[0, 1]], dtype=int32))
+    """
     shape = canonicalize_shape(dimensions, "indices")
     dtype = default_int() if dtype is None else user_dtype(dtype, "indices")
     grid = []
@@ -72,8 +111,29 @@ def _stacked(grid: Any, dtype: Any) -> Any:
     return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
 
 
-def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """The array whose elements are `function` of their indices."""
+def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTypeLike = float,
+                 **kwargs: object) -> Array:
+    """Make an array whose elements are a function of their indices.
+
+    The function is called once, with scalars that stand for the indices of every element (see
+    `toile.vmap`).
+
+    Args:
+        function: takes an index along each axis as a scalar.
+        shape: shape of the array.
+        dtype: dtype of the indices.
+        **kwargs: further arguments of the function.
+
+    Returns:
+        An array whose first axes are those of `shape`; the axes of what `function` returns follow.
+
+    Differences:
+        NumPy calls the function with arrays of indices.
+
+    >>> jnp.fromfunction(lambda i, j: i + 10 * j, (2, 2), dtype=int)
+    Array([[ 0, 10],
+           [ 1, 11]], dtype=int32)
+    """
     shape = canonicalize_shape(shape, "fromfunction")
 
     def applied(*coordinates: Any) -> Any:
@@ -86,8 +146,23 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     return applied(*[arange(n, dtype=dtype) for n in shape])
 
 
-def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
-    """The matrix of powers of `x`, by default with the highest power first."""
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
+    """Make the matrix of the powers of numbers.
+
+    Args:
+        x: array of one axis; the numbers of the rows.
+        N: number of columns; None for as many as rows.
+        increasing: whether powers increase from column to column, beginning with 0; if not, they
+            decrease and end with 0.
+
+    Returns:
+        A matrix of the dtype of `x`.
+
+    >>> jnp.vander(jnp.array([1, 2, 3]))
+    Array([[1, 1, 1],
+           [4, 2, 1],
+           [9, 3, 1]], dtype=int32)
+    """
     x = as_array("vander", x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array" + here())
@@ -102,9 +177,24 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     return power(bases, broadcast_to(convert(exponents, x.dtype), shape))
 
 
-def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: Any = 10.0,
-             dtype: Any = None, axis: int = 0) -> Any:
-    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
+             base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
+    """List powers of a base with evenly spaced exponents.
+
+    Args:
+        start, stop: first and last exponent; arrays are broadcast against each other.
+        num: how many numbers.
+        endpoint: whether `stop` is the last exponent; if not, exponents end one step before it.
+        base: the base; an array is broadcast against the exponents.
+        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
+        axis: where the new axis of length `num` stands in the result.
+
+    Returns:
+        The powers.
+
+    >>> jnp.logspace(0, 3, 4, base=2)
+    Array([1., 2., 4., 8.], dtype=float32)
+    """
     start, stop, dtype, work = range_ends("logspace", start, stop, dtype)
     base = convert(as_array("logspace", base, 2), work)
     exponents = linspace(start, stop, num, endpoint, False, work, axis)
@@ -114,9 +204,24 @@ def logspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, base: 
     return convert(lax.pow(base, exponents), dtype)
 
 
-def geomspace(start: Any, stop: Any, num: Any = 50, endpoint: bool = True, dtype: Any = None,
-              axis: int = 0) -> Any:
-    """`num` numbers in geometric progression from `start` to `stop`."""
+def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
+              dtype: DTypeLike | None = None, axis: int = 0) -> Array:
+    """List numbers each of which is the same multiple of the one before.
+
+    Args:
+        start, stop: first and last number, not zero and of one sign; arrays are broadcast against
+            each other.
+        num: how many numbers.
+        endpoint: whether `stop` is the last number; if not, the numbers end one step before it.
+        dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
+        axis: where the new axis of length `num` stands in the result.
+
+    Returns:
+        The numbers.
+
+    >>> jnp.geomspace(1, 100, 3).round(3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
     start, stop, dtype, work = range_ends("geomspace", start, stop, dtype)
     # With the sign (the phase, for complex numbers) taken out, logarithms exist.
     sign = lax.sign(start)
@@ -145,7 +250,16 @@ def _range(s: slice, name: str) -> Any:
 
 
 class _Grid:
-    """Subscripted with slices, gives the coordinates of a grid."""
+    """Makes coordinates of a grid from slices in brackets.
+
+    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays with
+    axes of length 1, which broadcast against each other. `start:stop:step` is a range as of
+    `arange`; an imaginary step such as `5j` is a number of points, with the stop included.
+
+    >>> jnp.ogrid[0:2, 0:1:3j]
+    (Array([[0.],
+           [1.]], dtype=float32), Array([[0. , 0.5, 1. ]], dtype=float32))
+    """
 
     def __init__(self, name: str, sparse: bool) -> None:
         self._name = name
@@ -167,7 +281,16 @@ ogrid = _Grid("ogrid", sparse=True)
 
 
 class _Join:
-    """Subscripted with arrays, numbers and slices, joins them along an axis."""
+    """Joins arrays, numbers and ranges in brackets.
+
+    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with arrays of one axis as
+    columns. `start:stop:step` is a range as of `arange`; an imaginary step such as `5j` is a number
+    of points, with the stop included. A string in front, "axis,ndmin,place", changes the axis, the
+    least number of axes, and where the axes of arrays with fewer are put.
+
+    >>> jnp.r_[0:3, 7]
+    Array([0, 1, 2, 7], dtype=int32)
+    """
 
     def __init__(self, name: str, *defaults: int) -> None:
         self._name = name

@@ -73,7 +73,7 @@ def _expand_masks(components):
 
     A scalar boolean selects from a new axis of length one; it is marked by a ("mask0", count) pair.
     """
-    out = []
+    out: list[Any] = []
     for i in components:
         if isinstance(i, (Array, np.ndarray, np.generic)) and i.dtype == np.bool_:
             if isinstance(i, Tracer) and not h.is_concrete(i):
@@ -343,7 +343,8 @@ def _gather(x, arrays, tokens, options):
               tuple(range(len(batch) - i.ndim, len(batch)))) for axis, i in arrays]
     indices = join_indices(parts, batch)
     axes = tuple(a for a, _ in arrays)
-    offset, shape = [], []
+    offset: list[Any] = []
+    shape: list[Any] = []
     for t in tokens:
         if t == "arrays":
             shape.extend(batch)
@@ -368,8 +369,8 @@ def _rest_of_axes(entries):
     return [e if e[0] in ("int", *NO_AXIS) else (e[0], shift(e[1]), *e[2:]) for e in entries]
 
 
-def get(x, idx, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None,
-        wrap_negative_indices=True):
+def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True) -> Array:
     """`x[idx]` with JAX's options for out-of-bounds index arrays (they clamp by default)."""
     if fill_value is not None and mode is None:
         mode = "fill"

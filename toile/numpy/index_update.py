@@ -5,22 +5,27 @@ known to be in bounds and update one window; everything else is a scatter, which
 of bounds by default.
 """
 
+from __future__ import annotations
+
 import operator
 import warnings
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import ArrayLike
 from toile.engine.source import describe, here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import Array, arr, broadcast_to, raw_buffer, wrap_raw
 
-_WINDOW_OPS = {"set": None, "add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min,
-               "max": lax.max}
+_WINDOW_OPS = {"add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min, "max": lax.max}
 _SCATTERS = {"set": lax.scatter, "add": lax.scatter_add, "sub": lax.scatter_sub,
              "mul": lax.scatter_mul, "min": lax.scatter_min, "max": lax.scatter_max}
+_Index: TypeAlias = ArrayLike | slice | EllipsisType | Sequence[Any] | None
 
 
 def _window(entries):
@@ -267,19 +272,53 @@ def raw_update(x, idx, y, op):
 
 
 class IndexUpdateRef:
-    """`x.at[idx]`: its methods return `x` with the indexed elements changed."""
+    """`x.at[idx]`: elements of an array; its methods return copies of the array with them changed.
+
+    Arrays cannot be changed, so `x[idx] = y` is an error; write `x = x.at[idx].set(y)`. The index
+    is anything that `x[idx]` takes. Where an index array names an element several times, `set`
+    writes one of the values, and which one is not defined; the other methods apply all of the
+    changes.
+
+    The methods have these options:
+
+    - `indices_are_sorted=True` promises that index arrays are in increasing order, and
+      `unique_indices=True` that they name no element twice; both may make the operation faster, and
+      results are undefined if the promise is not kept.
+    - `mode` says what to do with index arrays that are out of bounds. By default, `get` reads the
+      nearest element, and the other methods change nothing there. "fill" and "drop" do the same
+      for changes, and `get` then returns `fill_value`; "clip" moves indices to the nearest element;
+      "promise_in_bounds" promises that there are none. A Python integer that is out of bounds
+      raises an IndexError if no mode is given.
+    - `wrap_negative_indices=False` treats negative indices as out of bounds; by default they count
+      from the end.
+    - `out_sharding` is accepted for code written for JAX, and ignored.
+
+    Args:
+        array: the array `x`.
+        index: the index, as in `x[idx]`.
+
+    >>> x = jnp.arange(4)
+    >>> x.at[jnp.array([0, 0, 3])].add(10)
+    Array([20,  1,  2, 13], dtype=int32)
+    >>> x.at[1:3].set(0)
+    Array([0, 0, 0, 3], dtype=int32)
+    """
 
     __slots__ = ("array", "index")
 
-    def __init__(self, array, index):
+    def __init__(self, array: Any, index: _Index) -> None:
         self.array = array
         self.index = index
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
 
-    def in_errors(self):
-        """What an error says of it."""
+    def in_errors(self) -> str:
+        """Describe the array and the index for an error message.
+
+        Returns:
+            One line of text.
+        """
         return f"{describe(self.array)} at [{describe(self.index)}]"
 
     def _apply(self, op, values, indices_are_sorted, unique_indices, mode, wrap_negative_indices):
@@ -291,48 +330,132 @@ class IndexUpdateRef:
                       unique_indices=unique_indices, mode=mode,
                       wrap_negative_indices=wrap_negative_indices)
 
-    def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """Equivalent to `x[idx]`, with control over out-of-bounds indices."""
+    def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+            mode: str | lax.GatherScatterMode | None = None, fill_value: ArrayLike | None = None,
+            out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Read `x[idx]`, with options for index arrays that are out of bounds.
+
+        Args:
+            indices_are_sorted, unique_indices, mode: see the class.
+            fill_value: result for elements that are out of bounds if `mode` is "fill", which it is
+                by default if this is given; None for NaN, the least signed integer, the greatest
+                unsigned integer or True.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            An array of the shape of `x[idx]`.
+
+        >>> jnp.arange(3).at[jnp.array([2, 5])].get(mode="fill", fill_value=-1)
+        Array([ 2, -1], dtype=int32)
+        """
         return index_read.get(self.array, self.index, indices_are_sorted=indices_are_sorted,
                             unique_indices=unique_indices, mode=mode, fill_value=fill_value,
                             wrap_negative_indices=wrap_negative_indices)
 
-    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] = values`."""
+    def set(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+            out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Replace elements, as `x[idx] = values` does in NumPy.
+
+        Values are converted to the dtype of `x`, with a FutureWarning if it cannot hold them. This
+        is so for the other methods too.
+
+        Args:
+            values: new elements, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+
+        >>> jnp.zeros(3).at[1].set(5.0)
+        Array([0., 5., 0.], dtype=float32)
+        """
         return self._apply("set", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
-    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] += values`; repeated indices accumulate."""
+    def add(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+            out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Add to elements, as `x[idx] += values`; repeated indices add several times.
+
+        Args:
+            values: numbers to add, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+        """
         return self._apply("add", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
-    def subtract(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-                 out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] -= values`; repeated indices accumulate."""
+    def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+                 unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+                 out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Subtract from elements, as `x[idx] -= values`; repeated indices subtract several times.
+
+        Args:
+            values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+        """
         return self._apply("sub", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
-    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-                 out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] *= values`; repeated indices accumulate."""
+    def multiply(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+                 unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+                 out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Multiply elements, as `x[idx] *= values`; repeated indices multiply several times.
+
+        Args:
+            values: factors, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+        """
         return self._apply("mul", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
     mul = multiply
 
-    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] = minimum(x[idx], values)`."""
+    def min(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+            out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Replace elements by the lesser of themselves and other values.
+
+        Args:
+            values: values to compare with, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+
+        >>> jnp.array([5, 6, 7]).at[jnp.array([0, 2])].min(6)
+        Array([5, 6, 6], dtype=int32)
+        """
         return self._apply("min", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
-    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] = maximum(x[idx], values)`."""
+    def max(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+            unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+            out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Replace elements by the greater of themselves and other values.
+
+        Args:
+            values: values to compare with, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+        """
         return self._apply("max", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
@@ -342,21 +465,54 @@ class IndexUpdateRef:
                       indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                       mode=mode, wrap_negative_indices=wrap_negative_indices)
 
-    def divide(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-               out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] /= values`."""
+    def divide(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+               out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Divide elements, as `x[idx] /= values`; repeated indices divide several times.
+
+        Args:
+            values: divisors, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape of `x`; integers become floats.
+        """
         return ufuncs.divide(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
 
-    def power(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-              out_sharding=None, wrap_negative_indices=True):
-        """Pure equivalent of `x[idx] **= values`."""
+    def power(self, values: ArrayLike, *, indices_are_sorted: bool = False,
+              unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+              out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
+        """Raise elements to powers, as `x[idx] **= values`; repeated indices multiply exponents.
+
+        Args:
+            values: exponents, which are broadcast to the shape of `x[idx]`.
+            indices_are_sorted, unique_indices, mode: see the class.
+            out_sharding, wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`.
+        """
         return ufuncs_numeric.power(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
 
-    def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None,
-              wrap_negative_indices=True):
-        """Pure equivalent of `func.at(x, idx)`: func on each indexed element."""
+    def apply(self, func: Callable[[Array], ArrayLike], *, indices_are_sorted: bool = False,
+              unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
+              wrap_negative_indices: bool = True) -> Array:
+        """Apply a function to elements; for repeated indices, it is applied several times.
+
+        Args:
+            func: function of single elements, such as `jnp.sin`, which also works on arrays.
+            indices_are_sorted, unique_indices, mode: see the class.
+            wrap_negative_indices: see the class.
+
+        Returns:
+            A new array of the shape and dtype of `x`; results are converted to it.
+
+        >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
+        Array([1., 2., 3.], dtype=float32)
+        """
         return update(self.array, self.index, None, lambda v: lax.convert_element_type(
             arr(func(v)), self.array.dtype), indices_are_sorted=indices_are_sorted,
             unique_indices=unique_indices, mode=mode,
@@ -364,29 +520,57 @@ class IndexUpdateRef:
 
 
 class IndexUpdateHelper:
-    """`x.at`: index it to get a reference with set, add, get and the other update methods."""
+    """`x.at`: indexed with brackets, it gives the elements that methods change.
+
+    See `IndexUpdateRef` for these methods: `x.at[idx].set(y)`, `x.at[idx].add(y)` and others.
+
+    Args:
+        array: the array `x`.
+    """
 
     __slots__ = ("array",)
 
-    def __init__(self, array):
+    def __init__(self, array: Any) -> None:
         self.array = array
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: _Index) -> IndexUpdateRef:
         return IndexUpdateRef(self.array, index)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
 # Functions with NumPy's names.
 
-def put(a, ind, v, mode=None, *, inplace=True):
-    """A copy of `a` with the flat positions `ind` set to `v`, repeated as needed."""
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
+        mode: str | None = None, *, inplace: bool = True) -> Array:
+    """Replace elements at positions in the flattened array.
+
+    Args:
+        a: array whose elements are replaced.
+        ind: positions, which are flattened. Negative ones count from the end if `mode` is None.
+        v: new elements, which are flattened, and repeated or cut off as needed.
+        mode: what to do with positions out of bounds: None or "clip" moves them to the nearest
+            element, "wrap" wraps around. In mode "clip", negative positions are out of bounds.
+        inplace: must be False: arrays cannot be changed.
+
+    Returns:
+        A new array of the shape and dtype of `a`.
+
+    Raises:
+        ValueError: `inplace` is True, which is the default.
+
+    Differences:
+        NumPy raises an error for positions out of bounds if no mode is given.
+
+    >>> jnp.put(jnp.arange(4), jnp.array([0, -1]), 9, inplace=False)
+    Array([9, 1, 2, 9], dtype=int32)
+    """
     if inplace:
         raise ValueError("put: arrays are immutable, needed inplace=False, got inplace=True "
                          "(the result is a new array)" + here())
     a, ind, v = h.as_arrays("put", a, ind, v)
-    ind, v = lax.reshape(ind, (ind.size,)), lax.reshape(v, (v.size,))
+    (ind, _), (v, _) = h.with_axis(ind, None), h.with_axis(v, None)
     if not a.size or not ind.size or not v.size:
         return a
     if mode == "raise":
@@ -396,11 +580,12 @@ def put(a, ind, v, mode=None, *, inplace=True):
         raise ValueError(f"put: needed mode None, 'clip' or 'wrap', got {mode!r}{here()}")
     ind = h.fitting(ind, a.size)
     if mode == "wrap":
-        ind = ufuncs_numeric.remainder(ind, a.size)
+        ind = arr(ufuncs_numeric.remainder(ind, a.size))
     else:
         if mode is None and ind.dtype.kind == "i":
             ind = h.from_end(ind, a.size)
-        ind = lax.clamp(lax.full_like(ind, 0), ind, lax.full_like(ind, a.size - 1))
+        low, high = lax.full_like(ind, 0), lax.full_like(ind, a.size - 1)
+        ind = arr(lax.clamp(low, ind, high))
     flat = lax.reshape(a, (a.size,))
     if v.shape[0] < ind.shape[0]:
         v = index_read.get(v, (np.arange(ind.shape[0]) % v.shape[0],))
@@ -409,8 +594,31 @@ def put(a, ind, v, mode=None, *, inplace=True):
     return lax.reshape(update(flat, ind, v, "set"), a.shape)
 
 
-def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
-    """A copy of `arr` with `values` written at `indices` along `axis`."""
+def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
+                   inplace: bool = True, *,
+                   mode: str | lax.GatherScatterMode | None = None) -> Array:
+    """Replace elements along an axis at positions that are given for each vector on its own.
+
+    Args:
+        arr: array whose elements are replaced.
+        indices: integers, with as many axes as `arr`; the other axes are broadcast.
+        values: new elements, which are broadcast to the shape of `indices`.
+        axis: axis of the positions; None for the flattened array.
+        inplace: must be False: arrays cannot be changed.
+        mode: what to do with positions out of bounds: None, "fill" or "drop" changes nothing
+            there, "clip" moves them to the nearest position, "promise_in_bounds" says there are
+            none.
+
+    Returns:
+        A new array of the shape and dtype of `arr`.
+
+    Raises:
+        ValueError: `inplace` is True, which is the default.
+
+    >>> jnp.put_along_axis(jnp.zeros((2, 3)), jnp.array([[0], [2]]), 1, axis=1, inplace=False)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable, needed inplace=False, got "
                          "inplace=True (the result is a new array)" + here())

@@ -3,11 +3,16 @@
 Operands are promoted to one dtype (weakly typed if all are); sizes and split points are static.
 """
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, manipulation
@@ -48,7 +53,7 @@ def _raw_join(join, arrays, axis):
     """`join` of concrete buffers of one dtype by NumPy, or None where NumPy cannot do it."""
     if type(arrays) not in (list, tuple) or not arrays or type(axis) is not int:
         return None
-    parts = [h.raw_buffer(x) for x in arrays]
+    parts: list[Any] = [h.raw_buffer(x) for x in arrays]
     if any(p is None or p.dtype is not parts[0].dtype for p in parts):
         return None
     try:
@@ -58,8 +63,25 @@ def _raw_join(join, arrays, axis):
     return h.conversion.wrap(out, all(x.weak_type for x in arrays))
 
 
-def concatenate(arrays, axis=0, dtype=None):
-    """The arrays one after the other along `axis`; with axis None, their flattened elements."""
+def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
+                dtype: DTypeLike | None = None) -> Array:
+    """Join arrays one after the other along an axis that they have.
+
+    Args:
+        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
+            slices along the first axis.
+        axis: axis to join along; None to join the flattened arrays.
+        dtype: dtype of the result; None for the one that the arrays promote to.
+
+    Returns:
+        The joined array.
+
+    Raises:
+        TypeError: the arrays have different numbers of axes.
+
+    >>> jnp.concatenate([jnp.arange(2), jnp.array([1.5])])
+    Array([0. , 1. , 1.5], dtype=float32)
+    """
     if dtype is None:
         out = _raw_join(np.concatenate, arrays, axis)
         if out is not None:
@@ -81,13 +103,38 @@ def concatenate(arrays, axis=0, dtype=None):
     return xs[0] if len(xs) == 1 else lax.concatenate(xs, axis)
 
 
-def concat(arrays, /, *, axis=0):
-    """The arrays one after the other along `axis`."""
+def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
+    """Join arrays one after the other along an axis that they have.
+
+    Args:
+        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
+            slices along the first axis.
+        axis: axis to join along; None to join the flattened arrays.
+
+    Returns:
+        The joined array, of the dtype that the arrays promote to.
+    """
     return concatenate(arrays, axis)
 
 
-def stack(arrays, axis=0, out=None, dtype=None):
-    """The arrays, all of one shape, along a new axis."""
+def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
+          dtype: DTypeLike | None = None) -> Array:
+    """Join arrays of one shape along a new axis.
+
+    Args:
+        arrays: sequence of arrays of equal shape; an array stands for its slices along the first
+            axis.
+        axis: position of the new axis in the result.
+        out: must be None.
+        dtype: dtype of the result; None for the one that the arrays promote to.
+
+    Returns:
+        An array with one more axis.
+
+    >>> jnp.stack([jnp.arange(2), jnp.arange(2)], axis=1)
+    Array([[0, 0],
+           [1, 1]], dtype=int32)
+    """
     no_out("stack", out)
     if dtype is None:
         joined = _raw_join(np.stack, arrays, axis)
@@ -117,24 +164,59 @@ def _stack_along(make, axis, tup, dtype):
     return concatenate(xs, axis=axis(xs), dtype=dtype)
 
 
-def vstack(tup, dtype=None):
-    """The arrays, at least rank 2, along the first axis."""
+def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
+    """Join arrays along the first axis; arrays of one axis are rows.
+
+    Args:
+        tup: sequence of arrays; an array stands for its slices along the first axis.
+        dtype: dtype of the result; None for the one that the arrays promote to.
+
+    Returns:
+        An array of at least two axes.
+    """
     return _stack_along(manipulation.atleast_2d, lambda xs: 0, tup, dtype)
 
 
-def hstack(tup, dtype=None):
-    """The arrays along the second axis, or the first for rank 1."""
+def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
+    """Join arrays along the second axis, or along the only axis that they have.
+
+    Args:
+        tup: sequence of arrays; an array stands for its slices along the first axis.
+        dtype: dtype of the result; None for the one that the arrays promote to.
+
+    Returns:
+        An array of at least one axis.
+    """
     return _stack_along(manipulation.atleast_1d, lambda xs: 0 if xs[0].ndim == 1 else 1, tup,
                         dtype)
 
 
-def dstack(tup, dtype=None):
-    """The arrays, at least rank 3, along the third axis."""
+def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
+    """Join arrays along the third axis; (n,) counts as (1, n, 1), and (m, n) as (m, n, 1).
+
+    Args:
+        tup: sequence of arrays; an array stands for its slices along the first axis.
+        dtype: dtype of the result; None for the one that the arrays promote to.
+
+    Returns:
+        An array of at least three axes.
+    """
     return _stack_along(manipulation.atleast_3d, lambda xs: 2, tup, dtype)
 
 
-def column_stack(tup):
-    """Rank-1 arrays as the columns of a matrix; matrices are joined side by side."""
+def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
+    """Join arrays along the second axis; arrays of one axis are columns.
+
+    Args:
+        tup: sequence of arrays; an array stands for its slices along the first axis.
+
+    Returns:
+        An array of at least two axes.
+
+    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     xs = [arr(x) for x in _operands("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else lax.reshape(x, (x.size, 1)) for x in xs], 1)
 
@@ -164,8 +246,25 @@ def _ranks(xs):
     return max(map(_ranks, xs)) if isinstance(xs, list) else np.ndim(xs)
 
 
-def block(arrays):
-    """An array assembled from nested lists of blocks."""
+def block(arrays: ArrayLike | list[Any]) -> Array:
+    """Assemble an array from nested lists of blocks.
+
+    Blocks in the innermost lists are joined along the last axis, these rows of blocks along the
+    axis before it, and so on. Blocks of fewer axes get new ones in front.
+
+    Args:
+        arrays: array, or lists of arrays nested to one depth.
+
+    Returns:
+        The assembled array.
+
+    Raises:
+        ValueError: there are tuples or empty lists, or the lists are nested to different depths.
+
+    >>> jnp.block([[jnp.eye(2), jnp.zeros((2, 1))]])
+    Array([[1., 0., 0.],
+           [0., 1., 0.]], dtype=float32)
+    """
     depth = _depth(arrays)
     return arr(_block(arrays, depth, max(depth, _ranks(arrays))))
 
@@ -197,34 +296,103 @@ def _split(name, ary, indices_or_sections, axis):
     return [lax.slice_in_dim(ary, a, a + k, axis=axis) for a, k in zip(edges, sizes)]
 
 
-def split(ary, indices_or_sections, axis=0):
-    """`ary` cut into equal parts, or at the given positions, along `axis`."""
+def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
+          axis: int = 0) -> list[Array]:
+    """Cut an array into parts along an axis.
+
+    Args:
+        ary: array to cut.
+        indices_or_sections: a number of equal parts, or the positions where later parts begin.
+            They must be known when a function is traced.
+        axis: axis to cut.
+
+    Returns:
+        A list of the parts.
+
+    Raises:
+        ValueError: the length of the axis is not a multiple of the number of parts.
+
+    >>> jnp.split(jnp.arange(5), [1, 3])
+    [Array([0], dtype=int32), Array([1, 2], dtype=int32), Array([3, 4], dtype=int32)]
+    """
     return _split("split", ary, indices_or_sections, axis)
 
 
-def array_split(ary, indices_or_sections, axis=0):
-    """Like split; the first parts are one longer when the length does not divide."""
+def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
+                axis: int = 0) -> list[Array]:
+    """Cut an array into parts along an axis, not all of one length if it does not divide.
+
+    Args:
+        ary: array to cut.
+        indices_or_sections: a number of parts, the first of which are longer by one where needed,
+            or the positions where later parts begin. They must be known when a function is traced.
+        axis: axis to cut.
+
+    Returns:
+        A list of the parts.
+
+    >>> jnp.array_split(jnp.arange(5), 2)
+    [Array([0, 1, 2], dtype=int32), Array([3, 4], dtype=int32)]
+    """
     return _split("array_split", ary, indices_or_sections, axis)
 
 
-def vsplit(ary, indices_or_sections):
-    """Split along the first axis."""
+def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
+    """Cut an array into parts along the first axis.
+
+    Args:
+        ary: array to cut.
+        indices_or_sections: a number of equal parts, or the positions where later parts begin.
+            They must be known when a function is traced.
+
+    Returns:
+        A list of the parts.
+    """
     return _split("vsplit", ary, indices_or_sections, 0)
 
 
-def hsplit(ary, indices_or_sections):
-    """Split along the second axis, or the first for rank 1."""
+def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
+    """Cut an array into parts along the second axis, or along the only axis that it has.
+
+    Args:
+        ary: array to cut.
+        indices_or_sections: a number of equal parts, or the positions where later parts begin.
+            They must be known when a function is traced.
+
+    Returns:
+        A list of the parts.
+    """
     ary = as_array("hsplit", ary)
     return _split("hsplit", ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
-def dsplit(ary, indices_or_sections):
-    """Split along the third axis."""
+def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
+    """Cut an array into parts along the third axis.
+
+    Args:
+        ary: array to cut.
+        indices_or_sections: a number of equal parts, or the positions where later parts begin.
+            They must be known when a function is traced.
+
+    Returns:
+        A list of the parts.
+    """
     return _split("dsplit", ary, indices_or_sections, 2)
 
 
-def unstack(x, /, *, axis=0):
-    """The slices of `x` along `axis`, as a tuple."""
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
+    """Take an array apart along an axis: the inverse of `stack`.
+
+    Args:
+        x: array of at least one axis.
+        axis: axis that the slices are numbered by and do not have.
+
+    Returns:
+        A tuple of slices, as many as the axis is long.
+
+    >>> jnp.unstack(jnp.arange(4).reshape(2, 2))
+    (Array([0, 1], dtype=int32), Array([2, 3], dtype=int32))
+    """
     x = as_array("unstack", x)
     if x.ndim == 0:
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was "
@@ -235,10 +403,23 @@ def unstack(x, /, *, axis=0):
 
 # Repeating.
 
-def tile(A, reps):
-    """`A` repeated as a whole `reps` times along each axis."""
+def tile(A: ArrayLike, reps: ShapeLike) -> Array:
+    """Repeat a whole array along its axes.
+
+    Args:
+        A: array or number.
+        reps: how often to repeat it along each axis, aligned from the last; more numbers than axes
+            add axes in front.
+
+    Returns:
+        The repeated array.
+
+    >>> jnp.tile(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     x = as_array("tile", A)
-    counts = tuple(reps) if np.iterable(reps) else (reps,)
+    counts: tuple[Any, ...] = tuple(reps) if np.iterable(reps) else (reps,)
     counts = tuple(operator.index(r) for r in counts)
     counts = (1,) * (x.ndim - len(counts)) + counts
     dims = (1,) * (len(counts) - x.ndim) + x.shape
@@ -255,19 +436,35 @@ def _repeat_equally(a, count, axis):
     return lax.reshape(lax.broadcast_in_dim(a, dims, kept), out)
 
 
-def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
-    """Each element of `a` repeated along `axis`.
+def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
+           total_repeat_length: int | None = None, out_sharding: object = None) -> Array:
+    """Repeat each element of an array.
 
-    Traced `repeats` need `total_repeat_length`: longer results are cut, shorter ones end with
-    copies of the last element.
+    The length of the result depends on `repeats`. If they are traced, `total_repeat_length` must
+    be given: longer results are cut, shorter ones end with copies of the last element.
+
+    Args:
+        a: array or number.
+        repeats: how often to repeat each element: one number, or one for each position on the axis.
+        axis: axis to repeat along; None for the flattened array.
+        total_repeat_length: length of the result along the axis; None to compute it.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        The array with its elements repeated.
+
+    >>> jnp.repeat(jnp.array([1, 2]), jnp.array([1, 2]))
+    Array([1, 2, 2], dtype=int32)
+    >>> jnp.repeat(jnp.array([1, 2]), jnp.array([1, 2]), total_repeat_length=5)
+    Array([1, 2, 2, 2, 2], dtype=int32)
     """
     check("repeat", a, repeats)
     a = arr(a)
     if axis is None:
-        a, axis = lax.reshape(a, (a.size,)), 0
+        a, axis = h.with_axis(a, None)
     else:
-        a = a if a.ndim else lax.reshape(a, (1,))
-        axis = canonical_axis(axis, a.ndim)
+        grown: Array = a if a.ndim else lax.reshape(a, (1,))
+        a, axis = grown, canonical_axis(axis, grown.ndim)
     n = a.shape[axis]
     if h.is_concrete(repeats):
         counts = h.concrete(repeats, "repeats")
@@ -289,13 +486,13 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
             rows = np.concatenate([rows, np.full(missing, n - 1)])[:total_repeat_length]
         return _rows(a, rows.astype(np.int32), axis)
     if total_repeat_length is None:
-        h.concrete(repeats, "repeats in jnp.repeat (pass total_repeat_length to allow it)")
-    counts = h.broadcast_to(arr(repeats), (n,))
-    counts = lax.convert_element_type(counts, np.int32)
+        what = "repeats in jnp.repeat (pass total_repeat_length to allow it)"
+        total_repeat_length = int(h.concrete(repeats, what))  # raises: they are traced
+    each = lax.convert_element_type(h.broadcast_to(arr(repeats), (n,)), np.int32)
     if total_repeat_length == 0:
         return lax.slice_in_dim(a, 0, 0, axis=axis)
     # element i starts at the sum of the counts before it: mark the starts and count them up
-    ends = lax.cumsum(counts, axis=0)
+    ends = lax.cumsum(each, axis=0)
     starts = lax.concatenate([lax.full((1,), 0, np.int32), lax.slice(ends, (0,), (n - 1,))], 0)
     marks = lax.full((total_repeat_length,), 0, np.int32)
     ones = lax.full((n,), 1, np.int32)
@@ -310,8 +507,17 @@ def _rows(a, rows, axis):
 
 # Append, insert and delete.
 
-def append(arr, values, axis=None):
-    """`values` joined to the end of `arr`; both are flattened when axis is None."""
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
+    """Join values to the end of an array.
+
+    Args:
+        arr: array or number.
+        values: array to join to it, of an equal shape except along `axis`.
+        axis: axis to join along; None to join the flattened arrays.
+
+    Returns:
+        The joined array, of the dtype that both promote to.
+    """
     check("append", arr, values)
     if axis is None:
         return concatenate([manipulation.ravel(arr), manipulation.ravel(values)], 0)
@@ -335,17 +541,37 @@ def _delete_traced(a, obj, axis, unique):
     return _rows(a, rows, axis)
 
 
-def delete(arr, obj, axis=None, *, assume_unique_indices=False):
-    """`arr` without the rows `obj`: an integer, a slice, indices or a boolean mask."""
+def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
+           assume_unique_indices: bool = False) -> Array:
+    """Remove slices of an array.
+
+    Args:
+        arr: array or number.
+        obj: which positions to remove: an integer, a slice, an array of integers or a mask of
+            booleans. Positions in an array that are out of bounds are ignored. A traced array of
+            integers needs `assume_unique_indices`, and its positions must be in bounds.
+        axis: axis of the positions; None for the flattened array.
+        assume_unique_indices: True to promise that `obj` names no position twice.
+
+    Returns:
+        The array without these slices.
+
+    Raises:
+        ValueError: `obj` is an integer that is out of bounds, or a mask of another length than the
+            axis.
+
+    >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
+    Array([1, 3], dtype=int32)
+    """
     a, axis = h.with_axis(as_array("delete", arr), axis)
     n = a.shape[axis]
     if type(obj) is int and not -n <= obj < n:
         raise ValueError(f"delete: index {obj} is out of bounds for axis {axis} with size {n} "
                          f"(needed {-n} ... {n - 1}){here()}")
-    if not isinstance(obj, slice) and not h.is_concrete(obj) and obj.dtype != np.bool_:
-        if obj.ndim == 0:
-            obj, assume_unique_indices = lax.reshape(obj, (1,)), True
-        return _delete_traced(a, obj, axis, assume_unique_indices)
+    if isinstance(obj, Array) and not h.is_concrete(obj) and obj.dtype != np.bool_:
+        known = obj.ndim == 0
+        index: Array = lax.reshape(obj, (1,)) if known else obj
+        return _delete_traced(a, index, axis, known or assume_unique_indices)
     keep = np.delete(np.arange(n, dtype=np.int32), _deleted_rows(obj, n))
     if len(keep) and keep[-1] - keep[0] + 1 == len(keep):
         return lax.slice_in_dim(a, int(keep[0]), int(keep[-1]) + 1, axis=axis)
@@ -368,8 +594,23 @@ def _deleted_rows(obj, n):
     return obj.astype(np.int64)
 
 
-def insert(arr, obj, values, axis=None):
-    """`arr` with `values` inserted before the positions `obj`."""
+def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
+           axis: int | None = None) -> Array:
+    """Insert values into an array.
+
+    Args:
+        arr: array or number.
+        obj: positions of `arr` that the values stand before: an integer, a slice or an array of
+            integers. Positions that are out of bounds are moved to the nearest end.
+        values: what to insert; it is broadcast to the slices and converted to the dtype of `arr`.
+        axis: axis of the positions; None for the flattened array.
+
+    Returns:
+        The array with the values inserted.
+
+    >>> jnp.insert(jnp.arange(4), jnp.array([1, 3]), jnp.array([8, 9]))
+    Array([0, 8, 1, 2, 9, 3], dtype=int32)
+    """
     check("insert", arr, 0 if isinstance(obj, slice) else obj, values)
     values = h.arr(values)
     a, axis = h.with_axis(h.arr(arr), axis)
@@ -380,14 +621,13 @@ def insert(arr, obj, values, axis=None):
     values = manipulation.atleast_1d(values)
     if values.ndim > a.ndim:
         raise ValueError(f"insert: needed values of rank <= {a.ndim}, got {values.ndim}{here()}")
-    values = lax.expand_dims(values, tuple(range(a.ndim - values.ndim)))
+    new: Array = lax.expand_dims(values, tuple(range(a.ndim - values.ndim)))
     scalar = where.ndim == 0
     if scalar:
-        values = manipulation.moveaxis(values, 0, axis)
-    count = values.shape[axis] if scalar or where.size == 1 else where.size
+        new = manipulation.moveaxis(new, 0, axis)
+    count = new.shape[axis] if scalar or where.size == 1 else where.size
     full = (*a.shape[:axis], count, *a.shape[axis + 1:])
-    values = h.broadcast_to(values, full)
-    values = lax.convert_element_type(values, a.dtype)
+    new = lax.convert_element_type(h.broadcast_to(new, full), a.dtype)
     where = lax.convert_element_type(h.arr(where), np.int32)
     where = h.broadcast_to(lax.reshape(where, (where.size,)), (count,))
     where = h.from_end(where, n)
@@ -401,4 +641,4 @@ def insert(arr, obj, values, axis=None):
     out = _rows(a, source, axis) if n else h.broadcast_to(
         lax.full((1,) * a.ndim, 0, a.dtype), (*a.shape[:axis], count, *a.shape[axis + 1:]))
     key = (slice(None),) * axis + (places,)
-    return out.at[key].set(_rows(values, order, axis))
+    return out.at[key].set(_rows(new, order, axis))

@@ -4,16 +4,20 @@ Leading axes are batches. `solve` and `inv` factor once and are differentiated t
 they solve, not through the factorisation. Norms are in norms.py.
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import operator
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.annotations import ArrayLike, DTypeLike
 from toile.engine.arrays import Array
 from toile.engine.source import here
 from toile.engine.trace import Tracer
@@ -30,42 +34,42 @@ __all__ = [
 
 
 class EigResult(NamedTuple):
-    """Result of eig."""
+    """What `eig` returns: eigenvalues, and right eigenvectors in the columns of a matrix."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """Result of eigh."""
+    """What `eigh` returns: eigenvalues, and eigenvectors in the columns of a matrix."""
 
-    eigenvalues: Any
-    eigenvectors: Any
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """Result of qr."""
+    """What `qr` returns: an orthonormal and an upper triangular matrix, with `a = Q @ R`."""
 
-    Q: Any
-    R: Any
+    Q: Array
+    R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """Result of slogdet."""
+    """What `slogdet` returns: the sign, and the logarithm of the absolute value."""
 
-    sign: Any
-    logabsdet: Any
+    sign: Array
+    logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """Result of svd."""
+    """What `svd` returns: left singular vectors, singular values, and right singular vectors."""
 
-    U: Any
-    S: Any
-    Vh: Any
+    U: Array
+    S: Array
+    Vh: Array
 
 
-def _matrix(name, a, square=False, error=ValueError):
+def _matrix(name: str, a: Any, square: bool = False, error: type[Exception] = ValueError) -> Array:
     """`a` as an inexact array of matrices; `error` if its rank is too low."""
     a, = promote_inexact(*h.as_arrays(name, a))
     a = h.with_dtype(a, a.dtype, False)
@@ -77,7 +81,7 @@ def _matrix(name, a, square=False, error=ValueError):
     return a
 
 
-def _h(a):
+def _h(a: Any) -> Array:
     """Conjugate transpose of the last two axes."""
     a = jnp.matrix_transpose(a)
     return jnp.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
@@ -85,8 +89,27 @@ def _h(a):
 
 # Factorisations.
 
-def cholesky(a, *, upper=False, symmetrize_input=True):
-    """The lower (or upper) triangular factor of positive definite matrices; NaN where it fails."""
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+    """Factor positive definite matrices into a triangular matrix and its conjugate transpose.
+
+    Args:
+        a: Hermitian matrices in the last two axes.
+        upper: whether to return the upper triangular factor, with `a = U.mT.conj() @ U`, instead of
+            the lower one, with `a = L @ L.mT.conj()`.
+        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
+            first; if not, only the triangle that is asked for is read.
+
+    Returns:
+        The triangular factors, of the shape of `a`. Where a matrix is not positive definite, the
+        elements of that triangle are NaN.
+
+    Differences:
+        NumPy raises an error for matrices that are not positive definite.
+
+    >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
+    Array([[2., 0.],
+           [1., 2.]], dtype=float32)
+    """
     a = _matrix("jnp.linalg.cholesky", a, square=True)
     lower = lax.linalg.cholesky(_h(a) if upper else a, symmetrize_input=symmetrize_input)
     return _h(lower) if upper else lower
@@ -120,8 +143,23 @@ def _reflected(a):
     return lax.fori_loop(0, min(m, n), step, start) if a.size else start
 
 
-def qr(a, mode="reduced"):
-    """Orthonormal times upper triangular; mode is reduced (or full), complete, r or raw."""
+@overload
+def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
+@overload
+def qr(a: ArrayLike,
+       mode: Literal["reduced", "complete", "full", "raw"] = "reduced") -> QRResult: ...
+def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
+    """Factor matrices into an orthonormal and an upper triangular matrix.
+
+    Args:
+        a: matrices of shape (m, n) in the last two axes.
+        mode: "reduced" (or "full") for factors of shapes (m, k) and (k, n) with k = min(m, n);
+            "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for the
+            packed reflections of LAPACK, transposed, and their factors.
+
+    Returns:
+        A named tuple of `Q` and `R`, or in mode "r" the array R.
+    """
     a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
         reduce = _reflected
@@ -135,8 +173,32 @@ def qr(a, mode="reduced"):
     return r if mode == "r" else QRResult(q, r)
 
 
-def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index=None):
-    """Singular values in decreasing order and the two sets of singular vectors."""
+@overload
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: Literal[True] = True,
+        hermitian: bool = False, subset_by_index: tuple[int, int] | None = None) -> SVDResult: ...
+@overload
+def svd(a: ArrayLike, full_matrices: bool = True, *, compute_uv: Literal[False],
+        hermitian: bool = False, subset_by_index: tuple[int, int] | None = None) -> Array: ...
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False,
+        subset_by_index: tuple[int, int] | None = None) -> Array | SVDResult:
+    """Compute the singular value decomposition `a = U @ diag(S) @ Vh` of matrices.
+
+    Args:
+        a: matrices of shape (m, n) in the last two axes.
+        full_matrices: whether U and Vh are square; if not, they have k = min(m, n) columns and
+            rows.
+        compute_uv: whether to compute the singular vectors too.
+        hermitian: True to promise that the matrices are Hermitian, which is faster.
+        subset_by_index: first and last (exclusive) index of the singular values to compute, which
+            needs `full_matrices=False`; None for all. It is ignored for Hermitian matrices.
+
+    Returns:
+        A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; without
+        `compute_uv` the singular values alone.
+
+    >>> jnp.linalg.svd(jnp.array([[1.0, 0.0], [0.0, 2.0]]), compute_uv=False)
+    Array([2., 1.], dtype=float32)
+    """
     a = _matrix("jnp.linalg.svd", a, error=TypeError)
     if hermitian:
         return _hermitian_svd(a, compute_uv)
@@ -145,7 +207,7 @@ def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index
     return SVDResult(*out) if compute_uv else out
 
 
-def _hermitian_svd(a, compute_uv):
+def _hermitian_svd(a: Array, compute_uv: bool) -> Any:
     """Singular values of a Hermitian matrix are the sizes of its eigenvalues."""
     w, v = eigh(a)
     s = jnp.absolute(w)
@@ -160,17 +222,24 @@ def _hermitian_svd(a, compute_uv):
     return SVDResult(u, s, vh)
 
 
-def _argsort_last(x):
+def _argsort_last(x: Any) -> Array:
     places = lax.broadcasted_iota(np.int32, x.shape, x.ndim - 1)
     return lax.sort((x, places), dimension=x.ndim - 1, num_keys=1)[1]
 
 
-def svdvals(x, /):
-    """Singular values in decreasing order."""
+def svdvals(x: ArrayLike, /) -> Array:
+    """Compute the singular values of matrices in decreasing order.
+
+    Args:
+        x: matrices of shape (m, n) in the last two axes.
+
+    Returns:
+        An array with min(m, n) singular values along the last axis.
+    """
     return svd(x, compute_uv=False, hermitian=False)
 
 
-def _general(name, a):
+def _general(name: str, a: Any) -> Array:
     a = _matrix(name, a, error=TypeError)
     if a.shape[-1] != a.shape[-2]:
         raise ValueError(f"The input to eig must be a square matrix. Got shape {a.shape} in "
@@ -178,21 +247,49 @@ def _general(name, a):
     return a
 
 
-def eig(a):
-    """Eigenvalues and right eigenvectors of general matrices, complex."""
+def eig(a: ArrayLike) -> EigResult:
+    """Compute the eigenvalues and right eigenvectors of general matrices.
+
+    Args:
+        a: square matrices in the last two axes.
+
+    Returns:
+        A named tuple of complex `eigenvalues`, in no particular order, and `eigenvectors`, which
+        are columns of length 1.
+    """
     a = _general("jnp.linalg.eig", a)
     w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
     return EigResult(w, v)
 
 
-def eigvals(a):
-    """Eigenvalues of general matrices, complex."""
+def eigvals(a: ArrayLike) -> Array:
+    """Compute the eigenvalues of general matrices.
+
+    Args:
+        a: square matrices in the last two axes.
+
+    Returns:
+        Complex eigenvalues along the last axis, in no particular order.
+    """
     a = _general("jnp.linalg.eigvals", a)
     return lax.linalg.eig(a, compute_left_eigenvectors=False, compute_right_eigenvectors=False)[0]
 
 
-def eigh(a, UPLO=None, symmetrize_input=True):
-    """Eigenvalues in increasing order and eigenvectors of Hermitian matrices."""
+def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
+         symmetrize_input: bool = True) -> EighResult:
+    """Compute the eigenvalues and eigenvectors of Hermitian or real symmetric matrices.
+
+    Args:
+        a: Hermitian matrices in the last two axes.
+        UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
+            "U" for the upper one.
+        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
+            first.
+
+    Returns:
+        A named tuple of real `eigenvalues` in increasing order and `eigenvectors`, which are
+        orthonormal columns.
+    """
     a = _matrix("jnp.linalg.eigh", a, square=True)
     if UPLO not in (None, "L", "U"):
         raise ValueError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}{here()}")
@@ -200,14 +297,29 @@ def eigh(a, UPLO=None, symmetrize_input=True):
     return EighResult(w, v)
 
 
-def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
-    """Eigenvalues of Hermitian matrices in increasing order."""
+def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
+             symmetrize_input: bool = True) -> Array:
+    """Compute the eigenvalues of Hermitian or real symmetric matrices in increasing order.
+
+    Args:
+        a: Hermitian matrices in the last two axes.
+        UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
+            "U" for the upper one.
+        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
+            first.
+
+    Returns:
+        Real eigenvalues along the last axis.
+
+    >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 1.0], [1.0, 2.0]]))
+    Array([1., 3.], dtype=float32)
+    """
     return eigh(a, UPLO, symmetrize_input)[0]
 
 
 # Linear systems.
 
-def _rows(x, order):
+def _rows(x: Any, order: Any) -> Array:
     """The rows of matrices `x` in the given order, batch by batch."""
     order = lax.expand_dims(order, (order.ndim,))
     return jnp.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
@@ -224,7 +336,7 @@ def _lu_solve(lu, permutation, b, transposed):
     return _rows(y, _argsort_last(permutation))
 
 
-def _solve_matrix(a, b):
+def _solve_matrix(a: Any, b: Any) -> Array:
     """x with a x = b, for matrices with equal leading axes."""
     lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return lax.custom_linear_solve(
@@ -233,8 +345,23 @@ def _solve_matrix(a, b):
         lambda _, v: _lu_solve(lu, permutation, v, True))
 
 
-def solve(a, b):
-    """x with a x = b; `b` is a vector if it has rank 1, else matrices."""
+def solve(a: ArrayLike, b: ArrayLike) -> Array:
+    """Solve systems of linear equations `a @ x = b`.
+
+    Args:
+        a: square matrices in the last two axes.
+        b: right-hand sides: a vector if it has one axis, otherwise matrices in the last two axes,
+            whose columns are right-hand sides. Leading axes are broadcast.
+
+    Returns:
+        The solutions; not finite where a matrix is singular.
+
+    Differences:
+        NumPy raises an error for singular matrices.
+
+    >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
     a, b = promote_inexact(*h.as_arrays("jnp.linalg.solve", a, b))
     if a.ndim < 2:
         raise ValueError("left hand array must be at least two dimensional; got "
@@ -247,7 +374,7 @@ def solve(a, b):
                          f"or b=[..., m]; got a={a.shape} and b={b.shape}{here()}")
     vector = b.ndim == 1
     if vector:
-        b = lax.expand_dims(b, (1,))
+        b = jnp.expand_dims(b, 1)
     if b.shape[-2] != a.shape[-1]:
         raise ValueError(f"solve: needed b with {a.shape[-1]} rows, got a={a.shape} and "
                          f"b={b.shape}{here()}")
@@ -258,8 +385,18 @@ def solve(a, b):
     return lax.squeeze(x, (x.ndim - 1,)) if vector else x
 
 
-def inv(a):
-    """The inverses of square matrices."""
+def inv(a: ArrayLike) -> Array:
+    """Compute the inverses of matrices.
+
+    Args:
+        a: square matrices in the last two axes.
+
+    Returns:
+        An array of the shape of `a`; not finite where a matrix is singular.
+
+    Differences:
+        NumPy raises an error for singular matrices.
+    """
     a = _matrix("jnp.linalg.inv", a, square=True)
     eye = h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     return _solve_matrix(a, eye)
@@ -275,8 +412,17 @@ def _lu_diagonal(a):
     return jnp.diagonal(lu, 0, -2, -1), lax.convert_element_type(sign, a.dtype)
 
 
-def slogdet(a, *, method=None):
-    """Sign and logarithm of the size of determinants."""
+def slogdet(a: ArrayLike, *, method: Literal["lu", "qr"] | None = None) -> SlogdetResult:
+    """Compute the signs and the logarithms of the absolute values of determinants.
+
+    Args:
+        a: square matrices in the last two axes.
+        method: accepted for code written for JAX; the LU decomposition is always used.
+
+    Returns:
+        A named tuple of `sign` and `logabsdet`: 0 and -infinity for singular matrices. The sign of
+        a complex determinant is a complex number of absolute value 1.
+    """
     a = _matrix("jnp.linalg.slogdet", a, square=True)
     if method not in (None, "lu", "qr"):
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and "
@@ -293,8 +439,18 @@ def slogdet(a, *, method=None):
     return SlogdetResult(jnp.where(none, 0, sign), jnp.where(none, -np.inf, logs))
 
 
-def det(a):
-    """Determinants, by formula up to 3 x 3 and from the LU factors beyond."""
+def det(a: ArrayLike) -> Array:
+    """Compute determinants.
+
+    Args:
+        a: square matrices in the last two axes.
+
+    Returns:
+        An array without the last two axes.
+
+    >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+    Array(-2., dtype=float32)
+    """
     a = _matrix("jnp.linalg.det", a, square=True)
     n = a.shape[-1]
     e = lambda i, j: a[..., i, j]
@@ -313,7 +469,7 @@ def det(a):
 
 # Rank and inverses.
 
-def _cutoff(a, rtol, largest):
+def _cutoff(a: Array, rtol: Any, largest: Array) -> Array:
     """rtol * the largest singular value; rtol defaults to 10 max(m, n) eps."""
     if rtol is None:
         rtol = 10.0 * max(a.shape[-2:]) * float(h.dtypes.finfo(a.dtype).eps)
@@ -323,13 +479,28 @@ def _cutoff(a, rtol, largest):
     return jnp.multiply(rtol, largest)
 
 
-def _inverse_values(s, keep):
+def _inverse_values(s: Array, keep: Array) -> Array:
     """1 / s where a singular value is kept, 0 elsewhere."""
     return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
 
 
-def pinv(a, rtol=None, hermitian=False, *, rcond=None):
-    """The pseudo-inverse, singular values below the cutoff taken as zero."""
+def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
+         rcond: ArrayLike | None = None) -> Array:
+    """Compute the pseudoinverses of matrices.
+
+    Args:
+        a: matrices of shape (m, n) in the last two axes.
+        rtol: singular values up to `rtol` times the greatest one count as 0; None for 10 times
+            max(m, n) times the precision of the dtype.
+        hermitian: True to promise that the matrices are Hermitian, which is faster.
+        rcond: older name of `rtol`.
+
+    Returns:
+        An array of matrices of shape (n, m).
+
+    Raises:
+        ValueError: both `rtol` and `rcond` are given.
+    """
     a = _matrix("jnp.linalg.pinv", a)
     if rtol is not None and rcond is not None:
         raise ValueError("pinv: only one of rtol and rcond may be specified." + here())
@@ -344,8 +515,27 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     return jnp.matmul(left, _h(u), precision=lax.Precision.HIGHEST)
 
 
-def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
-    """The number of singular values above the cutoff."""
+def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
+                tol: ArrayLike | None = None) -> Array:
+    """Compute the ranks of matrices: how many singular values are not 0.
+
+    Args:
+        M: matrices of shape (m, n) in the last two axes. An array of fewer axes has rank 1 if it
+            has an element that is not zero, and otherwise 0.
+        rtol: singular values up to `rtol` times the greatest one count as 0; None for max(m, n)
+            times the precision of the dtype.
+        hermitian: True to promise that the matrices are Hermitian, which is faster.
+        tol: another name of `rtol`.
+
+    Returns:
+        Integers without the last two axes.
+
+    Raises:
+        ValueError: both `rtol` and `tol` are given.
+
+    Differences:
+        In NumPy, `tol` is an absolute bound.
+    """
     M, = promote_inexact(M, name="jnp.linalg.matrix_rank")
     if rtol is not None and tol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified." + here())
@@ -359,8 +549,21 @@ def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
     return jnp.sum(jnp.greater(s, limit), axis=-1)
 
 
-def cond(x, p=None):
-    """The condition number in the norm `p`."""
+def cond(x: ArrayLike, p: float | str | None = None) -> Array:
+    """Compute condition numbers of matrices: the norm times the norm of the inverse.
+
+    Args:
+        x: matrices in the last two axes; they must be square unless `p` is None, 2 or -2.
+        p: order of the norm, see `norm`; None for 2, the greatest singular value divided by the
+            least.
+
+    Returns:
+        An array without the last two axes; infinity where a number would be NaN although the matrix
+        has none.
+
+    Raises:
+        ValueError: `x` is empty or has fewer than two axes.
+    """
     x, = promote_inexact(*h.as_arrays("jnp.linalg.cond", x))
     if x.ndim < 2:
         raise ValueError("jnp.linalg.cond: input array must be at least 2D; got shape "
@@ -382,8 +585,24 @@ def cond(x, p=None):
     return jnp.where(jnp.isnan(r) & ~bad, np.inf, r)
 
 
-def lstsq(a, b, rcond=None, *, numpy_resid=False):
-    """The x of least squared error in a x = b: (x, residuals, rank, singular values)."""
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
+          numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+    """Find the least-squares solution of a system of linear equations `a @ x = b`.
+
+    Where there are several solutions, the one of least norm is returned.
+
+    Args:
+        a: matrix of shape (m, n).
+        b: vector of length m, or matrix whose columns are right-hand sides.
+        rcond: singular values less than `rcond` times the greatest one count as 0; None for
+            max(m, n) times the precision of the dtype, and a negative number for the precision.
+        numpy_resid: whether residuals are empty, as in NumPy, if the rank is less than n or m <= n;
+            this does not work under `jit`.
+
+    Returns:
+        A tuple of the solution, the sum of squared errors for each right-hand side, the rank of
+        `a`, and its singular values.
+    """
     a, b = promote_inexact(*h.as_arrays("jnp.linalg.lstsq", a, b))
     if a.ndim != 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be two-dimensional{here()}")
@@ -395,7 +614,7 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
     m, n = a.shape
     vector = b.ndim == 1
     if vector:
-        b = lax.expand_dims(b, (1,))
+        b = jnp.expand_dims(b, 1)
     dtype, high = a.dtype, lax.Precision.HIGHEST
     if rcond is None:
         rcond = float(h.dtypes.finfo(dtype).eps) * max(m, n)
@@ -422,8 +641,21 @@ def lstsq(a, b, rcond=None, *, numpy_resid=False):
 
 # Compositions.
 
-def matrix_power(a, n):
-    """Square matrices multiplied by themselves n times; negative n inverts first."""
+def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
+    """Multiply matrices by themselves.
+
+    Args:
+        a: square matrices in the last two axes.
+        n: exponent, which must be known when a function is traced. 0 gives identity matrices, and
+            negative numbers powers of the inverse.
+
+    Returns:
+        An array of the shape of `a`.
+
+    >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [0, 1]]), 3)
+    Array([[1, 3],
+           [0, 1]], dtype=int32)
+    """
     a = as_array("jnp.linalg.matrix_power", a)
     if a.ndim < 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
@@ -442,7 +674,7 @@ def matrix_power(a, n):
         return h.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:
         a, n = inv(a), -n
-    result = None
+    result: Any = None
     while n:
         if n & 1:
             result = a if result is None else jnp.matmul(result, a)
@@ -451,8 +683,18 @@ def matrix_power(a, n):
     return result
 
 
-def multi_dot(arrays, *, precision=None):
-    """The product of several matrices, multiplied in the cheapest order."""
+def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = None) -> Array:
+    """Multiply several matrices, pair by pair, in an order that needs few operations.
+
+    The order is the best one for up to four matrices.
+
+    Args:
+        arrays: two matrices or more; the first and the last may be vectors.
+        precision: how exactly to multiply, see `lax.Precision`.
+
+    Returns:
+        The product.
+    """
     arrays = h.as_arrays("jnp.linalg.multi_dot", *arrays)
     if len(arrays) < 2:
         raise ValueError("multi_dot requires at least two arrays; got "
@@ -474,8 +716,16 @@ def multi_dot(arrays, *, precision=None):
     return jnp.einsum(",".join(terms) + "->" + out, *arrays, precision=precision)
 
 
-def tensorinv(a, ind=2):
-    """The inverse of tensordot with `a` over its last axes."""
+def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
+    """Compute the inverse of an array as a linear map between arrays.
+
+    Args:
+        a: array whose first `ind` axes have as many elements as the others.
+        ind: number of axes of the results of the map.
+
+    Returns:
+        An array of shape `a.shape[ind:] + a.shape[:ind]`.
+    """
     a = as_array("tensorinv", a)
     ind = h.static_int(ind, "ind argument of jnp.linalg.tensorinv")
     if ind <= 0:
@@ -489,8 +739,18 @@ def tensorinv(a, ind=2):
     return lax.reshape(inv(lax.reshape(a, (size, size))), (*right, *left))
 
 
-def tensorsolve(a, b, axes=None):
-    """x with tensordot(a, x, x.ndim) = b."""
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
+    """Solve `tensordot(a, x, x.ndim) = b` for the array x.
+
+    Args:
+        a: array of coefficients; its first axes are those of `b`, and the others those of x, with
+            as many elements.
+        b: right-hand side.
+        axes: axes of `a` that are moved to the end first; None for none.
+
+    Returns:
+        The solution, of shape `a.shape[b.ndim:]`.
+    """
     a, b = h.as_arrays("tensorsolve", a, b)
     if axes is not None:
         a = jnp.moveaxis(a, tuple(axes), tuple(range(a.ndim - len(axes), a.ndim)))
@@ -505,8 +765,16 @@ def tensorsolve(a, b, axes=None):
     return lax.reshape(solve(flat, lax.reshape(b, (b.size,))), out)
 
 
-def cross(x1, x2, /, *, axis=-1):
-    """The vector product of vectors of length 3."""
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
+    """Compute cross products of vectors of length 3.
+
+    Args:
+        x1, x2: vectors along `axis`; the other axes are broadcast.
+        axis: axis of the vectors.
+
+    Returns:
+        An array of vectors along `axis`.
+    """
     x1, x2 = h.as_arrays("jnp.linalg.cross", x1, x2)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
         raise ValueError("Both input arrays must be (arrays of) 3-dimensional vectors, but they "
@@ -514,8 +782,15 @@ def cross(x1, x2, /, *, axis=-1):
     return jnp.cross(x1, x2, axis=axis)
 
 
-def outer(x1, x2, /):
-    """The products of all pairs from two vectors."""
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+    """Multiply all pairs of elements of two vectors.
+
+    Args:
+        x1, x2: arrays of one axis.
+
+    Returns:
+        A matrix with a row for each element of `x1` and a column for each element of `x2`.
+    """
     x1, x2 = h.as_arrays("jnp.linalg.outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         raise ValueError(f"Input arrays must be one-dimensional, but they are {x1.ndim=} "
@@ -523,34 +798,98 @@ def outer(x1, x2, /):
     return jnp.outer(x1, x2)
 
 
-def matrix_transpose(x, /):
-    """Matrices with rows and columns exchanged."""
+def matrix_transpose(x: ArrayLike, /) -> Array:
+    """Exchange the rows and columns of matrices, which are in the last two axes.
+
+    Args:
+        x: array of at least two axes.
+
+    Returns:
+        The transposed matrices.
+    """
     return jnp.matrix_transpose(x)
 
 
-def diagonal(x, /, *, offset=0):
-    """Diagonals of matrices."""
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
+    """Extract diagonals of matrices, which are in the last two axes.
+
+    Args:
+        x: array of at least two axes.
+        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+
+    Returns:
+        An array with the diagonals along the last axis.
+    """
     return jnp.diagonal(x, offset, -2, -1)
 
 
-def trace(x, /, *, offset=0, dtype=None):
-    """Sums of diagonals of matrices."""
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
+    """Sum the diagonals of matrices, which are in the last two axes.
+
+    Args:
+        x: array of at least two axes.
+        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+
+    Returns:
+        An array without the last two axes.
+    """
     return jnp.trace(x, offset, -2, -1, dtype)
 
 
-def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
-    """Matrix product."""
+def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
+    """Multiply matrices, as `jnp.matmul` does.
+
+    Args:
+        x1, x2: matrices in the last two axes, or vectors of one axis; leading axes are broadcast.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+
+    Returns:
+        The products.
+    """
     return jnp.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
-    """Products of vectors, the first conjugated."""
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
+           precision: lax.PrecisionLike = None,
+           preferred_element_type: DTypeLike | None = None) -> Array:
+    """Compute dot products of vectors; the first vector is conjugated.
+
+    Args:
+        x1, x2: vectors along `axis`; the other axes are broadcast.
+        axis: axis of the vectors.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+
+    Returns:
+        An array without the axis.
+    """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
 
 
-def tensordot(x1, x2, /, *, axes=2, precision=None, preferred_element_type=None,
-              out_sharding=None):
-    """Sum of products over the given axes."""
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
+              axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+              precision: lax.PrecisionLike = None,
+              preferred_element_type: DTypeLike | None = None,
+              out_sharding: object = None) -> Array:
+    """Sum products of elements over axes of two arrays, as `jnp.tensordot` does.
+
+    Args:
+        x1, x2: the operands.
+        axes: how many of the last axes of `x1` and the first axes of `x2` to sum over, or two lists
+            of axes that belong together.
+        precision: how exactly to multiply, see `lax.Precision`.
+        preferred_element_type: dtype of the sums and of the result; None for the one that the
+            operands promote to.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array with the other axes of `x1`, then those of `x2`.
+    """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

@@ -4,13 +4,18 @@ Each is one or two `lax` operations after its arguments are checked; arrays that
 wanted form are returned as they are. Joining and splitting live in joins.py.
 """
 
+from __future__ import annotations
+
 import math
 import operator
 import warnings
+from collections.abc import Sequence
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import ArrayLike, AxisLike, ShapeLike
 from toile.engine.errors import ShapeError
 from toile.engine.promotion import user_stack_level
 from toile.engine.source import here
@@ -33,24 +38,46 @@ def _warn_of_lists(name, a):
                       stacklevel=user_stack_level())
 
 
-def shape(a):
-    """The shape of an array or scalar, as a tuple."""
+def shape(a: ArrayLike | Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape of an array or number.
+
+    Args:
+        a: array or number. Nested sequences work with a warning.
+
+    Returns:
+        A tuple of integers; () for a number.
+    """
     if hasattr(a, "shape"):
         return a.shape
     _warn_of_lists("shape", a)
     return np.shape(a)
 
 
-def ndim(a):
-    """The number of axes of an array or scalar."""
+def ndim(a: ArrayLike | Sequence[Any]) -> int:
+    """Return the number of axes of an array or number.
+
+    Args:
+        a: array or number. Nested sequences work with a warning.
+
+    Returns:
+        A Python integer; 0 for a number.
+    """
     if hasattr(a, "ndim"):
         return a.ndim
     _warn_of_lists("ndim", a)
     return np.ndim(a)
 
 
-def size(a, axis=None):
-    """The number of elements, or the length of the given axis or axes."""
+def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
+    """Count the elements of an array, or those along some of its axes.
+
+    Args:
+        a: array or number. Nested sequences work with a warning.
+        axis: axis or axes whose lengths are multiplied; None for all.
+
+    Returns:
+        A Python integer.
+    """
     if not hasattr(a, "shape"):
         _warn_of_lists("size", a)
     dims = np.shape(a)
@@ -111,8 +138,33 @@ def _permuted(a, perm):
     return lax.transpose(a, perm)
 
 
-def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
-    """`a` with a new shape of the same size; one size may be -1."""
+def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
+            copy: bool | None = None, out_sharding: object = None) -> Array:
+    """Give the elements of an array another shape.
+
+    Args:
+        a: array or number.
+        shape: the new shape, with as many elements as `a`; one size may be -1 and is computed from
+            the others.
+        order: "C" to read and write row by row, "F" column by column.
+        copy: None or True; False raises a ValueError, because results are new arrays.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the new shape.
+
+    Raises:
+        TypeError: more than one size is -1.
+        ShapeError: the new shape has another number of elements. It is a TypeError and a
+            ValueError.
+
+    Differences:
+        NumPy has order "A" too.
+
+    >>> jnp.reshape(jnp.arange(6), (2, -1))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
+    """
     a = as_array("reshape", a)
     if copy is False:
         raise ValueError("reshape: needed copy None or True, got False (results are new "
@@ -128,16 +180,40 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     raise ValueError(f"Unexpected value for 'order' argument: {order}.{here()}")
 
 
-def ravel(a, order="C", *, out_sharding=None):
-    """`a` as one axis, in C or F order."""
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Array:
+    """Arrange the elements of an array along one axis.
+
+    Args:
+        a: array or number.
+        order: "C" for row by row, "F" for column by column.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of one axis.
+
+    Differences:
+        NumPy has orders "A" and "K" too.
+    """
     a = as_array("ravel", a)
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'." + here())
     return reshape(a, (a.size,), order)
 
 
-def transpose(a, axes=None):
-    """`a` with its axes reversed, or permuted as given."""
+def transpose(a: ArrayLike,
+              axes: Sequence[SupportsIndex] | np.ndarray | None = None) -> Array:
+    """Reorder the axes of an array.
+
+    Args:
+        a: array or number.
+        axes: for each axis of the result, the axis of `a` that it is; None reverses the axes.
+
+    Returns:
+        The array with its axes reordered.
+
+    >>> jnp.transpose(jnp.zeros((2, 3, 4)), (1, 0, 2)).shape
+    (3, 2, 4)
+    """
     a = as_array("transpose", a)
     n = a.ndim
     if axes is None:
@@ -152,13 +228,28 @@ def transpose(a, axes=None):
     return a if full == tuple(range(n)) else _permuted(a, full)
 
 
-def permute_dims(a, /, axes):
-    """`a` with its axes permuted."""
+def permute_dims(a: ArrayLike, /, axes: Sequence[SupportsIndex]) -> Array:
+    """Reorder the axes of an array, as `transpose` does.
+
+    Args:
+        a: array or number.
+        axes: for each axis of the result, the axis of `a` that it is.
+
+    Returns:
+        The array with its axes reordered.
+    """
     return transpose(a, axes)
 
 
-def matrix_transpose(x, /):
-    """`x` with its last two axes swapped."""
+def matrix_transpose(x: ArrayLike, /) -> Array:
+    """Exchange the last two axes of an array.
+
+    Args:
+        x: array of at least two axes; the last two are those of the matrices.
+
+    Returns:
+        The transposed matrices.
+    """
     x = as_array("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError("x must be at least two-dimensional for matrix_transpose; "
@@ -166,8 +257,16 @@ def matrix_transpose(x, /):
     return _permuted(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def swapaxes(a, axis1, axis2):
-    """`a` with two axes exchanged."""
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
+    """Exchange two axes of an array.
+
+    Args:
+        a: array whose axes are exchanged.
+        axis1, axis2: the two axes.
+
+    Returns:
+        The array with the two axes exchanged.
+    """
     a = as_array("swapaxes", a)
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     if i == j:
@@ -177,8 +276,21 @@ def swapaxes(a, axis1, axis2):
     return _permuted(a, perm)
 
 
-def moveaxis(a, source, destination):
-    """`a` with the axes `source` moved to `destination`; the others keep their order."""
+def moveaxis(a: ArrayLike, source: int | Sequence[int],
+             destination: int | Sequence[int]) -> Array:
+    """Move axes of an array to other positions; the other axes keep their order.
+
+    Args:
+        a: array whose axes are moved.
+        source: axis or axes to move.
+        destination: their positions in the result, one for each.
+
+    Returns:
+        The array with its axes moved.
+
+    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     a = as_array("moveaxis", a)
     src, dst = canonical_axes(source, a.ndim), canonical_axes(destination, a.ndim)
     if len(src) != len(dst):
@@ -191,8 +303,20 @@ def moveaxis(a, source, destination):
     return a if perm == list(range(a.ndim)) else _permuted(a, perm)
 
 
-def rollaxis(a, axis, start=0):
-    """`a` with `axis` rolled back until it stands before `start`."""
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
+    """Move one axis of an array in front of another; `moveaxis` is easier to read.
+
+    Args:
+        a: array whose axis is moved.
+        axis: axis to move.
+        start: axis of `a` that it stands before; the number of axes to move it to the end.
+
+    Returns:
+        The array with the axis moved.
+
+    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     a = as_array("rollaxis", a)
     axis = canonical_axis(axis, a.ndim)
     start = operator.index(start)
@@ -202,8 +326,19 @@ def rollaxis(a, axis, start=0):
     return moveaxis(a, axis, start - 1 if start > axis else start)
 
 
-def squeeze(a, axis=None):
-    """`a` without axes of length one (all of them, or those given)."""
+def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
+    """Remove axes of length 1.
+
+    Args:
+        a: array or number.
+        axis: axis or axes to remove; None for all of length 1.
+
+    Returns:
+        The array without these axes.
+
+    Raises:
+        ValueError: the length of a given axis is not 1.
+    """
     a = as_array("squeeze", a)
     if axis is None:
         axes = tuple(i for i, n in enumerate(a.shape) if n == 1)
@@ -221,8 +356,19 @@ def squeeze(a, axis=None):
     return lax.squeeze(a, axes) if data is None else h.wrap_raw(data.squeeze(axes), a)
 
 
-def expand_dims(a, axis):
-    """`a` with axes of length one inserted at the given positions of the result."""
+def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
+    """Insert axes of length 1.
+
+    Args:
+        a: array or number.
+        axis: position or positions of the new axes in the result.
+
+    Returns:
+        The array with more axes.
+
+    >>> jnp.expand_dims(jnp.arange(3), (0, 2)).shape
+    (1, 3, 1)
+    """
     a = as_array("expand_dims", a)
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = canonical_axes(axis, a.ndim + count)
@@ -232,13 +378,36 @@ def expand_dims(a, axis):
     return lax.expand_dims(a, axes) if data is None else h.wrap_raw(np.expand_dims(data, axes), a)
 
 
-def broadcast_shapes(*shapes):
-    """The shape that arrays of the given shapes broadcast to."""
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Compute the shape that arrays of several shapes broadcast to.
+
+    Args:
+        *shapes: the shapes; sizes, aligned from the last axis, must be equal or 1.
+
+    Returns:
+        The common shape, a tuple of integers.
+
+    >>> jnp.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     return h.broadcast_shapes(*shapes)
 
 
-def broadcast_to(array, shape, *, out_sharding=None):
-    """`array` repeated along new and length-one axes to have `shape`."""
+def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = None) -> Array:
+    """Repeat an array along new axes and axes of length 1 until it has a shape.
+
+    Args:
+        array: array or number.
+        shape: shape of the result. Its sizes, aligned from the last axis, must be those of `array`
+            wherever these are not 1.
+        out_sharding: accepted for code written for JAX, and ignored.
+
+    Returns:
+        An array of the given shape.
+
+    Raises:
+        ValueError: `array` does not broadcast to `shape`.
+    """
     array = as_array("broadcast_to", array)
     if not isinstance(shape, tuple):
         shape = tuple(shape) if np.iterable(shape) else (shape,)
@@ -246,8 +415,15 @@ def broadcast_to(array, shape, *, out_sharding=None):
     return h.broadcast_to(array, dims)
 
 
-def broadcast_arrays(*args):
-    """The arguments, each broadcast to their common shape."""
+def broadcast_arrays(*args: ArrayLike) -> tuple[Array, ...]:
+    """Broadcast arrays against each other.
+
+    Args:
+        *args: arrays and numbers.
+
+    Returns:
+        The arrays, all of the common shape; each keeps its dtype.
+    """
     xs = h.as_arrays("broadcast_arrays", *args)
     common = broadcast_shapes(*(x.shape for x in xs))
     return tuple(h.broadcast_to(x, common) for x in xs)
@@ -261,44 +437,116 @@ def _atleast(name, make, arys):
     return out[0] if len(out) == 1 else out
 
 
-def atleast_1d(*arys):
-    """Each argument with one axis or more."""
+@overload
+def atleast_1d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
+@overload
+def atleast_1d(*arys: ArrayLike) -> list[Array]: ...
+def atleast_1d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
+    """Give numbers one axis; arrays that have axes stay as they are.
+
+    Args:
+        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+
+    Returns:
+        An array, or a list of arrays if there are several arguments or none.
+    """
     return _atleast("atleast_1d", lambda x: x if x.ndim else lax.reshape(x, (1,)), arys)
 
 
-def atleast_2d(*arys):
-    """Each argument with two axes or more, new ones in front."""
+@overload
+def atleast_2d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
+@overload
+def atleast_2d(*arys: ArrayLike) -> list[Array]: ...
+def atleast_2d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
+    """Give arrays at least two axes, with new axes of length 1 in front.
+
+    Args:
+        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+
+    Returns:
+        An array, or a list of arrays if there are several arguments or none.
+
+    >>> jnp.atleast_2d(jnp.arange(3)).shape
+    (1, 3)
+    """
     return _atleast("atleast_2d", lambda x: x if x.ndim > 1 else lax.expand_dims(
         x, tuple(range(2 - x.ndim))), arys)
 
 
-def atleast_3d(*arys):
-    """Each argument with three axes or more: (n,) becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
+@overload
+def atleast_3d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
+@overload
+def atleast_3d(*arys: ArrayLike) -> list[Array]: ...
+def atleast_3d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
+    """Give arrays at least three axes: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
+
+    Args:
+        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+
+    Returns:
+        An array, or a list of arrays if there are several arguments or none.
+    """
     def make(x):
         new = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}.get(x.ndim, ())
         return lax.expand_dims(x, new) if new else x
     return _atleast("atleast_3d", make, arys)
 
 
-def flip(m, axis=None):
-    """`m` with the order of elements reversed along the given axes, or all."""
+def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
+    """Reverse the order of elements along axes.
+
+    Args:
+        m: array whose elements are reversed.
+        axis: axis or axes to reverse; None for all.
+
+    Returns:
+        An array of the shape and dtype of `m`.
+    """
     m = as_array("flip", m)
     axes = tuple(range(m.ndim)) if axis is None else canonical_axes(axis, m.ndim)
     return lax.rev(m, axes) if axes else m
 
 
-def flipud(m):
-    """`m` with its first axis reversed."""
+def flipud(m: ArrayLike) -> Array:
+    """Reverse the order of elements along the first axis.
+
+    Args:
+        m: array of at least one axis.
+
+    Returns:
+        An array of the shape and dtype of `m`.
+    """
     return flip(m, 0)
 
 
-def fliplr(m):
-    """`m` with its second axis reversed."""
+def fliplr(m: ArrayLike) -> Array:
+    """Reverse the order of elements along the second axis.
+
+    Args:
+        m: array of at least two axes.
+
+    Returns:
+        An array of the shape and dtype of `m`.
+    """
     return flip(m, 1)
 
 
-def rot90(m, k=1, axes=(0, 1)):
-    """`m` turned by k quarter turns in the plane of `axes`, from the first towards the second."""
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """Rotate an array by quarter turns in the plane of two axes.
+
+    Args:
+        m: array of at least two axes.
+        k: number of quarter turns; negative ones go the other way.
+        axes: the two axes; a turn goes from the first towards the second, which is
+            counterclockwise for the rows and columns of a matrix.
+
+    Returns:
+        The rotated array.
+
+    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    """
     m = as_array("rot90", m)
     i, j = (canonical_axis(a, m.ndim) for a in axes)
     if i == j:
@@ -315,7 +563,7 @@ def rot90(m, k=1, axes=(0, 1)):
     return lax.rev(lax.transpose(m, perm), (j,))
 
 
-def _roll_one(a, shift, axis):
+def _roll_one(a: Array, shift: Any, axis: int) -> Array:
     """Roll one axis: two static slices for a known shift, one dynamic slice for a traced one."""
     n = a.shape[axis]
     if n == 0:
@@ -345,8 +593,21 @@ def _shifts(shift):
     return [shift[i] for i in range(shift.shape[0])] if shift.ndim else [shift]
 
 
-def roll(a, shift, axis=None):
-    """`a` with elements shifted along the axes, those that fall off re-entering at the start."""
+def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) -> Array:
+    """Shift elements along axes; elements that leave at the end come back at the beginning.
+
+    Args:
+        a: array whose elements are shifted.
+        shift: by how many positions, one number for each axis or one for all. Under `jit` it may be
+            traced.
+        axis: axis or axes to shift along; None to shift the flattened array.
+
+    Returns:
+        An array of the shape and dtype of `a`.
+
+    >>> jnp.roll(jnp.arange(5), 2)
+    Array([3, 4, 0, 1, 2], dtype=int32)
+    """
     a = as_array("roll", a)
     if axis is None:
         return lax.reshape(roll(lax.reshape(a, (a.size,)), shift, 0), a.shape)
@@ -365,10 +626,25 @@ def roll(a, shift, axis=None):
     return a
 
 
-def resize(a, new_shape):
-    """`a` repeated or cut to fill `new_shape`, in C order."""
+def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
+    """Fill a shape with the elements of an array, which are repeated or cut off as needed.
+
+    Elements are read and written row by row. An empty array gives zeros.
+
+    Args:
+        a: array or number.
+        new_shape: shape of the result; an integer for one axis.
+
+    Returns:
+        An array of the new shape and the dtype of `a`.
+
+    >>> jnp.resize(jnp.arange(3), (2, 4))
+    Array([[0, 1, 2, 0],
+           [1, 2, 0, 1]], dtype=int32)
+    """
     a = as_array("resize", a)
-    dims = tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),)
+    dims: tuple[Any, ...] = (
+        tuple(new_shape) if np.iterable(new_shape) else (operator.index(new_shape),))
     if any(d < 0 for d in dims):
         raise ValueError("all elements of `new_shape` must be non-negative" + here())
     count = math.prod(dims)
@@ -381,8 +657,24 @@ def resize(a, new_shape):
     return lax.reshape(lax.slice(flat, (0,), (count,)), dims)
 
 
-def trim_zeros(filt, trim="fb", axis=None):
-    """`filt` without leading ("f") and trailing ("b") zeros; needs concrete values."""
+def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Array:
+    """Remove zeros at the ends of an array.
+
+    The shape of the result depends on values: they must be known, so this does not work under
+    `jit`.
+
+    Args:
+        filt: array; with several axes, slices are removed that are zero everywhere.
+        trim: "f" to remove from the front, "b" from the back, "fb" from both.
+        axis: axis or axes to trim; None for all.
+
+    Returns:
+        The part of `filt` between the first and the last element that is not zero; empty if all
+        are zero.
+
+    >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
+    Array([1, 0, 2], dtype=int32)
+    """
     filt = as_array("trim_zeros", filt)
     if filt.ndim == 0:
         return filt

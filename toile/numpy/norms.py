@@ -4,10 +4,13 @@ The 2-norm of real vectors is sqrt(sum(x * x)); singular values are asked for on
 defined by them.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import canonical_axes, promote_inexact
@@ -69,8 +72,32 @@ def _matrix(x, ord, axes, keepdims):
     return lax.expand_dims(out, tuple(sorted(axes))) if keepdims else out
 
 
-def norm(x, ord=None, axis=None, keepdims=False):
-    """The norm of vectors (one axis) or matrices (two axes) of order `ord`."""
+def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
+         keepdims: bool = False) -> Array:
+    """Compute norms of vectors or matrices.
+
+    For vectors, order p is `sum(abs(x)**p)**(1/p)`; infinity is the greatest absolute value,
+    -infinity the least, and 0 the number of elements that are not zero. For matrices, 1 and
+    infinity are the greatest sums of absolute values in a column and in a row, -1 and -infinity the
+    least; 2 and -2 are the greatest and the least singular value, "nuc" is the sum of singular
+    values, and "fro" the root of the sum of squares.
+
+    Args:
+        x: array or number.
+        ord: order of the norm; None for the root of the sum of squares.
+        axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
+            which may have any number of axes if `ord` is None and must have one or two otherwise.
+        keepdims: whether these axes stay, with length 1.
+
+    Returns:
+        An array of floats without the axes.
+
+    Raises:
+        ValueError: there is no such order, or the number of axes is not one or two.
+
+    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
+    Array([ 5., 10.], dtype=float32)
+    """
     x, = promote_inexact(*h.as_arrays("jnp.linalg.norm", x))
     if axis is None:
         if ord is None:
@@ -86,13 +113,37 @@ def norm(x, ord=None, axis=None, keepdims=False):
                      "vector-norm, or two axes to compute a matrix-norm." + here())
 
 
-def matrix_norm(x, /, *, keepdims=False, ord="fro"):
-    """Norms of matrices in the last two axes."""
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
+                ord: float | str | None = "fro") -> Array:
+    """Compute norms of matrices, which are in the last two axes.
+
+    Args:
+        x: array of at least two axes.
+        keepdims: whether the last two axes stay, with length 1.
+        ord: order of the norm, see `norm`.
+
+    Returns:
+        An array of floats without the last two axes.
+    """
     return norm(x, ord, (-2, -1), keepdims)
 
 
-def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
-    """Norms of vectors over one axis, several, or all."""
+def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = False,
+                ord: float = 2) -> Array:
+    """Compute norms of vectors.
+
+    Args:
+        x: array or number.
+        axis: axis or axes of the vectors, whose elements are taken together; None for all.
+        keepdims: whether these axes stay, with length 1.
+        ord: order of the norm, see `norm`.
+
+    Returns:
+        An array of floats without the axes.
+
+    >>> jnp.linalg.vector_norm(jnp.array([3.0, -4.0]), ord=1)
+    Array(7., dtype=float32)
+    """
     x, = promote_inexact(*h.as_arrays("jnp.linalg.vector_norm", x))
     axes = tuple(range(x.ndim)) if axis is None else canonical_axes(axis, x.ndim)
     return _vector(x, ord, axes, keepdims)

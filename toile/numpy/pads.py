@@ -4,12 +4,16 @@ Each mode but the constant ones works axis by axis, as NumPy does, so that corne
 already padded; widths are static.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import creation, joins, ufuncs
@@ -198,8 +202,51 @@ def _by_function(x, widths, function, options):
     return x
 
 
-def pad(array, pad_width, mode="constant", **kwargs):
-    """`array` enlarged by `pad_width` on each side, filled as `mode` says."""
+def pad(array: ArrayLike,
+        pad_width: ArrayLike | Sequence[int | Sequence[int]] | Mapping[int, int | tuple[int, int]],
+        mode: str | Callable[..., ArrayLike] = "constant", **kwargs: object) -> Array:
+    """Extend an array at its ends.
+
+    The modes, and the options that some of them take:
+
+    - "constant": `constant_values`, 0 by default.
+    - "edge": copies of the outermost element.
+    - "linear_ramp": numbers that lead from the outermost element to `end_values`, 0 by default.
+    - "maximum", "minimum", "mean", "median": of the vector along the axis, or only of the
+      `stat_length` elements next to the end.
+    - "reflect", "symmetric": the vector in reverse, without or with the outermost element;
+      `reflect_type="odd"` also negates differences from that element.
+    - "wrap": the elements from the other end.
+    - "empty": zeros.
+
+    Args:
+        array: array to extend.
+        pad_width: how many elements to add: a number for all ends, a pair for the ends before and
+            after, a pair for each axis, or a dictionary from axes to these. It must be known when
+            a function is traced.
+        mode: what the new elements are; or a function that is called with each vector along each
+            axis, the pair of widths, the axis and a dictionary of the options, and returns the
+            vector.
+        **kwargs: options of the mode; those that are values may be given for each end as
+            `pad_width` is.
+
+    Returns:
+        An array of the dtype of `array`.
+
+    Raises:
+        ValueError: a width is negative, or the mode has no such option.
+        TypeError: a width is not an integer.
+        NotImplementedError: there is no such mode.
+
+    Differences:
+        NumPy leaves new elements in mode "empty" uninitialized, and a function there changes the
+        vector in place.
+
+    >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2))
+    Array([0, 1, 2, 3, 0, 0], dtype=int32)
+    >>> jnp.pad(jnp.array([1, 2, 3]), 2, mode="reflect")
+    Array([3, 2, 1, 2, 3, 2, 1], dtype=int32)
+    """
     x = h.as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
     if callable(mode):

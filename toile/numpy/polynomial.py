@@ -1,9 +1,14 @@
 """Polynomials as arrays of coefficients, highest power first."""
 
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import arr, check, promote, promote_inexact
@@ -14,7 +19,7 @@ __all__ = [
 ]
 
 
-def _coefficients(name, *ps):
+def _coefficients(name: str, *ps: Any) -> list[Array]:
     """Rank-1 arrays of one inexact dtype."""
     check(name, *ps)
     found = promote_inexact(*(jnp.atleast_1d(arr(p)) for p in ps))
@@ -24,8 +29,20 @@ def _coefficients(name, *ps):
     return found
 
 
-def polyval(p, x, *, unroll=16):
-    """The value of the polynomial `p` at `x`, by Horner's rule."""
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
+    """Evaluate a polynomial by Horner's rule.
+
+    Args:
+        p: coefficients along the first axis, highest power first.
+        x: where to evaluate it; broadcast against the other axes of `p`.
+        unroll: how many steps of the loop over coefficients are written out at a time.
+
+    Returns:
+        An array of the dtype that `p` and `x` promote to.
+
+    >>> jnp.polyval(jnp.array([1, 2, 3]), 2)
+    Array(11, dtype=int32)
+    """
     p, x = promote(p, x, name="polyval")
     shape = jnp.broadcast_shapes(p.shape[1:], x.shape)
     y = lax.full(shape, 0, p.dtype)
@@ -46,37 +63,80 @@ def _aligned(a, b):
     return grow(a), grow(b)
 
 
-def polyadd(a1, a2):
-    """The sum of two polynomials."""
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """Add two polynomials.
+
+    Args:
+        a1, a2: coefficients, highest power first.
+
+    Returns:
+        The coefficients of the sum, highest power first.
+
+    >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([5]))
+    Array([1, 7], dtype=int32)
+    """
     return jnp.add(*_aligned(*promote(a1, a2, name="polyadd")))
 
 
-def polysub(a1, a2):
-    """The difference of two polynomials."""
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
+    """Subtract one polynomial from another.
+
+    Args:
+        a1: coefficients, highest power first.
+        a2: coefficients of the polynomial that is subtracted.
+
+    Returns:
+        The coefficients of the difference, highest power first.
+    """
     return jnp.subtract(*_aligned(*promote(a1, a2, name="polysub")))
 
 
-def _trim_leading(p):
+def _trim_leading(p: Array) -> Array:
     """`p` without leading zeros, one coefficient at least; needs concrete values."""
     values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
     used = np.nonzero(values)[0]
     return p[int(used[0]):] if used.size else p[-1:]
 
 
-def polymul(a1, a2, *, trim_leading_zeros=False):
-    """The product of two polynomials."""
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
+    """Multiply two polynomials.
+
+    Args:
+        a1, a2: coefficients, highest power first.
+        trim_leading_zeros: whether to remove leading zeros of the operands first, as NumPy does;
+            this does not work under `jit`.
+
+    Returns:
+        The coefficients of the product as floats, highest power first.
+
+    >>> jnp.polymul(jnp.array([1, 2]), jnp.array([1, 3]))
+    Array([1., 5., 6.], dtype=float32)
+    """
     a1, a2 = _coefficients("polymul", a1, a2)
     if trim_leading_zeros and (a1.size > 1 or a2.size > 1):
         a1, a2 = _trim_leading(a1), _trim_leading(a2)
-    if not a1.size:
-        a1 = lax.full((1,), 0, a2.dtype)
-    if not a2.size:
-        a2 = lax.full((1,), 0, a1.dtype)
-    return jnp.convolve(a1, a2, "full")
+    left = a1 if a1.size else lax.full((1,), 0, a2.dtype)
+    right = a2 if a2.size else lax.full((1,), 0, a1.dtype)
+    return jnp.convolve(left, right, "full")
 
 
-def polydiv(u, v, *, trim_leading_zeros=False):
-    """Quotient and remainder of two polynomials, by long division."""
+def polydiv(u: ArrayLike, v: ArrayLike, *,
+            trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """Divide one polynomial by another.
+
+    Args:
+        u: coefficients of the dividend, highest power first.
+        v: coefficients of the divisor; the first must not be zero.
+        trim_leading_zeros: whether to remove leading zeros of the remainder, as NumPy does; this
+            does not work under `jit`.
+
+    Returns:
+        A tuple of the coefficients of the quotient and of the remainder. The remainder has as many
+        coefficients as `u` unless its zeros are removed.
+
+    >>> jnp.polydiv(jnp.array([1.0, 5.0, 6.0]), jnp.array([1.0, 2.0]))
+    (Array([1., 3.], dtype=float32), Array([0., 0., 0.], dtype=float32))
+    """
     u, v = _coefficients("polydiv", u, v)
     m, n = u.shape[0] - 1, v.shape[0] - 1
     q = []
@@ -90,8 +150,20 @@ def polydiv(u, v, *, trim_leading_zeros=False):
     return quotient, u
 
 
-def polyder(p, m=1):
-    """The m-th derivative of a polynomial."""
+def polyder(p: ArrayLike, m: int = 1) -> Array:
+    """Differentiate a polynomial.
+
+    Args:
+        p: coefficients, highest power first.
+        m: how often to differentiate; it must be known when a function is traced.
+
+    Returns:
+        The coefficients of the derivative as floats, highest power first; empty if `m` is at least
+        the number of coefficients.
+
+    >>> jnp.polyder(jnp.array([1, 2, 3]))
+    Array([2., 2.], dtype=float32)
+    """
     p, = _coefficients("polyder", p)
     m = h.static_int(m, "'m' argument of jnp.polyder")
     if m < 0:
@@ -105,8 +177,21 @@ def polyder(p, m=1):
     return jnp.multiply(p[:n - m], jnp.asarray(powers.prod(1), dtype=p.dtype))
 
 
-def polyint(p, m=1, k=None):
-    """The m-th integral of a polynomial, with constants `k`."""
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
+    """Integrate a polynomial.
+
+    Args:
+        p: coefficients, highest power first.
+        m: how often to integrate; it must be known when a function is traced.
+        k: constants of integration, one for each time, or one for all; None for 0. The first is
+            that of the first integration.
+
+    Returns:
+        The coefficients of the integral as floats, highest power first.
+
+    >>> jnp.polyint(jnp.array([2.0, 2.0]), k=5)
+    Array([1., 2., 5.], dtype=float32)
+    """
     m = h.static_int(m, "'m' argument of jnp.polyint")
     k = 0 if k is None else k
     p, k = promote_inexact(*h.as_arrays("polyint", p, k))
@@ -130,8 +215,19 @@ def polyint(p, m=1, k=None):
     return jnp.true_divide(whole, jnp.asarray(scale, dtype=whole.dtype))
 
 
-def poly(seq_of_zeros):
-    """Coefficients of the polynomial with the given roots, or of a matrix's characteristic one."""
+def poly(seq_of_zeros: ArrayLike) -> Array:
+    """Compute the coefficients of a polynomial from its roots.
+
+    Args:
+        seq_of_zeros: roots, an array of one axis; or a square matrix, whose eigenvalues are the
+            roots of its characteristic polynomial.
+
+    Returns:
+        Coefficients, highest power first; the first is 1. Those of a matrix are complex.
+
+    >>> jnp.poly(jnp.array([1, 2]))
+    Array([ 1., -3.,  2.], dtype=float32)
+    """
     z, = promote_inexact(seq_of_zeros, name="poly")
     z = jnp.atleast_1d(z)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
@@ -145,8 +241,20 @@ def poly(seq_of_zeros):
     return out
 
 
-def roots(p, *, strip_zeros=True):
-    """The roots of a polynomial: eigenvalues of its companion matrix."""
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
+    """Find the roots of a polynomial: the eigenvalues of its companion matrix.
+
+    Args:
+        p: coefficients, an array of one axis, highest power first.
+        strip_zeros: whether to remove leading and trailing zeros first, which needs values that are
+            known when a function is traced. If not, a leading zero makes every root NaN.
+
+    Returns:
+        A complex array of one axis.
+
+    >>> jnp.roots(jnp.array([1.0, 0.0, 0.0]))
+    Array([0.+0.j, 0.+0.j], dtype=complex64)
+    """
     p, = promote_inexact(*h.as_arrays("roots", p))
     if p.ndim != 1:
         raise ValueError("Input must be a rank-1 array." + here())
@@ -186,8 +294,37 @@ def _check_points(x, y, deg):
         raise TypeError("expected x and y to have same length" + here())
 
 
-def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
-    """Coefficients of the polynomial of degree `deg` that fits best in the squared error."""
+@overload
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None,
+            full: Literal[False] = False, w: ArrayLike | None = None,
+            cov: Literal[False] = False) -> Array: ...
+@overload
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
+            w: ArrayLike | None = None, cov: bool | Literal["unscaled"] = False) -> Any: ...
+def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
+            w: ArrayLike | None = None,
+            cov: bool | Literal["unscaled"] = False) -> Array | tuple[Array, ...]:
+    """Fit a polynomial to points so that the sum of squared errors is least.
+
+    Args:
+        x: positions of the points, an array of one axis.
+        y: values at the points: an array of one axis, or of two for one polynomial for each column.
+        deg: degree of the polynomial; it must be known when a function is traced.
+        rcond: singular values less than `rcond` times the greatest one count as 0; None for the
+            number of points times the precision of the dtype.
+        full: whether to return what `linalg.lstsq` returns too.
+        w: weights of the errors, before they are squared; None for 1.
+        cov: whether to return the covariance matrix of the coefficients too; "unscaled" for weights
+            that are known to be the inverse standard deviations of the values.
+
+    Returns:
+        Coefficients, highest power first. With `full`, a tuple of these, the residuals, the rank,
+        the singular values and `rcond`; with `cov`, a tuple of these and the covariance matrix.
+
+    >>> x = jnp.array([-1.0, 0.0, 1.0])
+    >>> jnp.polyfit(x, 2 * x + 1, 1).round(3)
+    Array([2., 1.], dtype=float32)
+    """
     if w is None:
         check("polyfit", x, y)
     else:
@@ -217,7 +354,7 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     base = jnp.linalg.inv(jnp.dot(jnp.transpose(left), left))
     base = base / jnp.outer(scale, scale)
     if cov == "unscaled":
-        factor = 1
+        factor: Any = 1
     else:
         if x.shape[0] <= deg + 1:
             raise ValueError("the number of data points must exceed order to scale the covariance "

@@ -4,12 +4,17 @@ Results whose shape depends on values need concrete arguments or a static `size`
 shorter than `size` end with `fill_value`.
 """
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from toile import lax
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_numeric
@@ -22,7 +27,7 @@ __all__ = [
 ]
 
 
-def as_condition(x):
+def as_condition(x: Any) -> Array:
     """`x` as booleans: nonzero elements are true."""
     x = arr(x)
     return x if x.dtype == np.bool_ else ufuncs.not_equal(x, 0)
@@ -56,8 +61,39 @@ def _raw_where_number(c, x, y, a, b):
     return h.conversion.wrap(out, array.weak_type) if out.dtype == data.dtype else None
 
 
-def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
-    """Elements of `x` where the condition holds, of `y` elsewhere; alone, its nonzero indices."""
+@overload
+def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /) -> Array: ...
+@overload
+def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None,
+          fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> tuple[Array, ...]: ...
+def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+          size: int | None = None,
+          fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
+          ) -> Array | tuple[Array, ...]:
+    """Choose elements of one array where a condition holds, of another elsewhere.
+
+    Both choices are computed, and a gradient flows through both: a NaN in the gradient of the
+    choice that is not taken reaches the result. Without choices, this is `nonzero(condition)`.
+
+    Args:
+        condition: booleans; numbers count as true if they are not zero.
+        x: elements where the condition holds.
+        y: elements where it does not hold; the three are broadcast against each other.
+        size: without choices, how many indices to return, which `jit` must know; None for as many
+            as there are.
+        fill_value: without choices, what fills indices that `size` asks for beyond those that
+            exist: one number, or a tuple of one for each axis; None for 0.
+
+    Returns:
+        An array of the dtype that `x` and `y` promote to. Without choices, a tuple of index arrays,
+        one for each axis.
+
+    Raises:
+        ValueError: only one choice is given, or choices together with `size` or `fill_value`.
+
+    >>> jnp.where(jnp.array([True, False]), jnp.array([1, 2]), 0)
+    Array([1, 0], dtype=int32)
+    """
     if x is None and y is None:
         check("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -79,8 +115,23 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     return lax.select(condition, h.broadcast_to(x, shape), h.broadcast_to(y, shape))
 
 
-def select(condlist, choicelist, default=0):
-    """For each element, the choice whose condition is the first to hold, else the default."""
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
+           default: ArrayLike = 0) -> Array:
+    """Choose each element from the first array whose condition holds.
+
+    Args:
+        condlist: conditions; numbers count as true if they are not zero.
+        choicelist: arrays to choose from, one for each condition.
+        default: elements where no condition holds.
+
+    Returns:
+        An array of the shape that all arguments broadcast to, and of the dtype that the choices and
+        the default promote to.
+
+    >>> x = jnp.arange(4)
+    >>> jnp.select([x < 1, x > 2], [-x - 1, x * 10], default=5)
+    Array([-1,  5,  5, 30], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise ValueError("condlist must have length equal to choicelist "
                          f"({len(condlist)} vs {len(choicelist)}){here()}")
@@ -92,30 +143,45 @@ def select(condlist, choicelist, default=0):
     return result
 
 
-def choose(a, choices, out=None, mode="raise"):
-    """Elements of the array in `choices` that `a` names, place by place."""
+def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
+           mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
+    """Choose each element from the array that an index names.
+
+    Args:
+        a: integers: which of the choices each element comes from.
+        choices: arrays to choose from; they are broadcast against each other and `a`.
+        out: must be None.
+        mode: what to do with integers out of bounds: "raise" an error, which needs values that are
+            known when a function is traced; "wrap" them around; "clip" them to the nearest.
+
+    Returns:
+        An array of the dtype that the choices promote to.
+
+    >>> jnp.choose(jnp.array([0, 1]), [jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([1, 4], dtype=int32)
+    """
     no_out("choose", out)
     choices = list(choices)
     check("choose", a, *choices)
-    a, count = arr(a), len(choices)
-    if not h.issubdtype(a.dtype, np.integer):
+    index, count = arr(a), len(choices)
+    if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("`a` array must be integer typed" + here())
     if mode == "raise":
-        values = h.concrete(a, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
+        values = h.concrete(index, "the index of jnp.choose (pass mode='wrap' or mode='clip')")
         if values.size and (values.min() < 0 or values.max() >= count):
             raise ValueError(f"invalid entry in choice array. Must be in [0, {count}){here()}")
     elif mode == "wrap":
-        a = ufuncs_numeric.remainder(h.fitting(a, count), count)
+        index = ufuncs_numeric.remainder(h.fitting(index, count), count)
     elif mode == "clip":
-        a = ufuncs_numeric.clip(a, 0, count - 1)
+        index = ufuncs_numeric.clip(index, 0, count - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or "
                          f"'clip'{here()}")
     choices = promote(*choices)
     result = choices[0]
     for i, choice in enumerate(choices[1:], 1):
-        result = where(ufuncs.equal(a, i), choice, result)
-    return h.broadcast_to(result, manipulation.broadcast_shapes(a.shape, result.shape))
+        result = where(ufuncs.equal(index, i), choice, result)
+    return h.broadcast_to(result, manipulation.broadcast_shapes(index.shape, result.shape))
 
 
 # Taking by index.
@@ -131,26 +197,53 @@ def _raw_take(a, indices, axis):
         return None
 
 
-def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
-         indices_are_sorted=False, fill_value=None):
-    """Elements of `a` at `indices` along `axis`; out of bounds gives NaN (or the least integer)."""
+def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
+         mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
+         fill_value: ArrayLike | None = None) -> Array:
+    """Take elements or slices of an array at given positions.
+
+    Args:
+        a: array to take from.
+        indices: integers; negative ones count from the end (except in mode "clip").
+        axis: axis of the positions; None for the flattened array.
+        out: must be None.
+        mode: what to do with positions out of bounds: None or "fill" gives `fill_value`, "wrap"
+            wraps around, "clip" takes the nearest position, "promise_in_bounds" says there are
+            none.
+        unique_indices: True to promise that no position occurs twice.
+        indices_are_sorted: True to promise that positions increase.
+        fill_value: result for positions out of bounds; None for NaN, the least signed integer, the
+            greatest unsigned integer or True.
+
+    Returns:
+        An array of the shape of `a` with the axis replaced by the axes of `indices`.
+
+    Raises:
+        ValueError: `indices` are not integers.
+
+    Differences:
+        NumPy raises an error where a position is out of bounds.
+
+    >>> jnp.take(jnp.array([5.0, 6.0]), jnp.array([1, -2, 9]))
+    Array([ 6.,  5., nan], dtype=float32)
+    """
     no_out("take", out)
     if mode is None:
         taken = _raw_take(a, indices, axis)
         if taken is not None:
             return taken
     check("take", a, indices)
-    indices = indices if isinstance(indices, np.ndarray) else arr(indices)
+    index: Any = indices if isinstance(indices, np.ndarray) else arr(indices)
     a, axis = h.with_axis(arr(a), axis)
-    if not h.issubdtype(indices.dtype, np.integer):
+    if not h.issubdtype(index.dtype, np.integer):
         raise ValueError("indices must have an integer type: take needed integers, got "
-                         f"{indices.dtype} (convert them with .astype(int)){here()}")
-    indices, mode, wrap = _in_mode(indices, mode, a.shape[axis])
-    if a.shape[axis] == 0 and indices.size:
+                         f"{index.dtype} (convert them with .astype(int)){here()}")
+    index, mode, wrap = _in_mode(index, mode, a.shape[axis])
+    if a.shape[axis] == 0 and index.size:
         raise IndexError("take: needed a non-empty axis to take from, got length 0" + here())
-    if indices.ndim == 0 and isinstance(indices, np.ndarray):
-        indices = arr(indices)
-    return index_read.get(a, (slice(None),) * axis + (indices,), mode=mode, fill_value=fill_value,
+    if index.ndim == 0 and isinstance(index, np.ndarray):
+        index = arr(index)
+    return index_read.get(a, (slice(None),) * axis + (index,), mode=mode, fill_value=fill_value,
                         unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
                         wrap_negative_indices=wrap)
 
@@ -180,9 +273,34 @@ def _raw_take_along(a, indices, axis):
         return None
 
 
-def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
-                    wrap_negative_indices=None):
-    """Elements of `arr` at `indices` along `axis`, the other axes matching one to one."""
+def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
+                    mode: str | lax.GatherScatterMode | None = None,
+                    fill_value: ArrayLike | None = None, *,
+                    wrap_negative_indices: bool | None = None) -> Array:
+    """Take elements along an axis at positions that are given for each vector on its own.
+
+    Args:
+        arr: array to take from.
+        indices: integers, with as many axes as `arr`; the other axes are broadcast.
+        axis: axis of the positions; None for the flattened array and `indices` of one axis.
+        mode: what to do with positions out of bounds: None or "fill" gives `fill_value`, "clip"
+            takes the nearest position, "promise_in_bounds" says there are none.
+        fill_value: result for positions out of bounds; None for NaN, the least signed integer, the
+            greatest unsigned integer or True.
+        wrap_negative_indices: whether negative positions count from the end; None for yes, unless
+            `mode` is "promise_in_bounds".
+
+    Returns:
+        An array of the shape of `indices` (with axes of length 1 broadcast).
+
+    Differences:
+        NumPy raises an error where a position is out of bounds.
+
+    >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
+    >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
+    Array([[1, 2, 3],
+           [4, 5, 6]], dtype=int32)
+    """
     a, index = h.as_arrays("take_along_axis", arr, indices)
     if not h.issubdtype(index.dtype, np.integer):
         raise TypeError("take_along_axis indices must be of integer type, got "
@@ -225,8 +343,28 @@ def _gather_along(a, index, axis, mode, fill_value, wrap):
                       fill_value=fill_value)
 
 
-def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
-    """Slices of `a` along `axis` where the rank-1 condition holds."""
+def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
+             size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
+    """Keep the slices of an array where a condition holds.
+
+    Args:
+        condition: array of one axis, one element for each slice; missing ones count as false, and
+            numbers as true if they are not zero.
+        a: array whose slices are kept or left out.
+        axis: axis of the slices; None for the elements of the flattened array.
+        size: how many slices the result has, which `jit` must know; None for as many as hold.
+        fill_value: fills the slices that `size` asks for beyond those.
+        out: must be None.
+
+    Returns:
+        An array with the slices along `axis`.
+
+    Raises:
+        ValueError: the condition holds beyond the end of the axis.
+
+    >>> jnp.compress(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
+    Array([1, 3], dtype=int32)
+    """
     no_out("compress", out)
     condition = as_array("compress", condition)
     if condition.ndim != 1:
@@ -241,14 +379,47 @@ def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     return index_read.get(a, (slice(None),) * axis + (rows,), mode="fill", fill_value=fill_value)
 
 
-def extract(condition, arr, *, size=None, fill_value=0):
-    """The elements of `arr` where the condition holds, as one axis."""
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
+            fill_value: ArrayLike = 0) -> Array:
+    """List the elements of an array where a condition holds.
+
+    Args:
+        condition: array of as many elements as `arr`; numbers count as true if they are not zero.
+        arr: array whose elements are listed.
+        size: how many elements the result has, which `jit` must know; None for as many as hold.
+        fill_value: fills the elements that `size` asks for beyond those.
+
+    Returns:
+        An array of one axis.
+
+    >>> x = jnp.arange(4)
+    >>> jnp.extract(x % 2 == 1, x)
+    Array([1, 3], dtype=int32)
+    """
     return compress(manipulation.ravel(condition), manipulation.ravel(arr), size=size,
                     fill_value=fill_value)
 
 
-def place(arr, mask, vals, *, inplace=True):
-    """A copy of `arr` whose elements under the mask are `vals` in order, repeated as needed."""
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
+    """Replace the elements of an array under a mask by values in order.
+
+    Args:
+        arr: array whose elements are replaced.
+        mask: array of as many elements; numbers count as true if they are not zero.
+        vals: the values, which are flattened, repeated as needed and converted to the dtype of
+            `arr`.
+        inplace: must be False: arrays cannot be changed.
+
+    Returns:
+        A new array of the shape and dtype of `arr`.
+
+    Raises:
+        ValueError: `inplace` is True, which is the default, or the sizes differ.
+
+    >>> mask = jnp.array([True, False, True, True])
+    >>> jnp.place(jnp.arange(4), mask, jnp.array([8, 9]), inplace=False)
+    Array([8, 1, 9, 8], dtype=int32)
+    """
     check("place", arr, mask, vals)
     if inplace:
         raise ValueError("place: arrays are immutable, needed inplace=False, got inplace=True "
@@ -263,7 +434,7 @@ def place(arr, mask, vals, *, inplace=True):
         return a
     if not a.size:
         return a
-    mask = lax.reshape(mask, (mask.size,))
+    mask, _ = h.with_axis(mask, None)
     turn = lax.sub(lax.cumsum(lax.convert_element_type(mask, np.int32), axis=0),
                    lax.full((mask.size,), 1, np.int32))
     turn = ufuncs_numeric.remainder(turn, vals.size)
@@ -280,11 +451,26 @@ def _fill_values(fill_value, rank):
     return values
 
 
-def nonzero(a, *, size=None, fill_value=None):
-    """Indices of the elements that are not zero, one array per axis.
+def nonzero(a: ArrayLike, *, size: int | None = None,
+            fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> tuple[Array, ...]:
+    """Find the indices of the elements that are not zero.
 
-    >>> nonzero(jnp.array([0, 7, 0, 2]))[0]
-    Array([1, 3], dtype=int32)
+    How many there are depends on values: under `jit`, `size` must be given. Then the first `size`
+    indices are returned, followed by `fill_value` if there are fewer.
+
+    Args:
+        a: array of at least one axis.
+        size: how many indices to return; None for as many as there are.
+        fill_value: what fills indices that `size` asks for beyond those that exist: one number, or
+            a tuple of one for each axis; None for 0.
+
+    Returns:
+        A tuple of index arrays, one for each axis, in the order of the elements row by row.
+
+    >>> jnp.nonzero(jnp.array([0, 7, 0, 2]))
+    (Array([1, 3], dtype=int32),)
+    >>> jnp.nonzero(jnp.array([0, 7, 0, 2]), size=3, fill_value=-1)
+    (Array([ 1,  3, -1], dtype=int32),)
     """
     a = as_array("nonzero", a)
     if a.ndim == 0:
@@ -319,13 +505,38 @@ def nonzero(a, *, size=None, fill_value=None):
     return tuple(out)
 
 
-def flatnonzero(a, *, size=None, fill_value=None):
-    """Indices of nonzero elements in the flattened array."""
+def flatnonzero(a: ArrayLike, *, size: int | None = None,
+                fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> Array:
+    """Find the indices in the flattened array of the elements that are not zero.
+
+    Args:
+        a: array or number.
+        size: how many indices to return, which `jit` must know; None for as many as there are.
+        fill_value: what fills indices that `size` asks for beyond those that exist; None for 0.
+
+    Returns:
+        An array of one axis.
+    """
     return nonzero(manipulation.ravel(a), size=size, fill_value=fill_value)[0]
 
 
-def argwhere(a, *, size=None, fill_value=None):
-    """Indices of nonzero elements, one row each."""
+def argwhere(a: ArrayLike, *, size: int | None = None,
+             fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> Array:
+    """Find the indices of the elements that are not zero, one row for each.
+
+    Args:
+        a: array or number.
+        size: how many rows to return, which `jit` must know; None for as many as there are.
+        fill_value: what fills rows that `size` asks for beyond those that exist: one number, or a
+            tuple of one for each axis; None for 0.
+
+    Returns:
+        An array with a row for each element and a column for each axis of `a`.
+
+    >>> jnp.argwhere(jnp.array([[0, 7], [3, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     a = as_array("argwhere", a)
     if a.ndim == 0:
         found = nonzero(lax.reshape(a, (1,)), size=size, fill_value=fill_value)[0]
@@ -334,8 +545,23 @@ def argwhere(a, *, size=None, fill_value=None):
     return lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
 
 
-def unravel_index(indices, shape):
-    """Coordinates in `shape` of flat indices; those out of bounds are clipped."""
+def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
+    """Turn positions in a flattened array into indices along its axes.
+
+    Args:
+        indices: integers; negative ones count from the end, and those out of bounds are moved to
+            the nearest element.
+        shape: shape of the array.
+
+    Returns:
+        A tuple of arrays, one for each axis.
+
+    Differences:
+        NumPy raises an error where an index is negative or out of bounds.
+
+    >>> jnp.unravel_index(jnp.array([1, 5]), (2, 3))
+    (Array([0, 1], dtype=int32), Array([1, 2], dtype=int32))
+    """
     indices = as_array("unravel_index", indices)
     if not h.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"unravel_index: needed integer indices, got {indices.dtype}{here()}")
@@ -352,8 +578,29 @@ def unravel_index(indices, shape):
     return tuple(out)
 
 
-def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None):
-    """Flat indices of coordinates in an array of shape `dims`."""
+def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
+                      mode: Literal["raise", "wrap", "clip", "ignore"] = "raise",
+                      order: Literal["C", "F"] = "C", *, dtype: DTypeLike | None = None) -> Array:
+    """Turn indices along the axes of an array into positions in the flattened array.
+
+    Args:
+        multi_index: integers, one array for each axis; they are broadcast against each other.
+        dims: shape of the array.
+        mode: what to do with indices out of bounds: "raise" an error, which needs values that are
+            known when a function is traced; "wrap" them around; "clip" them to the nearest;
+            "ignore" computes with them as they are.
+        order: "C" if the elements are counted row by row, "F" column by column.
+        dtype: dtype of the result; None for that of the indices.
+
+    Returns:
+        An array of positions.
+
+    Differences:
+        NumPy takes one mode for each axis too.
+
+    >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 2])), (2, 3))
+    Array([1, 5], dtype=int32)
+    """
     dims = tuple(operator.index(n) for n in dims)
     if len(multi_index) != len(dims):
         raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}{here()}")

@@ -4,12 +4,15 @@ With a static `size` everything works under jit: the results are cut, or padded 
 Without it the number of distinct elements must be known, so the values must be concrete.
 """
 
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read
@@ -24,24 +27,24 @@ __all__ = [
 class _UniqueAllResult(NamedTuple):
     """Result of unique_all."""
 
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
 
 
 class _UniqueCountsResult(NamedTuple):
     """Result of unique_counts."""
 
-    values: Any
-    counts: Any
+    values: Array
+    counts: Array
 
 
 class _UniqueInverseResult(NamedTuple):
     """Result of unique_inverse."""
 
-    values: Any
-    inverse_indices: Any
+    values: Array
+    inverse_indices: Array
 
 
 def _sorted_rows(rows, equal_nan):
@@ -86,13 +89,49 @@ def _unique_rows(rows, size, fill_value, equal_nan):
     return values, index, inverse, counts
 
 
-def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *,
-           equal_nan=True, size=None, fill_value=None, sorted=True):
-    """The distinct elements (or slices along `axis`) in order, and what else is asked for."""
+@overload
+def unique(ar: ArrayLike, return_index: Literal[False] = False,
+           return_inverse: Literal[False] = False, return_counts: Literal[False] = False,
+           axis: int | None = None, *, equal_nan: bool = True, size: int | None = None,
+           fill_value: ArrayLike | None = None, sorted: bool = True) -> Array: ...
+@overload
+def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
+           return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+           size: int | None = None, fill_value: ArrayLike | None = None,
+           sorted: bool = True) -> Any: ...
+def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
+           return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+           size: int | None = None, fill_value: ArrayLike | None = None,
+           sorted: bool = True) -> Array | tuple[Array, ...]:
+    """Find the distinct elements of an array in increasing order.
+
+    How many there are depends on values: under `jit`, `size` must be given. Then the first `size`
+    of them are returned, followed by `fill_value` if there are fewer.
+
+    Args:
+        ar: array or number.
+        return_index: whether to return where each element first occurs.
+        return_inverse: whether to return the indices that rebuild `ar` from the result.
+        return_counts: whether to return how often each element occurs.
+        axis: axis whose slices are compared as a whole; None to compare the elements.
+        equal_nan: whether NaN is equal to NaN.
+        size: how many elements the result has; None for as many as there are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        sorted: accepted for code written for JAX, and ignored: results are always in order.
+
+    Returns:
+        The distinct elements (or slices). If more is asked for, a tuple of these, the indices, the
+        inverse indices and the counts, in this order; the counts of filled elements are 0.
+
+    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
+    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
+    >>> jnp.unique(jnp.array([3, 1, 3]), size=3, fill_value=0)
+    Array([1, 3, 0], dtype=int32)
+    """
     ar = as_array("unique", ar)
     dtype = h.index_dtype()
     if axis is None:
-        rows, lead = lax.reshape(ar, (ar.size, 1)), ()
+        rows, lead = lax.reshape(ar, (ar.size, 1)), ar.shape[:0]
     else:
         axis = canonical_axis(axis, ar.ndim)
         moved = jnp.moveaxis(ar, axis, 0)
@@ -118,35 +157,105 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     return (values, *wanted) if wanted else values
 
 
-def unique_all(x, /, *, size=None, fill_value=None):
-    """Distinct values, their first indices, inverse indices and counts."""
+def unique_all(x: ArrayLike, /, *, size: int | None = None,
+               fill_value: ArrayLike | None = None) -> _UniqueAllResult:
+    """Find the distinct elements of an array, where they first occur, and how often.
+
+    Each NaN is distinct from the others.
+
+    Args:
+        x: array or number.
+        size: how many elements the results have, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+
+    Returns:
+        A named tuple of `values` in increasing order, `indices` of their first occurrence,
+        `inverse_indices` that rebuild `x` from the values, and `counts`.
+    """
     check("unique_all", x)
     return _UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size,
                                    fill_value=fill_value))
 
 
-def unique_counts(x, /, *, size=None, fill_value=None):
-    """Distinct values and their counts."""
+def unique_counts(x: ArrayLike, /, *, size: int | None = None,
+                  fill_value: ArrayLike | None = None) -> _UniqueCountsResult:
+    """Find the distinct elements of an array and how often they occur.
+
+    Each NaN is distinct from the others.
+
+    Args:
+        x: array or number.
+        size: how many elements the results have, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+
+    Returns:
+        A named tuple of `values` in increasing order and `counts`.
+    """
     check("unique_counts", x)
     return _UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
                                       fill_value=fill_value))
 
 
-def unique_inverse(x, /, *, size=None, fill_value=None):
-    """Distinct values and the indices that rebuild `x` from them."""
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
+                   fill_value: ArrayLike | None = None) -> _UniqueInverseResult:
+    """Find the distinct elements of an array and the indices that rebuild it from them.
+
+    Each NaN is distinct from the others.
+
+    Args:
+        x: array or number.
+        size: how many elements `values` has, which `jit` must know; None for as many as there are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+
+    Returns:
+        A named tuple of `values` in increasing order and `inverse_indices` of the shape of `x`.
+    """
     check("unique_inverse", x)
     return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
                                        fill_value=fill_value))
 
 
-def unique_values(x, /, *, size=None, fill_value=None):
-    """Distinct values."""
+def unique_values(x: ArrayLike, /, *, size: int | None = None,
+                  fill_value: ArrayLike | None = None) -> Array:
+    """Find the distinct elements of an array in increasing order.
+
+    Each NaN is distinct from the others.
+
+    Args:
+        x: array or number.
+        size: how many elements the result has, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+
+    Returns:
+        An array of one axis.
+    """
     check("unique_values", x)
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
-def isin(element, test_elements, assume_unique=False, invert=False, *, method="auto"):
-    """Whether each element occurs in `test_elements`."""
+def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False,
+         invert: bool = False, *, method: str = "auto") -> Array:
+    """Tell for each element of an array whether another array contains it.
+
+    NaN is contained in no array.
+
+    Args:
+        element: array whose elements are looked for.
+        test_elements: array to look in.
+        assume_unique: accepted for code written for NumPy, and ignored.
+        invert: whether to tell which elements are not contained.
+        method: "compare_all" to compare all pairs of elements; "auto", "binary_search" and "sort"
+            do so only for few `test_elements` and otherwise sort and bisect.
+
+    Returns:
+        Booleans of the shape of `element`.
+
+    >>> jnp.isin(jnp.array([1, 2, 3]), jnp.array([3, 1]))
+    Array([ True, False,  True], dtype=bool)
+    """
     check("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ValueError(f"isin: needed method auto, compare_all, binary_search or sort, got "
@@ -167,8 +276,22 @@ def isin(element, test_elements, assume_unique=False, invert=False, *, method="a
     return lax.bitwise_not(found) if invert else found
 
 
-def union1d(ar1, ar2, *, size=None, fill_value=None):
-    """The distinct elements of both arrays."""
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
+            fill_value: ArrayLike | None = None) -> Array:
+    """Find the distinct elements that occur in either of two arrays.
+
+    Args:
+        ar1, ar2: the arrays, which are flattened.
+        size: how many elements the result has, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+
+    Returns:
+        An array of one axis, in increasing order.
+
+    >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 1]))
+    Array([1, 2, 3], dtype=int32)
+    """
     check("union1d", ar1, ar2)
     both = jnp.concatenate([jnp.ravel(ar1), jnp.ravel(ar2)])
     return unique(both, size=size, fill_value=fill_value)
@@ -202,8 +325,25 @@ def _picked(values, mask, size, fill_value, default):
     return jnp.where(real, out, lax.convert_element_type(arr(fill), out.dtype))
 
 
-def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
-    """The distinct elements of `ar1` that are not in `ar2`."""
+def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
+              size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """Find the distinct elements of one array that do not occur in another.
+
+    Args:
+        ar1: array whose elements are kept or left out; it is flattened.
+        ar2: array of the elements to leave out.
+        assume_unique: True to promise that no element of `ar1` occurs twice; the result then has
+            the order of `ar1`.
+        size: how many elements the result has, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for 0.
+
+    Returns:
+        An array of one axis, in increasing order.
+
+    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([1]))
+    Array([2, 3], dtype=int32)
+    """
     check("setdiff1d", ar1, ar2)
     values, real = _distinct(ar1, assume_unique)
     mask = lax.bitwise_and(real, isin(values, ar2, invert=True))
@@ -227,8 +367,24 @@ def _merged(ar1, ar2, assume_unique):
     return values, same, real, place, a.shape[0]
 
 
-def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
-    """The elements that occur in exactly one of the arrays."""
+def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
+             size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
+    """Find the distinct elements that occur in exactly one of two arrays.
+
+    Args:
+        ar1, ar2: the arrays, which are flattened.
+        assume_unique: True to promise that no element occurs twice in one of the arrays.
+        size: how many elements the result has, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element
+            found, or 0 if there is none.
+
+    Returns:
+        An array of one axis, in increasing order.
+
+    >>> jnp.setxor1d(jnp.array([3, 1]), jnp.array([1, 2]))
+    Array([2, 3], dtype=int32)
+    """
     check("setxor1d", ar1, ar2)
     if not np.size(ar1) or not np.size(ar2):
         values, mask = _distinct(ar1 if np.size(ar1) else ar2, assume_unique)
@@ -240,9 +396,36 @@ def setxor1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
     return _picked(values, mask, size, fill_value, None)
 
 
-def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=None,
-                fill_value=None):
-    """The elements that occur in both arrays, optionally with where they first occur."""
+@overload
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
+                return_indices: Literal[False] = False, *, size: int | None = None,
+                fill_value: ArrayLike | None = None) -> Array: ...
+@overload
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
+                return_indices: bool = False, *, size: int | None = None,
+                fill_value: ArrayLike | None = None) -> Any: ...
+def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
+                return_indices: bool = False, *, size: int | None = None,
+                fill_value: ArrayLike | None = None) -> Array | tuple[Array, Array, Array]:
+    """Find the distinct elements that occur in both of two arrays.
+
+    Args:
+        ar1, ar2: the arrays, which are flattened.
+        assume_unique: True to promise that no element occurs twice in one of the arrays.
+        return_indices: whether to return where the elements first occur in the arrays.
+        size: how many elements the result has, which `jit` must know; None for as many as there
+            are.
+        fill_value: fills elements that `size` asks for beyond those; None for the least element
+            found, or 0 if there is none.
+
+    Returns:
+        An array of one axis, in increasing order; with `return_indices` a tuple of it and the
+        indices in the flattened `ar1` and `ar2`. Indices that `size` asks for beyond those are the
+        size of the array.
+
+    >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
+    Array([2, 3], dtype=int32)
+    """
     check("intersect1d", ar1, ar2)
     if not np.size(ar1) or not np.size(ar2):
         dtype = h.result_type(ar1, ar2)

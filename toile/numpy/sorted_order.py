@@ -4,12 +4,17 @@ Everything is `lax.sort`, which orders NaN last; descending order reverses befor
 equal elements keep their order.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy import index_read, manipulation, selection, ufuncs
@@ -30,16 +35,59 @@ def _refuse(name, kind, order):
         raise TypeError(f"'order' argument to {name} is not supported.{here()}")
 
 
-def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
-    """`a` in increasing order along `axis`, flattened when it is None."""
+def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+         stable: bool = True, descending: bool = False) -> Array:
+    """Sort an array along an axis.
+
+    NaN counts as greater than every number. Complex numbers are compared by real part, then by
+    imaginary part.
+
+    Args:
+        a: array to sort.
+        axis: axis to sort along; None to sort the flattened array.
+        kind: must be None; NumPy's name of an algorithm.
+        order: must be None; NumPy's order of fields.
+        stable: whether equal elements must keep their order.
+        descending: whether to sort from the greatest element to the least.
+
+    Returns:
+        The sorted array.
+
+    Raises:
+        TypeError: `kind` or `order` is given.
+    """
     _refuse("sort", kind, order)
     a, axis = h.with_axis(as_array("sort", a), axis)
     out = lax.sort(a, dimension=axis, is_stable=stable)
     return lax.rev(out, (axis,)) if descending else out
 
 
-def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
-    """The indices that put `a` in order along `axis`."""
+def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+            stable: bool = True, descending: bool = False,
+            dtype: DTypeLike | None = None) -> Array:
+    """Find the indices that sort an array along an axis.
+
+    NaN counts as greater than every number. Complex numbers are compared by real part, then by
+    imaginary part.
+
+    Args:
+        a: array to sort.
+        axis: axis to sort along; None to sort the flattened array.
+        kind: must be None; NumPy's name of an algorithm.
+        order: must be None; NumPy's order of fields.
+        stable: whether equal elements must keep their order.
+        descending: whether to sort from the greatest element to the least.
+        dtype: dtype of the indices; None for the default integer dtype.
+
+    Returns:
+        An array of indices along the axis; `take_along_axis` sorts with them.
+
+    Raises:
+        TypeError: `kind` or `order` is given.
+
+    >>> jnp.argsort(jnp.array([3, 1, 2]))
+    Array([1, 2, 0], dtype=int32)
+    """
     _refuse("argsort", kind, order)
     a, axis = h.with_axis(as_array("argsort", a), axis)
     dtype = h.index_dtype() if dtype is None else user_dtype(dtype, "argsort")
@@ -48,24 +96,38 @@ def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False,
     if not descending:
         return lax.sort((a, places), dimension=axis, is_stable=stable, num_keys=1)[1]
     # reversed in, reversed out: ties keep their order
-    order = lax.sort((lax.rev(a, (axis,)), places), dimension=axis, is_stable=stable,
+    found = lax.sort((lax.rev(a, (axis,)), places), dimension=axis, is_stable=stable,
                      num_keys=1)[1]
-    return lax.sub(lax.full_like(order, n - 1), lax.rev(order, (axis,)))
+    return lax.sub(lax.full_like(found, n - 1), lax.rev(found, (axis,)))
 
 
-def lexsort(keys, axis=-1):
-    """The indices that sort by the last key, ties by the one before, and so on."""
-    keys = [arr(k) for k in keys]
-    check("lexsort", *keys)
-    if not keys:
+def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> Array:
+    """Find the indices that sort by several keys, the last of which counts most.
+
+    Args:
+        keys: arrays of one shape; an array stands for its slices along the first axis. Where
+            elements of the last key are equal, the key before it decides, and so on.
+        axis: axis of the keys to sort along.
+
+    Returns:
+        An array of indices, of the shape of a key.
+
+    >>> first, last = jnp.array([1, 0, 1]), jnp.array([2, 2, 1])
+    >>> jnp.lexsort((first, last))
+    Array([2, 1, 0], dtype=int32)
+    """
+    arrays = [arr(k) for k in keys]
+    check("lexsort", *arrays)
+    if not arrays:
         raise TypeError("need sequence of keys with len > 0 in lexsort" + here())
-    if len({k.shape for k in keys}) > 1:
+    if len({k.shape for k in arrays}) > 1:
         raise ValueError("all keys need to be the same shape" + here())
-    if keys[0].ndim == 0:
+    shape = arrays[0].shape
+    if not shape:
         return lax.full((), 0, h.index_dtype())
-    axis = canonical_axis(axis, keys[0].ndim)
-    places = lax.broadcasted_iota(h.index_dtype(), keys[0].shape, axis)
-    return lax.sort((*keys[::-1], places), dimension=axis, num_keys=len(keys))[-1]
+    axis = canonical_axis(axis, len(shape))
+    places = lax.broadcasted_iota(h.index_dtype(), shape, axis)
+    return lax.sort((*arrays[::-1], places), dimension=axis, num_keys=len(arrays))[-1]
 
 
 def _partitioned(name, order, a, kth, axis):
@@ -81,18 +143,52 @@ def _partitioned(name, order, a, kth, axis):
                             lax.rev(lax.slice_in_dim(whole, k + 1, n, axis=axis), (axis,))], axis)
 
 
-def partition(a, kth, axis=-1):
-    """`a` with its kth element in place, no greater ones before and no smaller ones after it."""
+def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
+    """Put one element of an array in its sorted place, lesser ones before and greater ones after.
+
+    Args:
+        a: array of real numbers.
+        kth: the place; it must be known when a function is traced.
+        axis: axis to partition along.
+
+    Returns:
+        The partitioned array. The order on either side of the place may differ from NumPy's.
+
+    Differences:
+        NumPy takes several places, and None for the axis.
+
+    >>> jnp.partition(jnp.array([3, 1, 2, 0]), 1)
+    Array([0, 1, 3, 2], dtype=int32)
+    """
     return _partitioned("partition", sort, a, kth, axis)
 
 
-def argpartition(a, kth, axis=-1):
-    """The indices that partition `a` around its kth element."""
+def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
+    """Find the indices that partition an array: see `partition`.
+
+    Args:
+        a: array of real numbers.
+        kth: the place; it must be known when a function is traced.
+        axis: axis to partition along.
+
+    Returns:
+        An array of indices along the axis.
+
+    Differences:
+        NumPy takes several places, and None for the axis.
+    """
     return _partitioned("argpartition", argsort, a, kth, axis)
 
 
-def sort_complex(a):
-    """`a` as complex numbers, ordered by real part, then imaginary part."""
+def sort_complex(a: ArrayLike) -> Array:
+    """Sort an array along its last axis as complex numbers.
+
+    Args:
+        a: array of at least one axis; numbers are compared by real part, then by imaginary part.
+
+    Returns:
+        A complex array of the shape of `a`.
+    """
     a = as_array("sort_complex", a)
     dtype = h.dtypes.to_complex_dtype(a.dtype)
     return lax.sort(lax.convert_element_type(a, dtype), dimension=a.ndim - 1)
@@ -132,8 +228,30 @@ def _bisect(a, v, side, dtype):
     return low
 
 
-def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
-    """Where to insert `v` into the sorted rank-1 array `a` to keep it sorted."""
+def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left",
+                 sorter: ArrayLike | None = None, *, method: str = "scan") -> Array:
+    """Find where values must be inserted into a sorted array to keep it sorted.
+
+    NaN counts as greater than every number.
+
+    Args:
+        a: array of one axis, in increasing order.
+        v: values to insert.
+        side: "left" for the place before elements equal to a value, "right" for the one after.
+        sorter: indices that sort `a`, if `a` is not sorted; None if it is.
+        method: how to search: "scan", "scan_unrolled" or "default" for bisection, "sort" to sort
+            both arrays together, "compare_all" to compare each value with each element. The result
+            is the same; the time is not.
+
+    Returns:
+        An array of integers from 0 to the length of `a`, of the shape of `v`.
+
+    Raises:
+        ValueError: `a` has more or fewer axes than one.
+
+    >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), jnp.array([0, 2, 5]))
+    Array([0, 1, 4], dtype=int32)
+    """
     check("searchsorted", a, v)
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
@@ -178,8 +296,23 @@ def _by_sorting(a, v, side, dtype):
     return lax.reshape(lax.sub(ranks, own), v.shape)
 
 
-def digitize(x, bins, right=False, *, method=None):
-    """The number of the bin each element falls into; bins are increasing or decreasing."""
+def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
+             method: str | None = None) -> Array:
+    """Find the bin that each element of an array falls into.
+
+    Args:
+        x: array whose elements are counted into bins.
+        bins: edges of the bins, an array of one axis in increasing or decreasing order.
+        right: whether each bin contains its greater edge instead of its lesser one.
+        method: how to search, see `searchsorted`; None for its default.
+
+    Returns:
+        Integers of the shape of `x`. With increasing edges, an element in bin i lies between edges
+        i - 1 and i; 0 and the number of edges are for elements outside.
+
+    >>> jnp.digitize(jnp.array([0, 1, 2, 5]), jnp.array([1, 2, 3]))
+    Array([0, 1, 2, 3], dtype=int32)
+    """
     check("digitize", x, bins)
     right = bool(h.concrete(right, "right argument of jnp.digitize"))
     bins = arr(bins)
@@ -188,15 +321,38 @@ def digitize(x, bins, right=False, *, method=None):
     n = bins.shape[0]
     if n == 0:
         return lax.full(manipulation.shape(x), 0, h.index_dtype())
-    side = "left" if right else "right"
-    options = {} if method is None else {"method": method}
+    side: Literal["left", "right"] = "left" if right else "right"
+    options: Any = {} if method is None else {"method": method}
     up = searchsorted(bins, x, side, **options)
     down = ufuncs.subtract(n, searchsorted(manipulation.flip(bins), x, side, **options))
     return selection.where(ufuncs.greater_equal(bins[n - 1], bins[0]), up, down)
 
 
-def top_k(a, k, /, *, axis=-1, mode="largest", sorted=True):
-    """The `k` greatest (or, by mode="smallest", least) elements along `axis`, and their places."""
+def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
+          mode: Literal["largest", "smallest"] = "largest",
+          sorted: bool = True) -> Sequence[Array]:
+    """Find the greatest or least elements along an axis.
+
+    NaN counts as greater than every number, unless its sign bit is set. Of equal elements, those
+    with a lower index come first.
+
+    Args:
+        a: array of real numbers.
+        k: how many elements, at most the length of the axis.
+        axis: axis to search along.
+        mode: "largest" for the greatest elements, "smallest" for the least.
+        sorted: accepted for code written for JAX, and ignored: results are always in order.
+
+    Returns:
+        The elements and their indices along the axis, two arrays.
+
+    Raises:
+        ValueError: `a` is complex, or `k` exceeds the length of the axis.
+
+    >>> values, indices = jnp.top_k(jnp.array([3, 1, 4]), 2)
+    >>> values, indices
+    (Array([4, 3], dtype=int32), Array([2, 0], dtype=int32))
+    """
     a = as_array("top_k", a)
     if dtypes.kind(a.dtype) == "c":
         raise ValueError("top_k is not compatible with complex inputs." + here())

@@ -114,7 +114,7 @@ def softmax_cross_entropy(
     return -(labels * nn.log_softmax(logits, axis, where)).sum(axis, where=where)
 
 
-def _with_classes(where: Any, logits: Any, axis: Axes) -> Any:
+def _with_classes(where: Any, logits: Any, axis: Any) -> Any:
     """A mask of examples as a mask of logits."""
     if where is None or where.ndim == logits.ndim:
         return where
@@ -155,7 +155,7 @@ def softmax_cross_entropy_with_integer_labels(
     where = _with_classes(where, logits, axis)
     if isinstance(axis, tuple):
         logits, where = _last(logits, axis), where if where is None else _last(where, axis)
-        axis = logits.ndim - 1
+        axis = len(logits.shape) - 1
     elif isinstance(axis, int):
         axis = _canonical(axis, logits.ndim)
     else:

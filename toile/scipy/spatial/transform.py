@@ -91,7 +91,7 @@ class Rotation(NamedTuple):
         candidates = []
         for i in range(3):
             j, k = (i + 1) % 3, (i + 2) % 3
-            parts = [None] * 4
+            parts: list[Any] = [None] * 4
             parts[i] = 1 - trace + 2 * m[..., i, i]
             parts[j] = m[..., j, i] + m[..., i, j]
             parts[k] = m[..., k, i] + m[..., i, k]
