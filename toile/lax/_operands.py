@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,14 +27,21 @@ from toile.engine.source import here
 from toile.engine.trace import state
 from toile.primitives.families import broadcast_in_dim
 
+if TYPE_CHECKING:
+    from toile.engine.shardings import Sharding
+    from toile.parallel.specs import PartitionSpec
+
+    ShardingLike: TypeAlias = Sharding | PartitionSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
 # The kinds of dtypes that a Python number can take on, next to an array of that dtype.
 _FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
 
 
-def named(fun: Callable[..., Any], name: str, text: str | None) -> Callable[..., Any]:
-    """A function made from a table, as one of `toile.lax` with its own name and docstring."""
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
+def named(fun: Any, declared: F) -> F:
+    """`fun` as a function of `toile.lax`, with the name, docstring and types of a declaration."""
+    fun.__name__ = fun.__qualname__ = declared.__name__
+    fun.__doc__, fun.__annotations__ = declared.__doc__, declared.__annotations__
     fun.__module__ = "toile.lax"
     return fun
 

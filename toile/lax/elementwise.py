@@ -4,24 +4,35 @@ Operands agree in dtype and have equal shapes, rank 0, or axes of size 1 that ar
 numbers take the dtype of the array they meet. Two concrete arrays that agree go straight to the
 operation. May import the engine, primitives and `_operands`.
 """
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.platform_registry import array_platforms
 from toile.engine.promotion import NARROW_INTEGERS
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.lax._operands import checked, dtypes_of, named, operand, operands, stretched, user_dtype
+from toile.lax._operands import (
+    F,
+    checked,
+    dtypes_of,
+    named,
+    operand,
+    operands,
+    stretched,
+    user_dtype,
+)
 from toile.primitives import bits, complexes, families, special
 from toile.primitives import elementwise as ops
 from toile.primitives import transcendental as curves
@@ -53,7 +64,22 @@ class RoundingMethod(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the exact one."""
+    """How far a result may be from the exact one.
+
+    The functions of `toile.lax` that take `accuracy` have one implementation each, so a tolerance
+    changes no result.
+
+    Args:
+        atol: largest absolute error.
+        rtol: largest relative error.
+        ulps: largest error in units in the last place.
+
+    Raises:
+        ValueError: a number is negative, or all three are 0.
+
+    >>> lax.exp(0.0, accuracy=lax.Tolerance(rtol=1e-5)).round(4)
+    Array(1., dtype=float32, weak_type=True)
+    """
 
     atol: float = 0.0
     rtol: float = 0.0
@@ -71,6 +97,9 @@ class AccuracyMode(enum.Enum):
 
     HIGHEST = 1
     DEFAULT = 2
+
+
+Accuracy: TypeAlias = Tolerance | AccuracyMode | None
 
 
 def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
@@ -106,7 +135,10 @@ def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:
                       f"{op.name} does not accept dtype {dtypes.name_of(args[0].dtype)}")
 
 
-def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
+# The decorators below give a declared function its body: what is declared has no statements.
+
+
+def _one(op: Any, accepts: str | None = None) -> Any:
     """A function of one operand."""
     kinds = accepts or op.accepts
     allowed = dtypes_of(kinds)
@@ -119,18 +151,23 @@ def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
             return array_platforms[kind].unary(op, x)
         return _apply(op, kinds, (x,))
 
-    return named(fun, name, op.__doc__)
+    return fun
 
 
-def _accurate(name: str, op: Any) -> Any:
-    """A function of one operand that takes `accuracy`; there is one implementation of each."""
+def _unary(op: Any, accepts: str | None = None) -> Callable[[F], F]:
+    """The body of a function of one operand."""
+    return lambda declared: named(_one(op, accepts), declared)
+
+
+def _accurate(op: Any) -> Callable[[F], F]:
+    """The body of a function of one operand that takes `accuracy`; each has one implementation."""
     kinds = op.accepts
     allowed = dtypes_of(kinds)
 
-    def fun(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
+    def fun(x: Any, *, accuracy: Any = None) -> Any:
         if accuracy is not None and not isinstance(accuracy, (Tolerance, AccuracyMode)):
-            raise NotImplementedError(f"{name}: needed a Tolerance or AccuracyMode as accuracy, "
-                                      f"got {accuracy!r}{here()}")
+            raise NotImplementedError(f"{fun.__name__}: needed a Tolerance or AccuracyMode as "
+                                      f"accuracy, got {accuracy!r}{here()}")
         kind = x.__class__
         if kind is DeviceArray and x._data.dtype in allowed:
             return op(x)
@@ -138,10 +175,10 @@ def _accurate(name: str, op: Any) -> Any:
             return array_platforms[kind].unary(op, x)
         return _apply(op, kinds, (x,))
 
-    return named(fun, name, op.__doc__)
+    return lambda declared: named(fun, declared)
 
 
-def _binary(name: str, op: Any, accepts: str | None = None) -> Any:
+def _two(op: Any, accepts: str | None = None) -> Any:
     """A function of two operands."""
     kinds = accepts or op.accepts
     allowed = dtypes_of(kinds)
@@ -156,33 +193,260 @@ def _binary(name: str, op: Any, accepts: str | None = None) -> Any:
                     return op(x, y)
         return _apply(op, kinds, (x, y))
 
-    return named(fun, name, op.__doc__)
+    return fun
+
+
+def _binary(op: Any, accepts: str | None = None) -> Callable[[F], F]:
+    """The body of a function of two operands."""
+    return lambda declared: named(_two(op, accepts), declared)
 
 
 # ------------------------------------------------------------------------------------ arithmetic
 
-neg = _unary("neg", families.neg)
-sign = _unary("sign", ops.sign)
-abs = _unary("abs", ops.abs_, "ifc")
-floor = _unary("floor", ops.floor)
-ceil = _unary("ceil", ops.ceil)
-is_finite = _unary("is_finite", ops.is_finite, "f")
-add = _binary("add", families.add, NUMERIC)
-sub = _binary("sub", families.sub)
-div = _binary("div", ops.div)
-rem = _binary("rem", ops.rem)
-max = _binary("max", ops.max_)
-min = _binary("min", ops.min_)
-square = _unary("square", ops.IntegerPow(2))
-_reciprocal = _unary("reciprocal", ops.IntegerPow(-1), FLOATING)
-_mul = _binary("mul", families.mul, NUMERIC)
-_nextafter = _binary("nextafter", ops.nextafter)
-square.__doc__ = "The product of x with itself."
+@_unary(families.neg)
+def neg(x: ArrayLike) -> Array:
+    """Change the sign of each element.
+
+    Unsigned integers wrap around: -1 is the largest number of the dtype.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.neg(jnp.array([1.5, -2.0]))
+    Array([-1.5,  2. ], dtype=float32)
+    """
+
+
+@_unary(ops.sign)
+def sign(x: ArrayLike) -> Array:
+    """Compute -1, 0 or 1 for each element, by its sign.
+
+    A complex number `x` gives `x / |x|`, NaN gives NaN.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.sign(jnp.array([-2.5, 0.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
+
+
+@_unary(ops.abs_, "ifc")
+def abs(x: ArrayLike) -> Array:
+    """Compute the absolute value of each element.
+
+    The least signed integer has none and stays as it is.
+
+    Args:
+        x: array or number of a signed integer, float or complex dtype.
+
+    Returns:
+        An array of the shape of `x`. Of complex numbers it has the moduli, in the dtype of their
+        parts; otherwise it has the dtype of `x`.
+
+    >>> lax.abs(jnp.array([-3, 4]))
+    Array([3, 4], dtype=int32)
+    """
+
+
+@_unary(ops.floor)
+def floor(x: ArrayLike) -> Array:
+    """Round each element down to an integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.floor(jnp.array([-1.5, 1.5]))
+    Array([-2.,  1.], dtype=float32)
+    """
+
+
+@_unary(ops.ceil)
+def ceil(x: ArrayLike) -> Array:
+    """Round each element up to an integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.ceil(jnp.array([-1.5, 1.5]))
+    Array([-1.,  2.], dtype=float32)
+    """
+
+
+@_unary(ops.is_finite, "f")
+def is_finite(x: ArrayLike) -> Array:
+    """Test whether each element is neither infinite nor NaN.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        A bool array of the shape of `x`.
+
+    >>> lax.is_finite(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
+
+
+@_binary(families.add, NUMERIC)
+def add(x: ArrayLike, y: ArrayLike) -> Array:
+    """Add two arrays, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.add(jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([11, 22], dtype=int32)
+    """
+
+
+@_binary(families.sub)
+def sub(x: ArrayLike, y: ArrayLike) -> Array:
+    """Subtract one array from another, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.sub(jnp.array([10, 20]), jnp.array([1, 2]))
+    Array([ 9, 18], dtype=int32)
+    """
+
+
+@_binary(ops.div)
+def div(x: ArrayLike, y: ArrayLike) -> Array:
+    """Divide one array by another, element by element.
+
+    Quotients of integers are rounded toward zero; division of an integer by zero gives -1, with all
+    bits set. Floats follow IEEE 754: division by zero gives an infinity or NaN.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.div(jnp.array([7, -7, 1]), jnp.array([2, 2, 0]))
+    Array([ 3, -3, -1], dtype=int32)
+    """
+
+
+@_binary(ops.rem)
+def rem(x: ArrayLike, y: ArrayLike) -> Array:
+    """Compute the remainder of a division that rounds toward zero.
+
+    The result has the sign of `x`, as in C; `jnp.remainder` has the sign of `y`. For a `y` of zero
+    the result is `x` for integers and NaN for floats.
+
+    Args:
+        x, y: arrays or numbers of one integer or float dtype. Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.rem(jnp.array([7, -7]), jnp.array([3, 3]))
+    Array([ 1, -1], dtype=int32)
+    """
+
+
+@_binary(ops.max_)
+def max(x: ArrayLike, y: ArrayLike) -> Array:
+    """Choose the larger of two elements.
+
+    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.max(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
+    Array([3., 5.], dtype=float32)
+    """
+
+
+@_binary(ops.min_)
+def min(x: ArrayLike, y: ArrayLike) -> Array:
+    """Choose the smaller of two elements.
+
+    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.min(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
+
+
+@_unary(ops.IntegerPow(2))
+def square(x: ArrayLike) -> Array:
+    """Multiply each element by itself.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.square(jnp.array([3, -4]))
+    Array([ 9, 16], dtype=int32)
+    """
+
+
+_reciprocal = _one(ops.IntegerPow(-1), FLOATING)
+_mul = _two(families.mul, NUMERIC)
+_nextafter = _two(ops.nextafter)
 _ROUND = (ops.Round(False), ops.Round(True))
 
 
-def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """Product of two numbers, in `out_dtype` if it is given."""
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
+    """Multiply two arrays, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+        out_dtype: dtype that both are converted to before they are multiplied; None for their own.
+
+    Returns:
+        An array of the operands' common shape, in `out_dtype` or else in the operands' dtype.
+
+    >>> lax.mul(jnp.array([100], jnp.int8), jnp.array([2], jnp.int8), out_dtype=jnp.int32)
+    Array([200], dtype=int32)
+    """
     if out_dtype is None:
         return _mul(x, y)
     dtype = user_dtype(out_dtype, "mul")
@@ -190,26 +454,79 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
     return _mul(ops.convert(x, dtype), ops.convert(y, dtype))
 
 
-def nextafter(x1: Any, x2: Any) -> Any:
-    """The next representable number after x1 in the direction of x2."""
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Step from each element to the next representable number toward another.
+
+    Args:
+        x1: array or number of a float dtype: where to start.
+        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes
+            of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape; it is `x2` where both are equal.
+
+    >>> lax.nextafter(1.0, jnp.array([0.0, 2.0]))
+    Array([0.99999994, 1.0000001 ], dtype=float32)
+    """
     return _nextafter(x1, x2)
 
 
-def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Nearest integer; halves go away from zero, or to even."""
+def round(x: ArrayLike,
+          rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """Round each element to the nearest integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+        rounding_method: where numbers halfway between two integers go; by default to the one that
+            is further from zero, as in C.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
+    Array([ 1.,  2., -3.], dtype=float32)
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([ 0.,  2., -2.], dtype=float32)
+    """
     op = _ROUND[RoundingMethod(rounding_method)]
     if x.__class__ is DeviceArray and dtypes.kind(x._data.dtype) == "f":
         return op(x)
     return _apply(op, "f", (x,))
 
 
-def reciprocal(x: Any) -> Any:
-    """1 / x."""
+def reciprocal(x: ArrayLike) -> Array:
+    """Compute `1 / x` for each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`; 0 gives an infinity.
+
+    >>> lax.reciprocal(jnp.array([2.0, 0.0]))
+    Array([0.5, inf], dtype=float32)
+    """
     return _reciprocal(x)
 
 
-def integer_pow(x: Any, y: int) -> Any:
-    """x raised to a fixed integer."""
+def integer_pow(x: ArrayLike, y: int) -> Array:
+    """Raise each element to a fixed integer power, by repeated multiplication.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+        y: the exponent, a Python integer.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `y` is negative and `x` has integers.
+
+    >>> lax.integer_pow(jnp.array([2, -3]), 3)
+    Array([  8, -27], dtype=int32)
+    """
     x, y = operand("integer_pow", x), operator.index(y)
     if y < 0 and dtypes.kind(x.dtype) in "iu":
         raise TypeError("integer_pow: needed a float or complex operand for a negative power, got "
@@ -222,8 +539,22 @@ def integer_pow(x: Any, y: int) -> Any:
 _POWERS = dtypes_of(FLOATING)
 
 
-def pow(x: Any, y: Any) -> Any:
-    """x raised to y; y may be an integer array with a floating x."""
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
+    """Raise the elements of one array to the powers of another.
+
+    A negative real number to a power that is no integer gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        y: exponents, of the dtype of `x` or of an integer dtype. The shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the dtype of `x` and the operands' common shape.
+
+    >>> lax.pow(jnp.array([2.0, 4.0]), jnp.array([3.0, 0.5])).round(4)
+    Array([8., 2.], dtype=float32)
+    """
     if x.__class__ is DeviceArray and y.__class__ is DeviceArray:
         a, b = x._data, y._data
         if a.dtype is b.dtype and a.dtype in _POWERS and a.shape == b.shape:
@@ -235,8 +566,21 @@ def pow(x: Any, y: Any) -> Any:
     return checked(ops.pow_, stretched((x, y)))
 
 
-def mulhi(x: Any, y: Any, /) -> Any:
-    """The high half of the product of two integers, whose full product has twice their width."""
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compute the upper half of the bits of a product of integers.
+
+    The whole product has twice as many bits as the dtype; `lax.mul` gives the lower half.
+
+    Args:
+        x, y: arrays or numbers of one integer dtype. Their shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.mulhi(jnp.array([2**30]), jnp.array([12]))
+    Array([3], dtype=int32)
+    """
     x, y = stretched(operands("mulhi", (x, y)))
     if dtypes.kind(x.dtype) not in "iu" or x.dtype != y.dtype:
         raise shape_error("mulhi", "int operands of equal dtypes", [x.aval, y.aval])
@@ -253,13 +597,67 @@ def mulhi(x: Any, y: Any, /) -> Any:
 
 # --------------------------------------------------------------------------------- complex numbers
 
-real = _unary("real", complexes.real, "c")
-imag = _unary("imag", complexes.imag, "c")
-conj = _unary("conj", complexes.conj, FLOATING)
+@_unary(complexes.real, "c")
+def real(x: ArrayLike) -> Array:
+    """Extract the real part of each element.
+
+    Args:
+        x: array or number of a complex dtype.
+
+    Returns:
+        An array of the shape of `x`, in the dtype of its parts.
+
+    >>> lax.real(jnp.array([1.0 + 2.0j]))
+    Array([1.], dtype=float32)
+    """
 
 
-def complex(x: Any, y: Any) -> Any:
-    """A complex number from its real and imaginary parts."""
+@_unary(complexes.imag, "c")
+def imag(x: ArrayLike) -> Array:
+    """Extract the imaginary part of each element.
+
+    Args:
+        x: array or number of a complex dtype.
+
+    Returns:
+        An array of the shape of `x`, in the dtype of its parts.
+
+    >>> lax.imag(jnp.array([1.0 + 2.0j]))
+    Array([2.], dtype=float32)
+    """
+
+
+@_unary(complexes.conj, FLOATING)
+def conj(x: ArrayLike) -> Array:
+    """Change the sign of the imaginary part of each element.
+
+    Real numbers become complex ones.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        A complex array of the shape of `x`.
+
+    >>> lax.conj(jnp.array([1.0 + 2.0j]))
+    Array([1.-2.j], dtype=complex64)
+    """
+
+
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
+    """Build complex numbers from their real and imaginary parts.
+
+    Args:
+        x: real parts, of dtype float32 or float64.
+        y: imaginary parts, of the same dtype, and of the same shape except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of complex64 or complex128 and of the operands' common shape.
+
+    >>> lax.complex(jnp.array([1.0, 3.0]), jnp.array([2.0, -4.0]))
+    Array([1.+2.j, 3.-4.j], dtype=complex64)
+    """
     x, y = operands("complex", (x, y))
     return checked(complexes.complex_, stretched((x, y), scalars=True))
 
@@ -267,33 +665,285 @@ def complex(x: Any, y: Any) -> Any:
 # ---------------------------------------------------------------------------- comparison and bits
 
 
-def _equality(name: str, op: Any) -> Any:
-    """== and !=, which random keys have too."""
-    compare = _binary(name, op)
+def _equality(op: Any) -> Callable[[F], F]:
+    """The body of == and !=, which random keys have too."""
+    compare = _two(op)
 
     def fun(x: Any, y: Any) -> Any:
         if x.__class__ is not DeviceArray and dtypes.is_extended(getattr(x, "dtype", None)):
-            return _compare_keys(name, x, y)
+            return _compare_keys(fun.__name__, x, y)
         return compare(x, y)
 
-    return named(fun, name, op.__doc__)
+    return lambda declared: named(fun, declared)
 
 
-eq = _equality("eq", bits.eq)
-ne = _equality("ne", bits.ne)
-lt = _binary("lt", bits.lt, _ORDERED)
-le = _binary("le", bits.le, _ORDERED)
-gt = _binary("gt", bits.gt, _ORDERED)
-ge = _binary("ge", bits.ge, _ORDERED)
-bitwise_not = _unary("bitwise_not", bits.not_)
-bitwise_and = _binary("bitwise_and", bits.and_)
-bitwise_or = _binary("bitwise_or", bits.or_)
-bitwise_xor = _binary("bitwise_xor", bits.xor)
-shift_left = _binary("shift_left", bits.shift_left)
-shift_right_logical = _binary("shift_right_logical", bits.shift_right_logical)
-shift_right_arithmetic = _binary("shift_right_arithmetic", bits.shift_right_arithmetic)
-population_count = _unary("population_count", bits.population_count)
-clz = _unary("clz", bits.clz)
+@_equality(bits.eq)
+def eq(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether two elements are equal.
+
+    NaN is equal to nothing, not even to itself. Arrays of random keys are compared key by key.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.eq(jnp.array([1, 2]), jnp.array([1, 3]))
+    Array([ True, False], dtype=bool)
+    """
+
+
+@_equality(bits.ne)
+def ne(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether two elements differ.
+
+    NaN differs from everything, also from itself. Arrays of random keys are compared key by key.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.ne(jnp.array([1, 2]), jnp.array([1, 3]))
+    Array([False,  True], dtype=bool)
+    """
+
+
+@_binary(bits.lt, _ORDERED)
+def lt(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether elements of `x` are less than those of `y`.
+
+    The result is False where one of them is NaN.
+
+    Args:
+        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.lt(jnp.array([1, 2, 3]), 2)
+    Array([ True, False, False], dtype=bool)
+    """
+
+
+@_binary(bits.le, _ORDERED)
+def le(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether elements of `x` are less than or equal to those of `y`.
+
+    The result is False where one of them is NaN.
+
+    Args:
+        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.le(jnp.array([1, 2, 3]), 2)
+    Array([ True,  True, False], dtype=bool)
+    """
+
+
+@_binary(bits.gt, _ORDERED)
+def gt(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether elements of `x` are greater than those of `y`.
+
+    The result is False where one of them is NaN.
+
+    Args:
+        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.gt(jnp.array([1, 2, 3]), 2)
+    Array([False, False,  True], dtype=bool)
+    """
+
+
+@_binary(bits.ge, _ORDERED)
+def ge(x: ArrayLike, y: ArrayLike) -> Array:
+    """Test whether elements of `x` are greater than or equal to those of `y`.
+
+    The result is False where one of them is NaN.
+
+    Args:
+        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        A bool array of the operands' common shape.
+
+    >>> lax.ge(jnp.array([1, 2, 3]), 2)
+    Array([False,  True,  True], dtype=bool)
+    """
+
+
+@_unary(bits.not_)
+def bitwise_not(x: ArrayLike) -> Array:
+    """Invert all bits of each element.
+
+    For bool arrays this is the logical not.
+
+    Args:
+        x: array or number of an integer or bool dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.bitwise_not(jnp.array([0, 5]))
+    Array([-1, -6], dtype=int32)
+    """
+
+
+@_binary(bits.and_)
+def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
+    """Combine the bits of two elements by and.
+
+    For bool arrays this is the logical and.
+
+    Args:
+        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.bitwise_and(jnp.array([0b1100]), jnp.array([0b1010]))
+    Array([8], dtype=int32)
+    """
+
+
+@_binary(bits.or_)
+def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
+    """Combine the bits of two elements by or.
+
+    For bool arrays this is the logical or.
+
+    Args:
+        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.bitwise_or(jnp.array([0b1100]), jnp.array([0b1010]))
+    Array([14], dtype=int32)
+    """
+
+
+@_binary(bits.xor)
+def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
+    """Combine the bits of two elements by exclusive or.
+
+    For bool arrays, the result is True where the elements differ.
+
+    Args:
+        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.bitwise_xor(jnp.array([0b1100]), jnp.array([0b1010]))
+    Array([6], dtype=int32)
+    """
+
+
+@_binary(bits.shift_left)
+def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
+    """Shift the bits of each element to the left.
+
+    A shift by a negative number or by the width of the dtype or more gives 0.
+
+    Args:
+        x: integer array or number whose bits are shifted.
+        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.shift_left(jnp.array([1, 3]), jnp.array([4, 1]))
+    Array([16,  6], dtype=int32)
+    """
+
+
+@_binary(bits.shift_right_logical)
+def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
+    """Shift the bits of each element to the right, filling with zeros.
+
+    A shift by a negative number or by the width of the dtype or more gives 0.
+
+    Args:
+        x: integer array or number whose bits are shifted.
+        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.shift_right_logical(jnp.array([16, -1]), jnp.array([2, 28]))
+    Array([ 4, 15], dtype=int32)
+    """
+
+
+@_binary(bits.shift_right_arithmetic)
+def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
+    """Shift the bits of each element to the right, filling with copies of the highest bit.
+
+    The highest bit is the sign of signed integers; it is copied for unsigned integers too. A shift
+    by a negative number or by the width of the dtype or more leaves copies of that bit alone.
+
+    Args:
+        x: integer array or number whose bits are shifted.
+        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.shift_right_arithmetic(jnp.array([16, -16]), jnp.array([2, 2]))
+    Array([ 4, -4], dtype=int32)
+    """
+
+
+@_unary(bits.population_count)
+def population_count(x: ArrayLike) -> Array:
+    """Count the bits of each element that are 1.
+
+    Args:
+        x: array or number of an integer dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.population_count(jnp.array([7, 8, -1]))
+    Array([ 3,  1, 32], dtype=int32)
+    """
+
+
+@_unary(bits.clz)
+def clz(x: ArrayLike) -> Array:
+    """Count the zero bits of each element before its first 1.
+
+    For 0 that is the width of the dtype.
+
+    Args:
+        x: array or number of an integer dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.clz(jnp.array([1, 0, -1]))
+    Array([31, 32,  0], dtype=int32)
+    """
 
 
 def _compare_keys(name: str, x: Any, y: Any) -> Any:
@@ -310,87 +960,682 @@ _KEY_COMPARISONS = {"eq": bits.key_eq, "ne": bits.key_ne}
 
 # --------------------------------------------------------------------------------- transcendental
 
-exp = _accurate("exp", curves.exp)
-exp2 = _accurate("exp2", curves.exp2)
-expm1 = _accurate("expm1", curves.expm1)
-log = _accurate("log", ops.log)
-log1p = _accurate("log1p", curves.log1p)
-log2 = _accurate("log2", curves.log2)
-logistic = _accurate("logistic", curves.logistic)
-sqrt = _accurate("sqrt", curves.sqrt)
-rsqrt = _accurate("rsqrt", curves.rsqrt)
-cbrt = _accurate("cbrt", curves.cbrt)
-sin = _accurate("sin", curves.sin)
-cos = _accurate("cos", curves.cos)
-tan = _accurate("tan", curves.tan)
-tanh = _accurate("tanh", curves.tanh)
-asin = _unary("asin", curves.asin)
-acos = _unary("acos", curves.acos)
-atan = _unary("atan", curves.atan)
-sinh = _unary("sinh", curves.sinh)
-cosh = _unary("cosh", curves.cosh)
-asinh = _unary("asinh", curves.asinh)
-acosh = _unary("acosh", curves.acosh)
-atanh = _unary("atanh", curves.atanh)
-atan2 = _binary("atan2", curves.atan2)
-one_minus_square = _unary("one_minus_square", curves.one_minus_square)
+@_accurate(curves.exp)
+def exp(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Raise e to the power of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.exp(jnp.array([0.0, 1.0])).round(4)
+    Array([1.    , 2.7183], dtype=float32)
+    """
+
+
+@_accurate(curves.exp2)
+def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Raise 2 to the power of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.exp2(jnp.array([0.0, 3.0])).round(4)
+    Array([1., 8.], dtype=float32)
+    """
+
+
+@_accurate(curves.expm1)
+def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute `exp(x) - 1`, accurately also where `x` is close to 0.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.expm1(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 1.7183], dtype=float32)
+    """
+
+
+@_accurate(ops.log)
+def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the natural logarithm of each element.
+
+    For real numbers, 0 gives -inf and a negative number gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.log(jnp.array([1.0, 10.0])).round(4)
+    Array([0.    , 2.3026], dtype=float32)
+    """
+
+
+@_accurate(curves.log1p)
+def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute `log(1 + x)`, accurately also where `x` is close to 0.
+
+    For real numbers, -1 gives -inf and a lesser number gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.log1p(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.6931], dtype=float32)
+    """
+
+
+@_accurate(curves.log2)
+def log2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the logarithm to base 2 of each element.
+
+    For real numbers, 0 gives -inf and a negative number gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.log2(jnp.array([1.0, 8.0])).round(4)
+    Array([0., 3.], dtype=float32)
+    """
+
+
+@_accurate(curves.logistic)
+def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the logistic sigmoid `1 / (1 + exp(-x))` of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.logistic(jnp.array([0.0, 2.0])).round(4)
+    Array([0.5   , 0.8808], dtype=float32)
+    """
+
+
+@_accurate(curves.sqrt)
+def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the square root of each element.
+
+    A negative real number gives NaN; of complex numbers it is the principal root.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.sqrt(jnp.array([4.0, 2.0])).round(4)
+    Array([2.    , 1.4142], dtype=float32)
+    """
+
+
+@_accurate(curves.rsqrt)
+def rsqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute `1 / sqrt(x)` for each element.
+
+    For real numbers, 0 gives inf and a negative number gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.rsqrt(jnp.array([4.0, 0.0])).round(4)
+    Array([0.5, inf], dtype=float32)
+    """
+
+
+@_accurate(curves.cbrt)
+def cbrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the real cube root of each element.
+
+    Args:
+        x: array or number of a float dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.cbrt(jnp.array([-8.0, 27.0])).round(4)
+    Array([-2.,  3.], dtype=float32)
+    """
+
+
+@_accurate(curves.sin)
+def sin(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the sine of each element, an angle in radians.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.sin(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.8415], dtype=float32)
+    """
+
+
+@_accurate(curves.cos)
+def cos(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the cosine of each element, an angle in radians.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.cos(jnp.array([0.0, 1.0])).round(4)
+    Array([1.    , 0.5403], dtype=float32)
+    """
+
+
+@_accurate(curves.tan)
+def tan(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the tangent of each element, an angle in radians.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.tan(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 1.5574], dtype=float32)
+    """
+
+
+@_accurate(curves.tanh)
+def tanh(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute the hyperbolic tangent of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.tanh(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.7616], dtype=float32)
+    """
+
+
+@_unary(curves.asin)
+def asin(x: ArrayLike) -> Array:
+    """Compute the inverse sine of each element.
+
+    For real numbers it is an angle in [-pi/2, pi/2], and NaN outside of [-1, 1].
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.asin(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 1.5708], dtype=float32)
+    """
+
+
+@_unary(curves.acos)
+def acos(x: ArrayLike) -> Array:
+    """Compute the inverse cosine of each element.
+
+    For real numbers it is an angle in [0, pi], and NaN outside of [-1, 1].
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.acos(jnp.array([0.0, 1.0])).round(4)
+    Array([1.5708, 0.    ], dtype=float32)
+    """
+
+
+@_unary(curves.atan)
+def atan(x: ArrayLike) -> Array:
+    """Compute the inverse tangent of each element.
+
+    For real numbers it is an angle in [-pi/2, pi/2].
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.atan(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.7854], dtype=float32)
+    """
+
+
+@_unary(curves.sinh)
+def sinh(x: ArrayLike) -> Array:
+    """Compute the hyperbolic sine of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.sinh(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 1.1752], dtype=float32)
+    """
+
+
+@_unary(curves.cosh)
+def cosh(x: ArrayLike) -> Array:
+    """Compute the hyperbolic cosine of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.cosh(jnp.array([0.0, 1.0])).round(4)
+    Array([1.    , 1.5431], dtype=float32)
+    """
+
+
+@_unary(curves.asinh)
+def asinh(x: ArrayLike) -> Array:
+    """Compute the inverse hyperbolic sine of each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.asinh(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.8814], dtype=float32)
+    """
+
+
+@_unary(curves.acosh)
+def acosh(x: ArrayLike) -> Array:
+    """Compute the inverse hyperbolic cosine of each element.
+
+    A real number below 1 gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.acosh(jnp.array([1.0, 2.0])).round(4)
+    Array([0.   , 1.317], dtype=float32)
+    """
+
+
+@_unary(curves.atanh)
+def atanh(x: ArrayLike) -> Array:
+    """Compute the inverse hyperbolic tangent of each element.
+
+    For real numbers, ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.atanh(jnp.array([0.0, 0.5])).round(4)
+    Array([0.    , 0.5493], dtype=float32)
+    """
+
+
+@_binary(curves.atan2)
+def atan2(x: ArrayLike, y: ArrayLike) -> Array:
+    """Compute the angle of the point with ordinate `x` and abscissa `y`.
+
+    The angle is in [-pi, pi], counted from the positive abscissas. Note the order of the arguments:
+    the quotient whose inverse tangent is meant is `x / y`.
+
+    Args:
+        x: ordinates of the points.
+        y: abscissas, of the same float or complex dtype, and of the same shape except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.atan2(1.0, jnp.array([1.0, -1.0])).round(4)
+    Array([0.7854, 2.3562], dtype=float32)
+    """
+
+
+@_unary(curves.one_minus_square)
+def one_minus_square(x: ArrayLike) -> Array:
+    """Compute `1 - x**2`, accurately also where `x` is close to 1 or -1.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.one_minus_square(jnp.array([0.5, 2.0]))
+    Array([ 0.75, -3.  ], dtype=float32)
+    """
+
 
 # ------------------------------------------------------------------------------ special functions
 
-erf = _unary("erf", special.erf)
-erfc = _accurate("erfc", special.erfc)
-erf_inv = _unary("erf_inv", special.erf_inv)
-lgamma = _unary("lgamma", special.lgamma)
-digamma = _unary("digamma", special.digamma)
-bessel_i0e = _unary("bessel_i0e", special.bessel_i0e)
-bessel_i1e = _unary("bessel_i1e", special.bessel_i1e)
+@_unary(special.erf)
+def erf(x: ArrayLike) -> Array:
+    """Compute the error function of each element.
+
+    It is the integral of `2 / sqrt(pi) * exp(-t**2)` from 0 to `x`.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.erf(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.8427], dtype=float32)
+    """
 
 
-def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma at x."""
+@_accurate(special.erfc)
+def erfc(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+    """Compute `1 - erf(x)`, accurately also where `x` is large.
+
+    Args:
+        x: array or number of a float dtype.
+        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.erfc(jnp.array([0.0, 1.0])).round(4)
+    Array([1.    , 0.1573], dtype=float32)
+    """
+
+
+@_unary(special.erf_inv)
+def erf_inv(x: ArrayLike) -> Array:
+    """Compute the inverse of the error function of each element.
+
+    ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.erf_inv(jnp.array([0.0, 0.5, 1.0])).round(4)
+    Array([0.    , 0.4769,    inf], dtype=float32)
+    """
+
+
+@_unary(special.lgamma)
+def lgamma(x: ArrayLike) -> Array:
+    """Compute the logarithm of the absolute value of the gamma function.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.lgamma(jnp.array([1.0, 5.0])).round(4)
+    Array([0.    , 3.1781], dtype=float32)
+    """
+
+
+@_unary(special.digamma)
+def digamma(x: ArrayLike) -> Array:
+    """Compute the derivative of the logarithm of the gamma function.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.digamma(jnp.array([1.0, 5.0])).round(4)
+    Array([-0.5772,  1.5061], dtype=float32)
+    """
+
+
+@_unary(special.bessel_i0e)
+def bessel_i0e(x: ArrayLike) -> Array:
+    """Compute the modified Bessel function of order 0 times `exp(-|x|)`.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.bessel_i0e(jnp.array([0.0, 1.0])).round(4)
+    Array([1.    , 0.4658], dtype=float32)
+    """
+
+
+@_unary(special.bessel_i1e)
+def bessel_i1e(x: ArrayLike) -> Array:
+    """Compute the modified Bessel function of order 1 times `exp(-|x|)`.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.bessel_i1e(jnp.array([0.0, 1.0])).round(4)
+    Array([0.    , 0.2079], dtype=float32)
+    """
+
+
+def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
+    """Compute a derivative of the digamma function.
+
+    Args:
+        m: order of the derivative, as float numbers; 0 is digamma itself.
+        x: where to evaluate it, of the same float dtype. The shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.polygamma(1.0, jnp.array([1.0, 2.0])).round(4)
+    Array([1.6449, 0.6449], dtype=float32)
+    """
     return _apply(special.polygamma, "f", (m, x))
 
 
-def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz zeta function: the sum of (q + n)^-x over n >= 0."""
+def zeta(x: ArrayLike, q: ArrayLike) -> Array:
+    """Compute the Hurwitz zeta function, the sum of `(q + n)**-x` over all integers n >= 0.
+
+    Args:
+        x: exponents, of a float dtype.
+        q: shifts, of the same dtype; with 1 it is the Riemann zeta function. The shapes are equal,
+            except that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.zeta(jnp.array([2.0, 4.0]), 1.0).round(4)
+    Array([1.6449, 1.0823], dtype=float32)
+    """
     return _apply(special.zeta, "f", (x, q))
 
 
-def igamma(a: Any, x: Any) -> Any:
-    """Regularized lower incomplete gamma function."""
+def igamma(a: ArrayLike, x: ArrayLike) -> Array:
+    """Compute the regularized lower incomplete gamma function.
+
+    It is the integral of `t**(a - 1) * exp(-t)` from 0 to `x`, divided by the gamma function of
+    `a`: the probability that a Gamma(a) variable is less than `x`.
+
+    Args:
+        a: shape parameters, positive numbers of a float dtype.
+        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.igamma(1.0, jnp.array([0.5, 2.0])).round(4)
+    Array([0.3935, 0.8647], dtype=float32)
+    """
     return _apply(special.igamma, "f", (a, x))
 
 
-def igammac(a: Any, x: Any) -> Any:
-    """Regularized upper incomplete gamma function."""
+def igammac(a: ArrayLike, x: ArrayLike) -> Array:
+    """Compute the regularized upper incomplete gamma function, `1 - igamma(a, x)`.
+
+    It is accurate also where it is close to 0.
+
+    Args:
+        a: shape parameters, positive numbers of a float dtype.
+        x: lower ends of the integrals, of the same dtype. The shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.igammac(1.0, jnp.array([0.5, 2.0])).round(4)
+    Array([0.6065, 0.1353], dtype=float32)
+    """
     return _apply(special.igammac, "f", (a, x))
 
 
-def igamma_grad_a(a: Any, x: Any) -> Any:
-    """Derivative of igamma in its first argument."""
+def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
+    """Compute the derivative of `igamma(a, x)` with respect to `a`.
+
+    Args:
+        a: shape parameters, positive numbers of a float dtype.
+        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.igamma_grad_a(1.0, jnp.array([0.5, 2.0])).round(4)
+    Array([-0.4895, -0.2208], dtype=float32)
+    """
     return _apply(special.igamma_grad_a, "f", (a, x))
 
 
-def random_gamma_grad(*args: Any) -> Any:
-    """Derivative of a gamma sample x in its shape a, for operands (a, x)."""
+def random_gamma_grad(*args: ArrayLike) -> Array:
+    """Compute the derivative of samples from a gamma distribution with respect to its shape.
+
+    A sample `x` from Gamma(a) is seen as a function of `a` at a fixed quantile.
+
+    Args:
+        args: two operands: the shape parameters `a` and the samples `x`, of one float dtype. Their
+            shapes are equal, except that axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.random_gamma_grad(1.0, jnp.array([0.5, 2.0])).round(4)
+    Array([0.807 , 1.6317], dtype=float32)
+    """
     return _apply(special.random_gamma_grad, "f", args)
 
 
-def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Regularized incomplete beta function."""
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """Compute the regularized incomplete beta function.
+
+    It is the probability that a Beta(a, b) variable is less than `x`.
+
+    Args:
+        a, b: shape parameters, positive numbers of one float dtype.
+        x: numbers in [0, 1], of the same dtype. The three shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.betainc(1.0, 2.0, jnp.array([0.25, 0.5])).round(4)
+    Array([0.4375, 0.75  ], dtype=float32)
+    """
     return _apply(special.regularized_incomplete_beta, "f", (a, b, x))
 
 
 # --------------------------------------------------------------------------------------- choosing
 
 
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    """on_true where pred holds, on_false elsewhere."""
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
+    """Choose each element from one of two arrays.
+
+    Both arrays are computed before the choice is made; `lax.cond` runs one of two functions.
+    Unlike `jnp.where`, it neither broadcasts nor promotes.
+
+    Args:
+        pred: bool array, either of the shape of the others or of rank 0.
+        on_true: elements where `pred` is True.
+        on_false: elements where `pred` is False, in an array of the shape and dtype of `on_true`.
+
+    Returns:
+        An array of the shape and dtype of `on_true`.
+
+    >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([30, 40]))
+    Array([ 1, 40], dtype=int32)
+    """
     return select_n(pred, on_false, on_true)
 
 
-def select_n(which: Any, *cases: Any) -> Any:
-    """cases[which] elementwise; `which` is boolean or int32, of the cases' shape or rank 0."""
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
+    """Choose each element from one of several arrays.
+
+    Args:
+        which: number of the case to take each element from, an array of int32, either of the shape
+            of the cases or of rank 0. For at most two cases it may be bool: False is the first.
+        cases: arrays of one shape and dtype.
+
+    Returns:
+        An array of the shape and dtype of the cases.
+
+    >>> zero, one, two = jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([7, 8, 9])
+    >>> lax.select_n(jnp.array([0, 2, 1]), zero, one, two)
+    Array([ 1,  8, 30], dtype=int32)
+    """
     if len(cases) == 2 and which.__class__ is DeviceArray:
         a, b = cases
         if a.__class__ is DeviceArray and b.__class__ is DeviceArray:
@@ -405,6 +1650,20 @@ def select_n(which: Any, *cases: Any) -> Any:
     return checked(ops.select_n, [operand("select", which), *operands("select", cases)])
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:
-    """x kept within [min, max]; bounds are of rank 0 or of x's shape."""
+def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
+    """Limit the elements of an array to an interval.
+
+    Where `min` is greater than `max`, the result is `max`; NaN stays NaN.
+
+    Args:
+        min: lower bound, of the dtype of `x`, and of its shape or of rank 0.
+        x: array or number.
+        max: upper bound, like `min`.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.clamp(0, jnp.array([-1, 5, 9]), 6)
+    Array([0, 5, 6], dtype=int32)
+    """
     return checked(ops.clamp, operands("clamp", (min, x, max)))
