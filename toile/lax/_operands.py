@@ -46,7 +46,7 @@ def named(fun: Any, declared: F) -> F:
     return fun
 
 
-def operand(name: str, x: Any, position: int = 0) -> Any:
+def operand(name: str, x: Any, position: int = 0) -> Array:
     """`x` as an Array; what is neither an array nor a number is refused."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
         return x
@@ -58,7 +58,7 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
                         f"{position}: needed an array or a number, got {x!r}{here()}") from None
 
 
-def operands(name: str, xs: Sequence[Any]) -> list[Any]:
+def operands(name: str, xs: Sequence[Any]) -> list[Array]:
     """Operands as Arrays; Python numbers take the dtype of an array next to them, if they can."""
     arrays = [x for x in xs if x.__class__ not in _FITS]
     if len(arrays) == len(xs):
@@ -66,7 +66,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Any]:
     if not arrays:
         return [as_array(x) for x in xs]
     like = operand(name, arrays[0])
-    kind, out = dtypes.kind(like.dtype), []
+    kind, out = dtypes.kind(like.dtype), list[Array]()
     for i, x in enumerate(xs):
         if kind in _FITS.get(type(x), ""):
             out.append(DeviceArray(np.asarray(x, like.dtype), like.weak_type))
@@ -75,7 +75,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Any]:
     return out
 
 
-def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Any]:
+def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Array]:
     """Operands of one rank with their axes of size 1 repeated (and rank 0, if `scalars`)."""
     rank = max(x.ndim for x in xs)
     shapes = [x.shape for x in xs if x.ndim == rank]

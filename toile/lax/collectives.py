@@ -48,7 +48,7 @@ __all__ = [
     "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
 ]
 
-AxisNames: TypeAlias = Hashable  # a name, or a tuple or list of names
+AxisNames: TypeAlias = Hashable | Sequence[Hashable]
 Groups: TypeAlias = Sequence[Sequence[int]] | None
 
 
@@ -143,8 +143,8 @@ def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) 
     Args:
         x: array, number, or a tree of them. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
-        axis_index_groups: a division of the positions along the axis into groups, to average
-            within each group; None for all positions together.
+        axis_index_groups: a division of the positions along the axis into groups of one size, to
+            average within each group; None for all positions together.
 
     Returns:
         A tree like `x`, equal for all examples of an axis or group.
@@ -255,7 +255,8 @@ def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
     Returns:
         A tree like `x`.
 
-    >>> toile.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([10, 20, 30]))
+    >>> turn = toile.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")
+    >>> turn(jnp.array([10, 20, 30]))
     Array([30, 10, 20], dtype=int32)
     """
     order = [int(p) for p in perm]

@@ -163,10 +163,10 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: 
         raise ValueError("Empty branch sequence (give at least one function)" + here())
     if len(branches) == 1:
         return branches[0](*operands)
-    index = convert(leaf(index), np.int32)
-    if config.flags.disable_jit and is_concrete(index):
-        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
-    which = clamp(scalar(0, np.int32), index, scalar(len(branches) - 1, np.int32))
+    which = convert(leaf(index), np.int32)
+    if config.flags.disable_jit and is_concrete(which):
+        return branches[min(max(int(which), 0), len(branches) - 1)](*operands)
+    which = clamp(scalar(0, np.int32), which, scalar(len(branches) - 1, np.int32))
     names = ("branch 0", *(f"branch{i}" for i in range(1, len(branches))))
     return _branched("switch", which, branches, operands, names)
 

@@ -1,7 +1,7 @@
 """Elementwise functions: arithmetic, comparison, bits, roots, trigonometry, special functions.
 
 Operands agree in dtype and have equal shapes, rank 0, or axes of size 1 that are repeated; Python
-numbers take the dtype of the array they meet. Two concrete arrays that agree go straight to the
+numbers take the dtype of the array next to them. Two concrete arrays that agree go straight to the
 operation. May import the engine, primitives and `_operands`.
 """
 # mypy: disable-error-code="empty-body"
@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -97,9 +97,6 @@ class AccuracyMode(enum.Enum):
 
     HIGHEST = 1
     DEFAULT = 2
-
-
-Accuracy: TypeAlias = Tolerance | AccuracyMode | None
 
 
 def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
@@ -961,7 +958,7 @@ _KEY_COMPARISONS = {"eq": bits.key_eq, "ne": bits.key_ne}
 # --------------------------------------------------------------------------------- transcendental
 
 @_accurate(curves.exp)
-def exp(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def exp(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Raise e to the power of each element.
 
     Args:
@@ -977,7 +974,7 @@ def exp(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.exp2)
-def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def exp2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Raise 2 to the power of each element.
 
     Args:
@@ -993,7 +990,7 @@ def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.expm1)
-def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def expm1(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `exp(x) - 1`, accurately also where `x` is close to 0.
 
     Args:
@@ -1009,7 +1006,7 @@ def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(ops.log)
-def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def log(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the natural logarithm of each element.
 
     For real numbers, 0 gives -inf and a negative number gives NaN.
@@ -1027,7 +1024,7 @@ def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.log1p)
-def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def log1p(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `log(1 + x)`, accurately also where `x` is close to 0.
 
     For real numbers, -1 gives -inf and a lesser number gives NaN.
@@ -1045,7 +1042,7 @@ def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.log2)
-def log2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def log2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the logarithm to base 2 of each element.
 
     For real numbers, 0 gives -inf and a negative number gives NaN.
@@ -1063,7 +1060,7 @@ def log2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.logistic)
-def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def logistic(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the logistic sigmoid `1 / (1 + exp(-x))` of each element.
 
     Args:
@@ -1079,7 +1076,7 @@ def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.sqrt)
-def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def sqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the square root of each element.
 
     A negative real number gives NaN; of complex numbers it is the principal root.
@@ -1097,7 +1094,7 @@ def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.rsqrt)
-def rsqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def rsqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `1 / sqrt(x)` for each element.
 
     For real numbers, 0 gives inf and a negative number gives NaN.
@@ -1115,7 +1112,7 @@ def rsqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.cbrt)
-def cbrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def cbrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the real cube root of each element.
 
     Args:
@@ -1131,7 +1128,7 @@ def cbrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.sin)
-def sin(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the sine of each element, an angle in radians.
 
     Args:
@@ -1147,7 +1144,7 @@ def sin(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.cos)
-def cos(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the cosine of each element, an angle in radians.
 
     Args:
@@ -1163,7 +1160,7 @@ def cos(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.tan)
-def tan(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def tan(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the tangent of each element, an angle in radians.
 
     Args:
@@ -1179,7 +1176,7 @@ def tan(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 @_accurate(curves.tanh)
-def tanh(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the hyperbolic tangent of each element.
 
     Args:
@@ -1379,7 +1376,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 @_accurate(special.erfc)
-def erfc(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute `1 - erf(x)`, accurately also where `x` is large.
 
     Args:

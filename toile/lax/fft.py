@@ -35,16 +35,16 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     Array([1.+0.j, 1.+0.j], dtype=complex64)
     """
     kind = _kind(fft_type)
-    x = as_array(x)
+    a = as_array(x)
     if kind is FftType.RFFT:
-        if dtypes.kind(x.dtype) == "c":
+        if dtypes.kind(a.dtype) == "c":
             raise ValueError("only real valued inputs supported for rfft, got "
-                             f"{x.aval.str_short()} (use fft){here()}")
-        x = convert(x, dtypes.to_inexact_dtype(x.dtype))
+                             f"{a.aval.str_short()} (use fft){here()}")
+        a = convert(a, dtypes.to_inexact_dtype(a.dtype))
     else:
-        x = convert(x, dtypes.to_complex_dtype(x.dtype))
+        a = convert(a, dtypes.to_complex_dtype(a.dtype))
     lengths = tuple(int(n) for n in fft_lengths)
-    return Fft(kind, lengths)(x) if lengths else x
+    return Fft(kind, lengths)(a) if lengths else a
 
 
 def _kind(fft_type: FftType | str) -> FftType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -48,12 +48,11 @@ __all__ = [
 
 _operand = operand
 _FILL = GatherScatterMode.FILL_OR_DROP
-Mode: TypeAlias = str | GatherScatterMode | None
 
 
 def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: GatherDimensionNumbers,
            slice_sizes: ShapeLike, *, unique_indices: bool = False,
-           indices_are_sorted: bool = False, mode: Mode = None,
+           indices_are_sorted: bool = False, mode: str | GatherScatterMode | None = None,
            fill_value: ArrayLike | None = None) -> Array:
     """Collect windows of an array at given index vectors.
 
@@ -156,7 +155,7 @@ def _scatter(combine: str) -> Callable[[F], F]:
 
         def fun(operand: Any, scatter_indices: Any, updates: Any,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Any:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Any:
             x, index = _operand(name, operand), _operand(name, scatter_indices, 1)
             update = _operand(name, updates, 2)
             fields = (
@@ -174,7 +173,7 @@ def _scatter(combine: str) -> Callable[[F], F]:
 @_scatter("set")
 def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-            unique_indices: bool = False, mode: Mode = None) -> Array:
+            unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Replace windows of an array at given index vectors.
 
     Each index vector names the first element of a window of `operand`, and `updates` has what is
@@ -216,7 +215,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
 @_scatter("add")
 def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Add to windows of an array at given index vectors.
 
     Windows that overlap are all added. `scatter` explains index vectors and windows.
@@ -251,7 +250,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_scatter("sub")
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Subtract from windows of an array at given index vectors.
 
     Windows that overlap are all subtracted. `scatter` explains index vectors and windows.
@@ -286,7 +285,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_scatter("mul")
 def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Multiply windows of an array at given index vectors.
 
     Windows that overlap are all multiplied in. `scatter` explains index vectors and windows.
@@ -321,7 +320,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_scatter("min")
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Take the minimum with windows of an array at given index vectors.
 
     Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
@@ -356,7 +355,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 @_scatter("max")
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                unique_indices: bool = False, mode: Mode = None) -> Array:
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Take the maximum with windows of an array at given index vectors.
 
     Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
@@ -391,7 +390,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Any], Any],
                   dimension_numbers: ScatterDimensionNumbers, *, update_shape: ShapeLike = (),
                   indices_are_sorted: bool = False, unique_indices: bool = False,
-                  mode: Mode = None) -> Array:
+                  mode: str | GatherScatterMode | None = None) -> Array:
     """Apply a function to the elements of windows of an array at given index vectors.
 
     An element that several windows have gets the function applied once for each of them.

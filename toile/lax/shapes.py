@@ -636,7 +636,7 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
     Array([7, 7], dtype=int32)
     """
     if hasattr(x, "shape") and hasattr(x, "dtype"):
-        like = x
+        like: Any = x
     else:
         like = _operand("full_like", x)
     weak = dtype is None and dtypes.is_weakly_typed(like)
@@ -644,13 +644,13 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
         new = dtypes.canonicalize_dtype(like.dtype, allow_extended_dtype=True)
     else:
         new = user_dtype(dtype, "full_like")
-    shape = like.shape if shape is None else shape
+    whole: Any = like.shape if shape is None else shape
     _check_scalar(fill_value)
     if dtypes.is_extended(new):
-        return _keys("full_like", tuple(shape), fill_value, new)
-    made = broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
+        return _keys("full_like", tuple(whole), fill_value, new)
+    made = broadcast_in_dim(_convert_element_type(fill_value, new, weak), whole, ())
     if sharding is None and not weak:
-        sharding = sharding_like(like, tuple(shape))
+        sharding = sharding_like(like, tuple(whole))
     return made if sharding is None else device_put(made, sharding)
 
 

@@ -45,7 +45,8 @@ def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stabl
     (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
     """
     many = isinstance(operand, Sequence)
-    xs = [_operand("sort", x, i) for i, x in enumerate(operand if many else [operand])]
+    given = operand if isinstance(operand, Sequence) else [operand]
+    xs = [_operand("sort", x, i) for i, x in enumerate(given)]
     if not xs:
         raise TypeError("Sort requires at least one operand" + here())
     if not 1 <= num_keys <= len(xs):

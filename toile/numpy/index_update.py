@@ -17,8 +17,7 @@ from toile.numpy import _helpers as h
 from toile.numpy import index_read, ufuncs, ufuncs_numeric
 from toile.numpy._helpers import Array, arr, broadcast_to, raw_buffer, wrap_raw
 
-_WINDOW_OPS = {"set": None, "add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min,
-               "max": lax.max}
+_WINDOW_OPS = {"add": lax.add, "sub": lax.sub, "mul": lax.mul, "min": lax.min, "max": lax.max}
 _SCATTERS = {"set": lax.scatter, "add": lax.scatter_add, "sub": lax.scatter_sub,
              "mul": lax.scatter_mul, "min": lax.scatter_min, "max": lax.scatter_max}
 
