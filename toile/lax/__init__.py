@@ -11,6 +11,7 @@ import typing as _typing
 from toile.engine.lazy import attach as _attach
 from toile.lax._names import *
 from toile.lax.collectives import *
+from toile.lax.comparisons import *
 from toile.lax.conditionals import *
 from toile.lax.contractions import *
 from toile.lax.conversion import *
@@ -26,6 +27,7 @@ from toile.lax.raw_bits import *
 from toile.lax.reductions import *
 from toile.lax.shapes import *
 from toile.lax.sorts import *
+from toile.lax.transcendental import *
 from toile.lax.windows import *
 
 if _typing.TYPE_CHECKING:

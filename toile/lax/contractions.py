@@ -21,7 +21,7 @@ from toile.engine.config import flags
 from toile.engine.errors import shape_error
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, elementwise, shapes
 from toile.lax._operands import ints, operand, user_dtype
 from toile.primitives.contractions import LETTERS, dot_operation
 from toile.primitives.cumulative import Cumsum
@@ -377,10 +377,8 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
         An array of the matrix products.
 
     >>> x, y = jnp.array([[[1, 2]], [[3, 4]]]), jnp.array([[[1], [1]], [[10], [1]]])
-    >>> lax.batch_matmul(x, y)
-    Array([[[ 3]],
-
-           [[34]]], dtype=int32)
+    >>> lax.batch_matmul(x, y)[:, 0, 0]
+    Array([ 3, 34], dtype=int32)
     """
     x, y = operand("batch_matmul", lhs), operand("batch_matmul", rhs, 1)
     if min(x.ndim, y.ndim) < 2:
@@ -581,7 +579,7 @@ def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
     ends = shapes.broadcast_in_dim(ends, shape, axes)
     starts = shapes.broadcast_in_dim(starts, shape, axes)
     place = shapes.broadcasted_iota(groups.dtype, shape, ragged + 1)
-    inside = elementwise.bitwise_and(elementwise.le(starts, place), elementwise.lt(place, ends))
+    inside = comparisons.bitwise_and(comparisons.le(starts, place), comparisons.lt(place, ends))
     spread = shapes.broadcast(x, (count,))
     return elementwise.select(inside, spread, shapes.full_like(spread, 0))
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, shapes
 from toile.lax._operands import ints, operand, prepared, user_dtype
 from toile.lax.contractions import PrecisionLike, canonicalize_precision, dot_general
 from toile.lax.conversion import convert_element_type
@@ -138,7 +138,7 @@ def conv_general_dilated(
     Args:
         lhs: the input: batch, features and spatial axes, in the order that `dimension_numbers`
             says.
-        rhs: the kernels: output features, input features and spatial axes.
+        rhs: the kernels, of the same dtype: output features, input features and spatial axes.
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID" for windows that are wholly inside; "SAME" for zeros around the input, so
             that there are `ceil(size / stride)` windows, the larger half at the end; "SAME_LOWER"
@@ -386,7 +386,7 @@ def conv_general_dilated_patches(
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
     taps, channels = math.prod(window), x.shape[numbers.lhs_spec[1]]
     row, column = (shapes.broadcasted_iota(np.int32, (taps, taps), d) for d in (0, 1))
-    one_hot = convert_element_type(elementwise.eq(row, column), x.dtype)
+    one_hot = convert_element_type(comparisons.eq(row, column), x.dtype)
     kernel = shapes.reshape(shapes.broadcast(one_hot, (channels,)), (channels * taps, 1, *window))
     kernel = shapes.transpose(kernel, inverse(numbers.rhs_spec))
     return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation,

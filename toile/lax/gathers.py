@@ -22,7 +22,7 @@ from toile.engine.errors import shape_error
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import structure
-from toile.lax import elementwise, reductions, shapes
+from toile.lax import comparisons, elementwise, reductions, shapes
 from toile.lax._computations import apply_scalar
 from toile.lax._operands import F, axis_of, checked, ints, named, operand, prepared, sizes
 from toile.lax._traced_functions import stage
@@ -150,7 +150,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 def _scatter(combine: str) -> Callable[[F], F]:
     """The body of a scatter; what is declared has no statements."""
 
-    def declared_as(declared: F) -> F:
+    def with_body(declared: F) -> F:
         name = declared.__name__
 
         def fun(operand: Any, scatter_indices: Any, updates: Any,
@@ -167,7 +167,7 @@ def _scatter(combine: str) -> Callable[[F], F]:
 
         return named(fun, declared)
 
-    return declared_as
+    return with_body
 
 
 @_scatter("set")
@@ -430,7 +430,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                         mode=mode)
 
     def applied(done: Any, x: Any) -> Any:
-        left = elementwise.gt(times, shapes.broadcast_in_dim(done, times.shape, ()))
+        left = comparisons.gt(times, shapes.broadcast_in_dim(done, times.shape, ()))
         return elementwise.select(left, apply_scalar(program, consts, [x])[0], x)
 
     none = shapes.full((), 0, np.int32)
@@ -439,7 +439,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     most = reductions.reduce_max(times, tuple(range(x.ndim)))
     one = shapes.full((), 1, np.int32)
     return while_loop(
-        lambda s: elementwise.lt(s[0], most),
+        lambda s: comparisons.lt(s[0], most),
         lambda s: (elementwise.add(s[0], one), applied(*s)),
         (none, x),
     )[1]
@@ -493,7 +493,7 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
         if not allowed or dtypes.kind(s.dtype) != "i":
             return s
         zero, end = (DeviceArray(np.asarray(v, s.dtype)) for v in (0, n))
-        return elementwise.select(elementwise.lt(s, zero), elementwise.add(s, end), s)
+        return elementwise.select(comparisons.lt(s, zero), elementwise.add(s, end), s)
     elif s < 0 and not allowed:
         raise ValueError(f"{name}: needed a start >= 0 with allow_negative_indices=False, got "
                          f"{s}{here()}")

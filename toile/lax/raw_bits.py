@@ -25,7 +25,7 @@ from toile.engine.errors import shape_error
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trace import state as tracing
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, elementwise, shapes
 from toile.lax._operands import operand, operands, sizes, user_dtype
 from toile.lax.conversion import bitcast_convert_type, convert_element_type
 from toile.primitives.arrays.threefry import PARITY, ROTATIONS
@@ -86,8 +86,8 @@ def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
         drawn = convert_element_type(elementwise.rem(bits, fill(span)), a.dtype)
         return elementwise.add(drawn, fill(a))
     # 23 random bits under the exponent of 1 make a float32 in [1, 2).
-    shifted = elementwise.shift_right_logical(bits, _uint(9))
-    unit = bitcast_convert_type(elementwise.bitwise_or(shifted, _uint(0x3F800000)), np.float32)
+    shifted = comparisons.shift_right_logical(bits, _uint(9))
+    unit = bitcast_convert_type(comparisons.bitwise_or(shifted, _uint(0x3F800000)), np.float32)
     unit = convert_element_type(elementwise.sub(unit, 1.0), a.dtype)
     return elementwise.add(elementwise.mul(unit, fill(elementwise.sub(b, a))), fill(a))
 
@@ -194,7 +194,7 @@ def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:
     """A 64-bit counter, as two words, moved on."""
     start = shapes.broadcast_in_dim(low, step.shape, ())
     moved = elementwise.add(start, step)
-    carry = convert_element_type(elementwise.lt(moved, start), np.uint32)
+    carry = convert_element_type(comparisons.lt(moved, start), np.uint32)
     return moved, elementwise.add(shapes.broadcast_in_dim(high, step.shape, ()), carry)
 
 
@@ -212,15 +212,15 @@ class _Words(NamedTuple):
 
 
 def _rotated(x: Any, bits: int) -> Any:
-    return elementwise.bitwise_or(elementwise.shift_left(x, _uint(bits)),
-                                  elementwise.shift_right_logical(x, _uint(32 - bits)))
+    return comparisons.bitwise_or(comparisons.shift_left(x, _uint(bits)),
+                                  comparisons.shift_right_logical(x, _uint(32 - bits)))
 
 
 def _high_product(x: Any, y: Any) -> Any:
     return (np.multiply(x, y, dtype=np.uint64) >> np.uint64(32)).astype(np.uint32)
 
 
-_TRACED = _Words(elementwise.add, elementwise.bitwise_xor, elementwise.mul, elementwise.mulhi,
+_TRACED = _Words(elementwise.add, comparisons.bitwise_xor, elementwise.mul, elementwise.mulhi,
                  _rotated)
 _AT_ONCE = _Words(np.add, np.bitwise_xor, np.multiply, _high_product,
                   lambda x, bits: (x << np.uint32(bits)) | (x >> np.uint32(32 - bits)))

@@ -54,7 +54,7 @@ _REDUCTIONS = {
 def _reduction(kind: Any) -> Callable[[F], F]:
     """The body of a reduction."""
 
-    def declared_as(declared: F) -> F:
+    def with_body(declared: F) -> F:
         name = declared.__name__
 
         def fun(operand: Any, axes: Sequence[int]) -> Any:
@@ -64,13 +64,13 @@ def _reduction(kind: Any) -> Callable[[F], F]:
 
         return named(fun, declared)
 
-    return declared_as
+    return with_body
 
 
 def _placed(kind: Any) -> Callable[[F], F]:
     """The body of a reduction that takes `out_sharding`, which holds of itself on one device."""
 
-    def declared_as(declared: F) -> F:
+    def with_body(declared: F) -> F:
         reduce = _reduction(kind)(declared)
 
         def fun(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
@@ -78,7 +78,7 @@ def _placed(kind: Any) -> Callable[[F], F]:
 
         return named(fun, declared)
 
-    return declared_as
+    return with_body
 
 
 @_reduction(reductions.ReduceProd)
@@ -348,11 +348,16 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 def _running(kind: Any) -> Callable[[F], F]:
     """The body of a function whose result has the partial results along an axis."""
 
-    def fun(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-        x = _operand(fun.__name__, operand)
-        return prepared(kind, (operator.index(axis), bool(reverse)), x.shape, x.dtype)(x)
+    def with_body(declared: F) -> F:
+        name = declared.__name__
 
-    return lambda declared: named(fun, declared)
+        def fun(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+            x = _operand(name, operand)
+            return prepared(kind, (operator.index(axis), bool(reverse)), x.shape, x.dtype)(x)
+
+        return named(fun, declared)
+
+    return with_body
 
 
 @_running(cumulative.Cumsum)

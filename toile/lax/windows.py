@@ -110,7 +110,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
         init_value: a scalar for each array, of its dtype, which is combined with the elements of
             each window; usually the neutral element, such as 0 or `-jnp.inf`.
         computation: associative function of two scalars that returns one; for a tree, of two trees
-            of scalars. Sums, products, extrema and bitwise operations (`lax.max`, or
+            of scalars. Sums, products, extrema, and bitwise and and or (`lax.max`, or
             `lambda a, b: a + b`) run fast; others are applied to one element of all windows after
             another.
         window_dimensions: size of a window along each axis.
