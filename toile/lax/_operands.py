@@ -39,10 +39,10 @@ _FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
 
 
 def named(fun: Any, declared: F) -> F:
-    """`fun` as a function of `toile.lax`, with the name, docstring and types of a declaration."""
+    """`fun` with the name, docstring and types of a declaration."""
     fun.__name__ = fun.__qualname__ = declared.__name__
     fun.__doc__, fun.__annotations__ = declared.__doc__, declared.__annotations__
-    fun.__module__ = "toile.lax"
+    fun.__module__ = declared.__module__
     return fun
 
 
