@@ -23,7 +23,14 @@ from toile.primitives.shapes import concatenate_all, slice_axis
 
 
 class DebugEffect(str):
-    """The effect of inspecting values, in no order; effects are identified by their names."""
+    """Marks operations that inspect values, in any order, such as `toile.debug.print`.
+
+    It is a string, since effects are identified by their names.
+
+    >>> from toile.debug import DebugEffect
+    >>> str(DebugEffect("debug"))
+    'Debug'
+    """
 
     __slots__ = ()
 
@@ -32,7 +39,15 @@ class DebugEffect(str):
 
 
 class OrderedDebugEffect(str):
-    """The effect of inspecting values in program order."""
+    """Marks operations that inspect values in the order of the program.
+
+    `toile.debug.print(..., ordered=True)` is one. It is a string, since effects are identified by
+    their names.
+
+    >>> from toile.debug import OrderedDebugEffect
+    >>> str(OrderedDebugEffect("ordered debug"))
+    'OrderedDebug'
+    """
 
     __slots__ = ()
 

@@ -48,10 +48,21 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """A policy's result: keep the value in another memory; here it stays where it is."""
+    """Result of a checkpoint policy: keep the value, in another memory.
 
-    src: Any
-    dst: Any
+    Here the value is kept where it is: it counts as one to save.
+
+    Args:
+        src: memory that the value is in.
+        dst: memory that it should be kept in.
+
+    >>> from toile.ad_checkpoint import Offloadable
+    >>> Offloadable(src="device", dst="pinned_host")
+    Offloadable(src='device', dst='pinned_host')
+    """
+
+    src: str
+    dst: str
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from toile.engine.errors import shape_error
 from toile.engine.program import Program, evaluate
 from toile.engine.source import here
 from toile.engine.trees import flatten, structure, unflatten
-from toile.lax import elementwise
+from toile.lax import comparisons, elementwise
 from toile.lax._operands import operand, operands
 from toile.lax._traced_functions import stage
 from toile.primitives import bits
@@ -36,8 +36,8 @@ _MONOIDS: dict[Any, str] = {
 }  # fmt: skip
 _FUNCTIONS: dict[Any, str] = {
     elementwise.add: "add", elementwise.mul: "mul", elementwise.max: "max",
-    elementwise.min: "min", elementwise.bitwise_and: "and", elementwise.bitwise_or: "or",
-    elementwise.bitwise_xor: "xor",
+    elementwise.min: "min", comparisons.bitwise_and: "and", comparisons.bitwise_or: "or",
+    comparisons.bitwise_xor: "xor",
 }  # fmt: skip
 COMBINE = {name: op for op, name in _MONOIDS.items()}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,19 +27,26 @@ from toile.engine.source import here
 from toile.engine.trace import state
 from toile.primitives.families import broadcast_in_dim
 
+if TYPE_CHECKING:
+    from toile.engine.shardings import Sharding
+    from toile.parallel.specs import PartitionSpec
+
+    ShardingLike: TypeAlias = Sharding | PartitionSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
 # The kinds of dtypes that a Python number can take on, next to an array of that dtype.
 _FITS = {bool: "b", int: "iufc", float: "fc", complex: "c"}
 
 
-def named(fun: Callable[..., Any], name: str, text: str | None) -> Callable[..., Any]:
-    """A function made from a table, as one of `toile.lax` with its own name and docstring."""
-    fun.__name__ = fun.__qualname__ = name
-    fun.__doc__ = text
-    fun.__module__ = "toile.lax"
+def named(fun: Any, declared: F) -> F:
+    """`fun` with the name, docstring and types of a declaration."""
+    fun.__name__ = fun.__qualname__ = declared.__name__
+    fun.__doc__, fun.__annotations__ = declared.__doc__, declared.__annotations__
+    fun.__module__ = declared.__module__
     return fun
 
 
-def operand(name: str, x: Any, position: int = 0) -> Any:
+def operand(name: str, x: Any, position: int = 0) -> Array:
     """`x` as an Array; what is neither an array nor a number is refused."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
         return x
@@ -51,7 +58,7 @@ def operand(name: str, x: Any, position: int = 0) -> Any:
                         f"{position}: needed an array or a number, got {x!r}{here()}") from None
 
 
-def operands(name: str, xs: Sequence[Any]) -> list[Any]:
+def operands(name: str, xs: Sequence[Any]) -> list[Array]:
     """Operands as Arrays; Python numbers take the dtype of an array next to them, if they can."""
     arrays = [x for x in xs if x.__class__ not in _FITS]
     if len(arrays) == len(xs):
@@ -59,7 +66,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Any]:
     if not arrays:
         return [as_array(x) for x in xs]
     like = operand(name, arrays[0])
-    kind, out = dtypes.kind(like.dtype), []
+    kind, out = dtypes.kind(like.dtype), list[Array]()
     for i, x in enumerate(xs):
         if kind in _FITS.get(type(x), ""):
             out.append(DeviceArray(np.asarray(x, like.dtype), like.weak_type))
@@ -68,7 +75,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Any]:
     return out
 
 
-def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Any]:
+def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Array]:
     """Operands of one rank with their axes of size 1 repeated (and rank 0, if `scalars`)."""
     rank = max(x.ndim for x in xs)
     shapes = [x.shape for x in xs if x.ndim == rank]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
 from toile.engine.source import here
@@ -41,25 +42,46 @@ _CHOLESKY_LIMIT = 100.0
 Weights = tuple[float, float, float]
 
 
-def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = None,
+def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None = None,
          eps: float | None = None,
-         dynamic_shape: tuple[int, int] | None = None) -> tuple[Any, Any, Any, Any]:
-    """(u, h, iterations, converged) with x = u h, u orthonormal columns and h Hermitian.
+         dynamic_shape: tuple[int, int] | None = None) -> tuple[Array, Array, Array, Array]:
+    """Factor a matrix into one with orthonormal columns and a Hermitian one.
 
-    `dynamic_shape` is the shape of the matrix without the padding that x may have."""
-    x = as_array(x)
-    rows, columns = x.shape
+    This is the polar decomposition, found by the QDWH iteration.
+
+    Args:
+        x: matrix of a float or complex dtype with at least as many rows as columns.
+        is_hermitian: without effect.
+        max_iterations: largest number of iterations; None for 10.
+        eps: precision of the iteration; None for that of the dtype.
+        dynamic_shape: shape of the matrix without padding, which may be traced; None for all of
+            `x`.
+
+    Returns:
+        (u, h, iterations, converged) with x = u h, where the columns of u are orthonormal and h is
+        Hermitian and positive semidefinite; then the number of iterations, and whether they
+        converged.
+
+    Raises:
+        ValueError: the matrix has fewer rows than columns.
+
+    >>> u, h, iterations, converged = lax.linalg.qdwh(jnp.array([[0.0, -2.0], [3.0, 0.0]]))
+    >>> jnp.diag(h).round(4)
+    Array([3., 2.], dtype=float32)
+    """
+    a = as_array(x)
+    rows, columns = a.shape
     if rows < columns:
         raise ValueError("qdwh: needed at least as many rows as columns, got shape "
-                         f"{x.shape}{here()}")
+                         f"{a.shape}{here()}")
     limit = 10 if max_iterations is None else int(max_iterations)
-    eps = float(dtypes.finfo(x.dtype).eps) if eps is None else eps
+    eps = float(dtypes.finfo(a.dtype).eps) if eps is None else eps
     size = None
     if dynamic_shape is not None:
         size = tuple(convert(as_array(n), np.int32) for n in dynamic_shape)
-        x = _cut(x, size, zeros(Aval(x.shape, x.dtype)))
+        a = _cut(a, size, zeros(Aval(a.shape, a.dtype)))
     start, by_qr, by_cholesky = weights(eps, limit)
-    u = _scaled(x)
+    u = _scaled(a)
     for w in by_qr:
         u = _qr_step(u, w, size)
     moving = scalar(True, np.bool_)
@@ -81,7 +103,7 @@ def qdwh(x: Any, *, is_hermitian: bool = False, max_iterations: int | None = Non
     # One Newton-Schulz step takes u to full accuracy.
     cubic = matmul(u, matmul(adjoint(u), u))
     u = sub(mul(u, full_like(u, 1.5)), mul(cubic, full_like(u, 0.5)))
-    h = matmul(adjoint(u), x)
+    h = matmul(adjoint(u), a)
     h = mul(add(h, adjoint(h)), full_like(h, 0.5))
     return u, h, count, not_(moving)
 

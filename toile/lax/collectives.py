@@ -6,11 +6,12 @@ The names are those that vmap, pmap or shard_map bind. May import everything bel
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, PyTree
 from toile.engine.conversion import from_numpy
 from toile.engine.source import here
 from toile.engine.trace import axis_size as _bound_size
@@ -47,7 +48,8 @@ __all__ = [
     "pmin", "ppermute", "pshuffle", "psum", "psum_scatter", "pswapaxes", "pvary",
 ]
 
-AxisName = Hashable
+AxisNames: TypeAlias = Hashable | Sequence[Hashable]
+Groups: TypeAlias = Sequence[Sequence[int]] | None
 
 
 def _names(axis_name: Any) -> tuple[Any, ...]:
@@ -92,8 +94,28 @@ def _entry(table: Any, names: tuple[Any, ...]) -> Any:
     return gathers.dynamic_index_in_dim(from_numpy(table), axis_index(names), 0, keepdims=False)
 
 
-def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Sum of `x` over a named axis (or several)."""
+def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
+    """Add values over a named axis: every example or device gets the sum.
+
+    Names of axes are given by `toile.vmap`, `toile.pmap` or `toile.shard_map`. A function that is
+    mapped so handles one example at a time (or one device's part); a collective such as this one
+    combines the values of all of them.
+
+    Args:
+        x: array, number, or a tree of them. Bools become integers. A Python number stays one: it
+            is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of axis "i".
+        axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
+            integer among them is an axis of `x` itself.
+        axis_index_groups: a division of the positions along the axis into groups, such as
+            `[[0, 1], [2, 3]]`, to sum within each group; None for all positions together.
+
+    Returns:
+        A tree like `x`, equal for all examples of an axis or group.
+
+    >>> shares = toile.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
+    >>> shares(jnp.array([1.0, 2.0, 5.0]))
+    Array([0.125, 0.25 , 0.625], dtype=float32)
+    """
     names = _names(axis_name)
     positional = tuple(n for n in names if isinstance(n, int))
     names = tuple(n for n in names if not isinstance(n, int))
@@ -113,8 +135,24 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree_map(one, x)
 
 
-def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Mean of `x` over a named axis (or several)."""
+def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
+    """Average values over a named axis: every example or device gets the mean.
+
+    It is how gradients are averaged over devices that train on different parts of a batch.
+
+    Args:
+        x: array, number, or a tree of them. Integers become floats.
+        axis_name: the name of the axis, or a tuple of names to average over all of these axes.
+        axis_index_groups: a division of the positions along the axis into groups of one size, to
+            average within each group; None for all positions together.
+
+    Returns:
+        A tree like `x`, equal for all examples of an axis or group.
+
+    >>> centered = toile.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")
+    >>> centered(jnp.array([1.0, 2.0, 6.0]))
+    Array([-2., -1.,  3.], dtype=float32)
+    """
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
     groups = _groups(axis_index_groups, axis_name, even=False)
     size = len(groups[0]) if groups else check_bound(_names(axis_name))
@@ -130,20 +168,59 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree_map(one, total)
 
 
-def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Maximum of `x` over a named axis (or several)."""
+def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
+    """Find the largest value over a named axis: every example or device gets it.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis, or a tuple of names to search all of these axes.
+        axis_index_groups: a division of the positions along the axis into groups, to search each
+            group by itself; None for all positions together.
+
+    Returns:
+        A tree like `x`, equal for all examples of an axis or group.
+
+    >>> toile.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
+    Array([7, 7, 7], dtype=int32)
+    """
     names, groups = _names(axis_name), _groups(axis_index_groups, axis_name, even=False)
     return tree_map(lambda v: _reduced("max", leaf(v), names, groups), x)
 
 
-def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Minimum of `x` over a named axis (or several)."""
+def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
+    """Find the least value over a named axis: every example or device gets it.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis, or a tuple of names to search all of these axes.
+        axis_index_groups: a division of the positions along the axis into groups, to search each
+            group by itself; None for all positions together.
+
+    Returns:
+        A tree like `x`, equal for all examples of an axis or group.
+
+    >>> toile.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 7, 3]))
+    Array([1, 1, 1], dtype=int32)
+    """
     names, groups = _names(axis_name), _groups(axis_index_groups, axis_name, even=False)
     return tree_map(lambda v: _reduced("min", leaf(v), names, groups), x)
 
 
-def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send values between examples by (source, destination) pairs; others receive zeros."""
+def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> PyTree:
+    """Send values from some positions of a named axis to others.
+
+    Args:
+        x: array, number, or a tree of them: what is sent.
+        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        perm: pairs (source, destination) of positions; no two have the same source or destination.
+
+    Returns:
+        A tree like `x` of what arrives: zeros where no pair has that destination.
+
+    >>> shift = lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)])
+    >>> toile.vmap(shift, axis_name="i")(jnp.array([10, 20, 30]))
+    Array([ 0, 10, 20], dtype=int32)
+    """
     names, pairs = _names(axis_name), tuple((int(a), int(b)) for a, b in perm)
     if len(names) != 1:
         return tree_map(lambda v: _permuted(leaf(v), names, pairs), x)
@@ -167,22 +244,74 @@ def _permuted(v: Any, names: tuple[Any, ...], perm: tuple[tuple[int, int], ...])
     return select(_entry(receives, names), sent, like(sent, 0))
 
 
-def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
-    """Example i receives the value of example perm[i]."""
+def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
+    """Reorder values along a named axis.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis.
+        perm: the positions in their new order: position i gets the value of position `perm[i]`.
+
+    Returns:
+        A tree like `x`.
+
+    >>> turn = toile.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")
+    >>> turn(jnp.array([10, 20, 30]))
+    Array([30, 10, 20], dtype=int32)
+    """
     order = [int(p) for p in perm]
     if sorted(order) != list(range(len(order))):
         raise ValueError(f"`perm` does not represent a permutation: {perm}{here()}")
     return ppermute(x, axis_name, [(p, i) for i, p in enumerate(order)])
 
 
-def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Swap a named axis with an array axis of the same size."""
+def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
+              axis_index_groups: Groups = None) -> PyTree:
+    """Exchange a named axis with an axis of the arrays, of the same size.
+
+    Args:
+        x: array or a tree of arrays.
+        axis_name: the name of the axis.
+        axis: the axis of the arrays.
+        axis_index_groups: a division of the positions along the axis into groups, to exchange
+            within each group; None for all positions together.
+
+    Returns:
+        A tree like `x`.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> toile.vmap(lambda row: lax.pswapaxes(row, "i", 0), axis_name="i")(x)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
-def all_to_all(x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *,
-               axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """Give part j of `split_axis` to example j; join what arrives along `concat_axis`."""
+def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
+               axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
+    """Cut each value into parts, and send part j of each to position j of a named axis.
+
+    It changes which axis is divided among devices: from the named axis to `split_axis`.
+
+    Args:
+        x: array or a tree of arrays.
+        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        split_axis: the axis of the arrays to cut. Its size is the size of the named axis, or with
+            `tiled` a multiple of it.
+        concat_axis: the axis along which the parts that arrive are put together.
+        axis_index_groups: a division of the positions along the axis into groups of one size, to
+            exchange within each group; None for all positions together.
+        tiled: whether the parts keep `split_axis` and are joined along an axis that is there;
+            otherwise `split_axis` is removed and a new axis appears at `concat_axis`.
+
+    Returns:
+        A tree of arrays; part i along `concat_axis` comes from position i.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> toile.vmap(lambda row: lax.all_to_all(row, "i", 0, 0), axis_name="i")(x)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     names = _names(axis_name)
     groups = _groups(axis_index_groups, axis_name)
     size = len(groups[0]) if groups else check_bound(names)
@@ -228,9 +357,28 @@ def _exchanged_tiles(v: Any, names: tuple[Any, ...], size: int, split: int, join
     return reshape(rows, (*rows.shape[:joined], whole, *rows.shape[joined + 2 :]))
 
 
-def all_gather(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0,
-               tiled: bool = False, to: str = "varying") -> Any:
-    """Every example's value of `x`, along a new axis (or joined along `axis`, tiled)."""
+def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None,
+               axis: int = 0, tiled: bool = False, to: str = "varying") -> PyTree:
+    """Collect the values of all positions of a named axis: every example or device gets them.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        axis_index_groups: a division of the positions along the axis into groups of one size, to
+            collect within each group; None for all positions together.
+        axis: where the new axis is in the result; with `tiled`, the axis to join along.
+        tiled: whether to join the values along an axis that they have, not along a new one.
+        to: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        A tree of arrays with one axis more than `x`, or with `tiled` a longer axis.
+
+    >>> f = toile.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")
+    >>> f(jnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [1, 2, 3],
+           [1, 2, 3]], dtype=int32)
+    """
     groups = _groups(axis_index_groups, axis_name)
 
     def one(v: Any) -> Any:
@@ -251,9 +399,29 @@ def all_gather(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, ax
     return tree_map(one, x)
 
 
-def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0,
-                 axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """Sum over a named axis, each example keeping its own part of `scatter_dimension`."""
+def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
+                 axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
+    """Add values over a named axis, and leave part i of the sum at position i.
+
+    It is `psum`, of which each example or device keeps its own part. `all_gather` collects the
+    parts again.
+
+    Args:
+        x: array or a tree of arrays.
+        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        scatter_dimension: the axis of the arrays to divide. Its size is the size of the named axis,
+            or with `tiled` a multiple of it.
+        axis_index_groups: a division of the positions along the axis into groups of one size, to
+            add and divide within each group; None for all positions together.
+        tiled: whether the parts keep the divided axis; otherwise it is removed.
+
+    Returns:
+        A tree of arrays.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> toile.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(x)
+    Array([4, 6], dtype=int32)
+    """
     groups, names = _groups(axis_index_groups, axis_name), _names(axis_name)
 
     def one(v: Any) -> Any:
@@ -271,8 +439,20 @@ def psum_scatter(x: Any, axis_name: AxisName, *, scatter_dimension: int = 0,
     return tree_map(one, x)
 
 
-def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
-    """Every example gets the value of example `source`."""
+def pbroadcast(x: PyTree, axis_name: AxisNames, source: int) -> PyTree:
+    """Send the value of one position of a named axis to all positions.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis.
+        source: the position whose value is sent.
+
+    Returns:
+        A tree like `x`, equal for all positions.
+
+    >>> toile.vmap(lambda x: lax.pbroadcast(x, "i", 1), axis_name="i")(jnp.array([10, 20, 30]))
+    Array([20, 20, 20], dtype=int32)
+    """
 
     def one(v: Any) -> Any:
         v = leaf(v)
@@ -282,8 +462,19 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     return tree_map(one, x)
 
 
-def axis_index(axis_name: Any) -> Any:
-    """The position of this example along a named axis (row-major over several)."""
+def axis_index(axis_name: AxisNames) -> Array:
+    """Return the position of this example or device along a named axis.
+
+    Args:
+        axis_name: the name of the axis, or a tuple of names; their positions are counted together,
+            the last name fastest.
+
+    Returns:
+        An int32 array of rank 0.
+
+    >>> toile.vmap(lambda x: x + 100 * lax.axis_index("i"), axis_name="i")(jnp.array([1, 2, 3]))
+    Array([  1, 102, 203], dtype=int32)
+    """
     index = None
     for n in _names(axis_name):
         own = AxisIndex(n)()
@@ -294,13 +485,37 @@ def axis_index(axis_name: Any) -> Any:
     return index if index is not None else from_numpy(np.asarray(0, np.int32))
 
 
-def axis_size(axis_name: Any) -> int:
-    """The size of a named axis (or the product of several)."""
+def axis_size(axis_name: AxisNames) -> int:
+    """Return the size of a named axis.
+
+    Args:
+        axis_name: the name of the axis, or a tuple of names for the product of their sizes.
+
+    Returns:
+        A Python integer.
+
+    >>> toile.vmap(lambda x: x / lax.axis_size("i"), axis_name="i")(jnp.array([1.0, 2.0]))
+    Array([0.5, 1. ], dtype=float32)
+    """
     return check_bound(_names(axis_name))
 
 
-def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`x`, with `to="varying"` as one value per device inside of shard_map."""
+def pcast(x: PyTree, axis_name: AxisNames, *,
+          to: Literal["varying", "unreduced", "reduced"]) -> PyTree:
+    """Declare how a value relates to a named axis inside of `toile.shard_map`.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis, or a tuple of names; None or () for no axis.
+        to: "varying" for a value that may differ between devices, as `pvary` declares it. The
+            others change nothing.
+
+    Returns:
+        The same values.
+
+    >>> toile.vmap(lambda x: lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     if axis_name is None or axis_name == ():
         return x
     if to not in ("varying", "unreduced", "reduced"):
@@ -309,8 +524,22 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     return pvary(x, axis_name) if to == "varying" else x
 
 
-def pvary(x: Any, axis_name: Any) -> Any:
-    """`x`, as one value per device inside of shard_map: gradients are not summed over devices."""
+def pvary(x: PyTree, axis_name: AxisNames) -> PyTree:
+    """Declare that a value may differ between the devices of a named axis.
+
+    Inside of `toile.shard_map`, the gradient of a value that is equal on all devices is the sum
+    over the devices. With this declaration each device keeps its own. Elsewhere it changes nothing.
+
+    Args:
+        x: array, number, or a tree of them.
+        axis_name: the name of the axis, or a tuple of names.
+
+    Returns:
+        The same values.
+
+    >>> toile.vmap(lambda x: lax.pvary(x, "i"), axis_name="i")(jnp.array([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
     names = _names(axis_name)
     check_bound(names)
     if not any(n in names for n, _ in mode.axes):

@@ -13,6 +13,7 @@ import numpy as np
 
 from toile.control.cond import Cond
 from toile.engine import config, dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import aval_of
 from toile.engine.devices import first_device
 from toile.engine.program import Program, Var
@@ -37,12 +38,36 @@ __all__ = ["cond", "platform_dependent", "switch"]
 _UNSET = object()
 
 
-def cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any = _UNSET) -> Any:
-    """`true_fun(*operands)` if `pred` else `false_fun(*operands)`, as one traced operation.
+def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
+         *operands: PyTree, operand: PyTree = _UNSET) -> PyTree:
+    """Run one of two functions, by a condition that may be traced.
 
-    >>> import toile.lax as lax
-    >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 3)
-    Array(4, dtype=int32, weak_type=True)
+    It does what `true_fun(*operands) if pred else false_fun(*operands)` does, where Python's `if`
+    would be an error because the value of `pred` is not known yet. Both functions are traced, and
+    one of them runs. Under `toile.vmap`, where `pred` differs between the examples, both run and
+    the results are selected. To choose between arrays that exist already, use `jnp.where`.
+
+    Args:
+        pred: bool or number of rank 0; a number counts as True if it is not 0.
+        true_fun: function to run if `pred` is True.
+        false_fun: function to run if it is False. Both return the same structure, shapes and
+            dtypes.
+        operands: arguments of both functions: arrays, numbers, or trees of them. The functions
+            may also use variables of the code around them.
+        operand: one argument, given by name instead.
+
+    Returns:
+        The result of the function that runs.
+
+    Raises:
+        TypeError: `pred` is not a scalar, or the functions return different types.
+
+    >>> def absolute(x):
+    ...     return lax.cond(x < 0, lambda v: -v, lambda v: v, x)
+    >>> absolute(-3.0)
+    Array(3., dtype=float32, weak_type=True)
+    >>> toile.grad(absolute)(-3.0)
+    Array(-1., dtype=float32, weak_type=True)
     """
     operands = _all_operands(operands, operand)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(
@@ -94,9 +119,30 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
                      ("false_fun", "true_fun"))
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
-           operand: Any = _UNSET) -> Any:
-    """`branches[index](*operands)`, the index clamped to the branches."""
+def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: PyTree,
+           operand: PyTree = _UNSET) -> PyTree:
+    """Run one of several functions, by an index that may be traced.
+
+    It does what `branches[index](*operands)` does. All functions are traced, and one of them runs.
+    Under `toile.vmap`, where `index` differs between the examples, all run and the results are
+    selected.
+
+    Args:
+        index: integer of rank 0. One that is out of range becomes the nearest one in range.
+        branches: the functions, at least one. All return the same structure, shapes and dtypes.
+        operands: arguments of the functions: arrays, numbers, or trees of them.
+        operand: one argument, given by name instead.
+
+    Returns:
+        The result of the function that runs.
+
+    Raises:
+        TypeError: `index` is not an integer scalar, or the functions return different types.
+
+    >>> branches = [lambda x: x, lambda x: x**2, lambda x: x**3]
+    >>> [lax.switch(i, branches, 3.0).item() for i in (0, 1, 2, 7)]
+    [3.0, 9.0, 27.0, 27.0]
+    """
     operands = _all_operands(operands, operand)
     if not all(callable(b) for b in branches):
         raise TypeError("lax.switch: branches argument should be a sequence of callables." + here())
@@ -117,10 +163,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any,
         raise ValueError("Empty branch sequence (give at least one function)" + here())
     if len(branches) == 1:
         return branches[0](*operands)
-    index = convert(leaf(index), np.int32)
-    if config.flags.disable_jit and is_concrete(index):
-        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
-    which = clamp(scalar(0, np.int32), index, scalar(len(branches) - 1, np.int32))
+    which = convert(leaf(index), np.int32)
+    if config.flags.disable_jit and is_concrete(which):
+        return branches[min(max(int(which), 0), len(branches) - 1)](*operands)
+    which = clamp(scalar(0, np.int32), which, scalar(len(branches) - 1, np.int32))
     names = ("branch 0", *(f"branch{i}" for i in range(1, len(branches))))
     return _branched("switch", which, branches, operands, names)
 
@@ -166,8 +212,27 @@ def _with_all_consts(program: Program, counts: Sequence[int], mine: int, staged:
     return made
 
 
-def platform_dependent(*args: Any, default: Any = None, **per_platform: Any) -> Any:
-    """The function for the platform that runs this: `cpu=f, cuda=g, default=h`."""
+def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
+                       **per_platform: Callable[..., Any]) -> PyTree:
+    """Call the function for the platform of the default device.
+
+    Args:
+        args: arguments of the function.
+        default: function for platforms that are not named.
+        per_platform: functions by platform: `cpu=`, and `cuda=` or `gpu=`.
+
+    Returns:
+        The result of the function.
+
+    Raises:
+        NotImplementedError: there is no function for the platform, and no default.
+
+    Differences:
+        JAX decides when the code is compiled, here it is decided when this is called.
+
+    >>> lax.platform_dependent(3, cpu=lambda x: x + 1, cuda=lambda x: x + 1)
+    4
+    """
     platform = first_device().platform
     names = ("cuda", "gpu") if platform == "gpu" else (platform,)
     chosen = next((per_platform[n] for n in names if n in per_platform), default)

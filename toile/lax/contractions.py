@@ -10,21 +10,25 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.avals import Aval
 from toile.engine.config import flags
 from toile.engine.errors import shape_error
 from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, elementwise, shapes
 from toile.lax._operands import ints, operand, user_dtype
 from toile.primitives.contractions import LETTERS, dot_operation
 from toile.primitives.cumulative import Cumsum
 from toile.primitives.elementwise import convert
+
+if TYPE_CHECKING:
+    from toile.lax._operands import ShardingLike
 
 __all__ = [
     "DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike",
@@ -34,7 +38,15 @@ __all__ = [
 
 
 class Precision(enum.Enum):
-    """How precise products of floats are on hardware that has faster, coarser ones."""
+    """How precise products of floats are on hardware that has faster, less precise ones.
+
+    On the CPU, products of float32 always have full precision. Functions take a `Precision`, its
+    name as text, or a pair of them for the two operands.
+
+    - `DEFAULT` ("default", "fastest"): the fastest.
+    - `HIGH` ("high"): more precise, and slower.
+    - `HIGHEST` ("highest", "float32"): full precision.
+    """
 
     DEFAULT = 0
     HIGH = 1
@@ -59,7 +71,23 @@ _NAMES: dict[Any, Precision] = {
 
 
 class DotAlgorithm(NamedTuple):
-    """An algorithm for products, by the types it multiplies and accumulates in."""
+    """An algorithm for products of arrays, by the dtypes that it multiplies and adds in.
+
+    It is a value for the argument `precision` of `dot_general` and other products.
+    `DotAlgorithmPreset` has names for the usual ones.
+
+    Args:
+        lhs_precision_type, rhs_precision_type: dtypes that the operands are rounded to.
+        accumulation_type: dtype that the sums are formed in.
+        lhs_component_count, rhs_component_count: into how many numbers of that dtype each element
+            is divided.
+        num_primitive_operations: how many products of such parts are added.
+        allow_imprecise_accumulation: whether the hardware may add less precisely.
+
+    >>> algorithm = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32)
+    >>> lax.dot(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]), precision=algorithm)
+    Array(11., dtype=float32)
+    """
 
     lhs_precision_type: Any
     rhs_precision_type: Any
@@ -245,13 +273,44 @@ def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> A
     return preferred
 
 
-def dot_general(lhs: Any, rhs: Any, dimension_numbers: DotDimensionNumbers,
-                precision: PrecisionLike = None, preferred_element_type: Any = None, *,
-                out_sharding: Any = None) -> Any:
-    """Contraction over pairs of axes, with other pairs of axes as a batch.
+def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionNumbers,
+                precision: PrecisionLike = None,
+                preferred_element_type: DTypeLike | None = None, *,
+                out_sharding: ShardingLike | None = None) -> Array:
+    """Multiply two arrays and sum over pairs of their axes.
 
-    `dimension_numbers` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)); the result
-    has the batch axes first, then what is left of lhs, then what is left of rhs."""
+    Every axis of an operand is of one of three kinds. Contracting axes go in pairs, one of each
+    operand, and the products are summed over them. Batch axes go in pairs too, and stay: the
+    product is formed for each position along them by itself. The other axes stay as they are.
+    Matrix products, batched or not, are such contractions; `jnp.einsum` says the same in letters.
+
+    Args:
+        lhs: the first array.
+        rhs: the second array. If the dtypes differ, the narrower one is converted.
+        dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
+            sequences of non-negative axes. Paired axes have equal sizes.
+        precision: how precise the products are on hardware that has faster ones: a `Precision` or
+            its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`. None for the
+            configured default.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array whose axes are the batch axes, then what is left of `lhs`, then what is left of
+        `rhs`.
+
+    A matrix product contracts axis 1 of the first with axis 0 of the second:
+
+    >>> x, y = jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [1, 1]])
+    >>> lax.dot_general(x, y, (((1,), (0,)), ((), ())))
+    Array([[3, 2],
+           [7, 4]], dtype=int32)
+
+    With axis 0 of both as a batch, it is one inner product for each row:
+
+    >>> lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))
+    Array([1, 7], dtype=int32)
+    """
     return _dot_general("dot_general", lhs, rhs, dimension_numbers, precision,
                         preferred_element_type)
 
@@ -272,9 +331,28 @@ def _dot_general(name: str, lhs: Any, rhs: Any, numbers: Any, precision: Any,
     return op(x, y)
 
 
-def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: PrecisionLike = None,
-        preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
-    """Vector, matrix-vector and matrix products, or any other with `dimension_numbers`."""
+def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumbers | None = None,
+        precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+        out_sharding: ShardingLike | None = None) -> Array:
+    """Multiply vectors and matrices.
+
+    The last axis of `lhs` is contracted with the first axis of `rhs`.
+
+    Args:
+        lhs: vector or matrix; with `dimension_numbers`, an array of any rank.
+        rhs: vector or matrix, whose first axis is as long as the last one of `lhs`.
+        dimension_numbers: which axes to contract instead, as in `dot_general`.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        The inner product, the vector or the matrix.
+
+    >>> lax.dot(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
+    Array([12, 34], dtype=int32)
+    """
     x, y = operand("dot", lhs), operand("dot", rhs, 1)
     if dimension_numbers is None:
         simple = 1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]
@@ -286,8 +364,22 @@ def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Precisi
     return _dot_general("dot", x, y, dimension_numbers, precision, preferred_element_type)
 
 
-def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
-    """Matrix products over all leading axes, which both operands share."""
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
+    """Multiply matrices that are stacked along leading axes.
+
+    Args:
+        lhs: array of matrices, in its last two axes.
+        rhs: array of as many axes, the leading ones of equal sizes.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+
+    Returns:
+        An array of the matrix products.
+
+    >>> x, y = jnp.array([[[1, 2]], [[3, 4]]]), jnp.array([[[1], [1]], [[10], [1]]])
+    >>> lax.batch_matmul(x, y)[:, 0, 0]
+    Array([ 3, 34], dtype=int32)
+    """
     x, y = operand("batch_matmul", lhs), operand("batch_matmul", rhs, 1)
     if min(x.ndim, y.ndim) < 2:
         raise ValueError(f"Arguments to batch_matmul must be at least 2D, got {x.ndim}, "
@@ -305,7 +397,21 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Any:
 
 @dataclass(frozen=True, init=False)
 class RaggedDotDimensionNumbers:
-    """Axes of a ragged product: those of dot_general, the ragged one, and the groups of rhs."""
+    """Which axes `ragged_dot_general` contracts, and which one is divided into groups.
+
+    Args:
+        dot_dimension_numbers: contracting and batch axes, as for `dot_general`; the group axis of
+            the second operand is in neither.
+        lhs_ragged_dimensions: the one axis of the first operand that is divided into groups.
+        rhs_group_dimensions: the one axis of the second operand that has one slice for each group,
+            or none where the ragged axis is contracted or a batch axis.
+
+    Those of `ragged_dot`:
+
+    >>> numbers = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+    >>> numbers.rhs_group_dimensions
+    (0,)
+    """
 
     dot_dimension_numbers: Any
     lhs_ragged_dimensions: tuple[int, ...]
@@ -322,22 +428,81 @@ class RaggedDotDimensionNumbers:
 _BASIC_RAGGED = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
 
 
-def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, precision: PrecisionLike = None,
-               preferred_element_type: Any = None, group_offset: Any = None,
-               out_sharding: Any = None) -> Any:
-    """Rows of lhs (m, k) in consecutive groups, each times its own matrix of rhs (g, k, n)."""
+def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
+               precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+               group_offset: ArrayLike | None = None,
+               out_sharding: ShardingLike | None = None) -> Array:
+    """Multiply groups of rows, each by a matrix of its own, as a mixture of experts does.
+
+    The rows of `lhs` are divided into consecutive groups, and group i is multiplied by `rhs[i]`.
+
+    Args:
+        lhs: matrix of shape (m, k).
+        rhs: g matrices, of shape (g, k, n).
+        group_sizes: g integers, how many rows each group has. Rows after the last group give 0.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        group_offset: must be None.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        A matrix of shape (m, n).
+
+    Raises:
+        NotImplementedError: `group_offset` is given.
+
+    >>> rows = jnp.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    >>> experts = jnp.array([[[1.0], [0.0]], [[10.0], [10.0]]])
+    >>> lax.ragged_dot(rows, experts, jnp.array([1, 2]))
+    Array([[ 1.],
+           [40.],
+           [60.]], dtype=float32)
+    """
     return ragged_dot_general(lhs, rhs, group_sizes, _BASIC_RAGGED, precision,
                               preferred_element_type, group_offset)
 
 
-def ragged_dot_general(lhs: Any, rhs: Any, group_sizes: Any,
+def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                        ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-                       precision: PrecisionLike = None, preferred_element_type: Any = None,
-                       group_offset: Any = None, out_sharding: Any = None) -> Any:
-    """A contraction in which one axis of lhs is cut into groups of the given sizes.
+                       precision: PrecisionLike = None,
+                       preferred_element_type: DTypeLike | None = None,
+                       group_offset: ArrayLike | None = None,
+                       out_sharding: ShardingLike | None = None) -> Array:
+    """Contract two arrays, with one axis of the first divided into groups.
 
-    Ragged rows meet the group's own part of rhs; a ragged contracted axis gives one product per
-    group, on a new leading axis; a ragged batch axis changes nothing."""
+    What the groups mean depends on the kind of the divided (ragged) axis. If it stays in the
+    result, each group is multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is
+    contracted, each group gives a sum of its own, along a new leading axis. If it is a batch axis,
+    the groups change nothing.
+
+    Args:
+        lhs: the first array, which has the ragged axis.
+        rhs: the second array.
+        group_sizes: sizes of the consecutive groups, integers of shape (g,); with leading axes,
+            those of the axes of `lhs` before the ragged one, whose positions then have sizes of
+            their own.
+        ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        group_offset: must be None.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array whose axes are those of the result of `dot_general`, after an axis for the groups
+        where the ragged axis is contracted.
+
+    Raises:
+        NotImplementedError: `group_offset` is given.
+
+    Inner products of the first element, and of the other two:
+
+    >>> numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
+    >>> x, y = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 1.0, 1.0])
+    >>> lax.ragged_dot_general(x, y, jnp.array([1, 2]), numbers)
+    Array([10.,  5.], dtype=float32)
+    """
     name, numbers = "ragged_dot_general", ragged_dot_dimension_numbers
     x, y = operand(name, lhs), operand(name, rhs, 1)
     groups = operand(name, group_sizes, 2)
@@ -414,7 +579,7 @@ def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
     ends = shapes.broadcast_in_dim(ends, shape, axes)
     starts = shapes.broadcast_in_dim(starts, shape, axes)
     place = shapes.broadcasted_iota(groups.dtype, shape, ragged + 1)
-    inside = elementwise.bitwise_and(elementwise.le(starts, place), elementwise.lt(place, ends))
+    inside = comparisons.bitwise_and(comparisons.le(starts, place), comparisons.lt(place, ends))
     spread = shapes.broadcast(x, (count,))
     return elementwise.select(inside, spread, shapes.full_like(spread, 0))
 
@@ -422,12 +587,31 @@ def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
 # --------------------------------------------------------------------------------- scaled products
 
 
-def scaled_dot(lhs: Any, rhs: Any, *, lhs_scale: Any = None, rhs_scale: Any = None,
-               dimension_numbers: Any = None, preferred_element_type: Any = None) -> Any:
-    """Product of operands times their block scales, formed in bfloat16.
+def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = None,
+               rhs_scale: ArrayLike | None = None,
+               dimension_numbers: DotDimensionNumbers | None = None,
+               preferred_element_type: DTypeLike | None = None) -> Array:
+    """Multiply arrays of narrow numbers times scales that blocks of them share.
 
-    A scale has the operand's shape, except that its contracted axes may be a whole factor shorter:
-    each element of it then serves that many elements of the operand."""
+    The operands and their scales are converted to bfloat16 and multiplied before the product.
+
+    Args:
+        lhs: the first array.
+        rhs: the second array.
+        lhs_scale, rhs_scale: scales of the operands, of their shapes, except that the contracted
+            axes may be shorter by a whole factor: each scale then serves that many neighboring
+            elements. None for no scale.
+        dimension_numbers: which axes to contract, as in `dot_general`; None for a product of
+            matrices in the last two axes, the leading axes being a batch.
+        preferred_element_type: dtype of the result; None for bfloat16.
+
+    Returns:
+        An array like that of `dot_general`.
+
+    >>> x, scale = jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[10.0, 1.0]])
+    >>> lax.scaled_dot(x, jnp.ones((4, 1)), lhs_scale=scale)
+    Array([[37]], dtype=bfloat16)
+    """
     x, y = operand("scaled_dot", lhs), operand("scaled_dot", rhs, 1)
     if dimension_numbers is None:
         if x.ndim < 2:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, DTypeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.conversion import as_array
 from toile.engine.fp_errors import ignore_errors, restore_errors
@@ -35,13 +36,40 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 _operand = operand  # the public functions call their first parameter `operand`
 
 
-def dtype(x: Any) -> Any:
-    """The dtype of a value, or the one that a type stands for."""
+def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of a value, or the one that a type or a name stands for.
+
+    Args:
+        x: array, Python number, NumPy scalar, or a dtype in any form.
+
+    Returns:
+        A NumPy dtype. For Python numbers and types it is the default one: int32 for `int`, float32
+        for `float`, unless 64-bit types are enabled.
+
+    >>> lax.dtype(3.5), lax.dtype("int8"), lax.dtype(jnp.array([True]))
+    (dtype('float32'), dtype('int8'), dtype('bool'))
+    """
     return dtypes.dtype(x)
 
 
-def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The same values in another dtype."""
+def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
+    """Convert the elements of an array to another dtype.
+
+    Floats lose their fraction when they become integers; those out of range become the nearest
+    integer of the dtype, and NaN becomes 0. Integers that do not fit into a narrower dtype wrap
+    around. Without 64-bit types enabled, a 64-bit dtype becomes the 32-bit one, with a warning.
+
+    Args:
+        operand: array or number.
+        new_dtype: dtype of the result.
+
+    Returns:
+        An array of the shape of `operand`, in `new_dtype`. It is `operand` itself if nothing
+        changes.
+
+    >>> lax.convert_element_type(jnp.array([1.7, -1.7, 1e10]), jnp.int32)
+    Array([         1,         -1, 2147483647], dtype=int32)
+    """
     return _convert_element_type(operand, user_dtype(new_dtype, "convert_element_type"))
 
 
@@ -122,13 +150,44 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
     return _converted(value, new, weak)
 
 
-def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
-    """The same bits as another dtype; where widths differ a last axis appears or goes."""
+def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
+    """Read the bits of each element as another dtype.
+
+    Args:
+        operand: array or number.
+        new_dtype: dtype to read the bits as.
+
+    Returns:
+        An array of `new_dtype`. It has the shape of `operand` if both dtypes have as many bits. If
+        the new one is narrower, a last axis holds the parts of each element, the lowest bits
+        first; if it is wider, the last axis of `operand` holds the parts and is left out.
+
+    >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
+    Array([1065353216], dtype=uint32)
+    >>> lax.bitcast_convert_type(jnp.array([258], dtype=jnp.uint16), jnp.uint8)
+    Array([[2, 1]], dtype=uint8)
+    """
     new = user_dtype(new_dtype, "bitcast_convert_type")
     return checked(BitcastConvertType(new), [_operand("bitcast_convert_type", operand)])
 
 
-def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
-    """Round to a float format with fewer exponent and mantissa bits, kept in the same dtype."""
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
+    """Round to a float format with fewer bits, and keep the dtype.
+
+    It shows what a narrow format does to values without converting them: bfloat16 has 8 and 7 bits,
+    float16 has 5 and 10. The format has no subnormal numbers.
+
+    Args:
+        operand: array or number of a float dtype.
+        exponent_bits: bits of the format's exponent, at least 1. Values too large for it become
+            infinite, values too small for it become 0.
+        mantissa_bits: bits of the format's mantissa. Values halfway go to the even one.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.reduce_precision(jnp.array([1.2345678, 1e10]), 5, 10)
+    Array([1.234375,      inf], dtype=float32)
+    """
     bits = operator.index(exponent_bits), operator.index(mantissa_bits)
     return checked(ReducePrecision(*bits), [as_array(operand)])

@@ -11,12 +11,13 @@ import math
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, shapes
 from toile.lax._operands import ints, operand, prepared, user_dtype
 from toile.lax.contractions import PrecisionLike, canonicalize_precision, dot_general
 from toile.lax.conversion import convert_element_type
@@ -24,6 +25,9 @@ from toile.lax.windows import padtype_to_pads
 from toile.primitives.conv import ConvDimensionNumbers, ConvGeneralDilated
 from toile.primitives.families import inverse
 from toile.primitives.windows import dilated
+
+if TYPE_CHECKING:
+    from toile.lax._operands import ShardingLike
 
 __all__ = [
     "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "conv", "conv_dimension_numbers",
@@ -39,8 +43,23 @@ Padding = str | Sequence[tuple[int, int]]
 # ------------------------------------------------------------------------------- dimension numbers
 
 
-def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
-    """Axes of lhs, rhs and result in the order batch, feature, spatial, from three strings."""
+def conv_general_permutations(
+    dimension_numbers: Sequence[str],
+) -> tuple[tuple[int, ...], ...]:
+    """Convert three strings that name the axes of a convolution to axis numbers.
+
+    Args:
+        dimension_numbers: names of the axes of the input, the kernel and the result, such as
+            ("NHWC", "HWIO", "NHWC"): N is the batch, C the features, I and O the input and output
+            features of the kernel, and other letters are spatial axes.
+
+    Returns:
+        Axes of the three: batch, features (of the kernel: output features, input features), then
+        the spatial axes in the order of the second string.
+
+    >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+    """
     pairs = ("NC", "OI", "NC")
     for i, (spec, pair) in enumerate(zip(dimension_numbers, pairs, strict=True)):
         if any(spec.count(c) != 1 for c in pair) or len(set(spec)) != len(spec):
@@ -70,30 +89,94 @@ def _numbers(lhs_rank: int, rhs_rank: int, numbers: Any) -> ConvDimensionNumbers
     return ConvDimensionNumbers(*conv_general_permutations(numbers))
 
 
-def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
-                           dimension_numbers: Any) -> ConvDimensionNumbers:
-    """Axes of the operands and the result, from any form of `dimension_numbers`."""
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int],
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers,
+) -> ConvDimensionNumbers:  # fmt: skip
+    """Convert any description of the axes of a convolution to axis numbers.
+
+    Args:
+        lhs_shape: shape of the input.
+        rhs_shape: shape of the kernel, with as many axes.
+        dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a
+            `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") with as many spatial axes
+            as there are.
+
+    Returns:
+        The axes of the input, the kernel and the result.
+
+    >>> lax.conv_dimension_numbers((1, 8, 8, 3), (5, 5, 3, 16), ("NHWC", "HWIO", "NHWC"))
+    ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
+    """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return ConvDimensionNumbers(*map(ints, dimension_numbers))
     if dimension_numbers is not None:
         if not isinstance(dimension_numbers, (list, tuple)):
             raise TypeError("convolution dimension_numbers: needed a tuple, a list or None, got "
                             f"{type(dimension_numbers)}{here()}")
-        dimension_numbers = tuple(dimension_numbers)
-    return _numbers(len(lhs_shape), len(rhs_shape), dimension_numbers)
+    numbers = None if dimension_numbers is None else tuple(dimension_numbers)
+    return _numbers(len(lhs_shape), len(rhs_shape), numbers)
 
 
 # ------------------------------------------------------------------------------------- convolutions
 
 
 def conv_general_dilated(
-    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Padding,
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
     lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
     batch_group_count: int = 1, precision: PrecisionLike = None,
-    preferred_element_type: Any = None, out_sharding: Any = None,
-) -> Any:  # fmt: skip
-    """Correlate the kernels `rhs` with a padded, dilated `lhs` at every stride."""
+    preferred_element_type: DTypeLike | None = None, out_sharding: ShardingLike | None = None,
+) -> Array:  # fmt: skip
+    """Convolve a batch of inputs with kernels, in any number of spatial axes.
+
+    Each output element is the sum of products of a kernel with the window of the input at its
+    place, over the kernel's positions and all input features. As usual in machine learning, the
+    kernel is not flipped: mathematicians call it a correlation. Strides, padding and dilations are
+    given for each spatial axis, in the order of the kernel's spatial axes.
+
+    Args:
+        lhs: the input: batch, features and spatial axes, in the order that `dimension_numbers`
+            says.
+        rhs: the kernels, of the same dtype: output features, input features and spatial axes.
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID" for windows that are wholly inside; "SAME" for zeros around the input, so
+            that there are `ceil(size / stride)` windows, the larger half at the end; "SAME_LOWER"
+            with it at the start; or a pair (before, after) of numbers of zeros for each spatial
+            axis, negative ones removing elements.
+        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+            axis, with zeros between them; None for 1.
+        rhs_dilation: distance between the elements of the kernel along each spatial axis, as in
+            atrous convolutions; None for 1.
+        dimension_numbers: three strings that name the axes of the input, the kernel and the
+            result, such as ("NHWC", "HWIO", "NHWC"): N is the batch, C the features, I and O the
+            kernel's input and output features. None for ("NCHW", "OIHW", "NCHW"). A
+            `ConvDimensionNumbers` is accepted too.
+        feature_group_count: number of groups that the features are divided into, each with kernels
+            of its own; the kernel's input features are those of one group. With as many groups as
+            features it is a depthwise convolution.
+        batch_group_count: number of groups that the batch is divided into, each with output
+            features of its own.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array with the axes that the third string names. A spatial axis of the input of size n
+        gets `(n + before + after - k) // stride + 1` elements for a kernel of size k.
+
+    One image of 3 by 3, one feature, and a kernel that adds 2 by 2 neighbors:
+
+    >>> image, kernel = jnp.arange(9.0).reshape(1, 3, 3, 1), jnp.ones((2, 2, 1, 1))
+    >>> names = ("NHWC", "HWIO", "NHWC")
+    >>> y = lax.conv_general_dilated(image, kernel, (1, 1), "VALID", dimension_numbers=names)
+    >>> y.shape
+    (1, 2, 2, 1)
+    >>> y[0, :, :, 0]
+    Array([[ 8., 12.],
+           [20., 24.]], dtype=float32)
+    """
     x, w = operand("conv_general_dilated", lhs), operand("conv_general_dilated", rhs, 1)
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     strides, ones = ints(window_strides), (1,) * (x.ndim - 2)
@@ -126,18 +209,57 @@ def _pairs(padding: Any) -> tuple[tuple[int, int], ...]:
                          f"pairs, got {padding!r}{here()}") from error
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: str,
-         precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """Convolution of NCHW operands with OIHW kernels."""
+def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str,
+         precision: PrecisionLike = None,
+         preferred_element_type: DTypeLike | None = None) -> Array:
+    """Convolve a batch of inputs with kernels, with the features before the spatial axes.
+
+    Args:
+        lhs: the input, of shape (batch, input features, *spatial sizes).
+        rhs: the kernels, of shape (output features, input features, *spatial sizes).
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID", "SAME" or "SAME_LOWER", as in `conv_general_dilated`.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+
+    Returns:
+        An array of shape (batch, output features, *spatial sizes).
+
+    >>> lax.conv(jnp.array([[[1.0, 2.0, 4.0]]]), jnp.array([[[1.0, 1.0]]]), (1,), "VALID")
+    Array([[[3., 6.]]], dtype=float32)
+    """
     return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
                                 preferred_element_type=preferred_element_type)
 
 
-def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Padding,
-                              lhs_dilation: Sequence[int] | None,
+def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int],
+                              padding: Padding, lhs_dilation: Sequence[int] | None,
                               rhs_dilation: Sequence[int] | None, precision: PrecisionLike = None,
-                              preferred_element_type: Any = None) -> Any:
-    """Convolution of NCHW operands with OIHW kernels, dilated."""
+                              preferred_element_type: DTypeLike | None = None) -> Array:
+    """Convolve as `conv` does, with dilations and any padding.
+
+    Args:
+        lhs: the input, of shape (batch, input features, *spatial sizes).
+        rhs: the kernels, of shape (output features, input features, *spatial sizes).
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+            in `conv_general_dilated`.
+        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+            axis; None for 1.
+        rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
+            1.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+
+    Returns:
+        An array of shape (batch, output features, *spatial sizes).
+
+    >>> x, kernel = jnp.array([[[1.0, 2.0, 4.0]]]), jnp.array([[[1.0, 1.0]]])
+    >>> lax.conv_with_general_padding(x, kernel, (1,), [(0, 1)], None, (2,))
+    Array([[[5., 2.]]], dtype=float32)
+    """
     return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
                                 precision=precision, preferred_element_type=preferred_element_type)
 
@@ -148,16 +270,43 @@ _TRANSPOSE_DEFAULTS = {
 }  # fmt: skip
 
 
-def conv_transpose(lhs: Any, rhs: Any, strides: Sequence[int], padding: Padding,
+def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: Padding,
                    rhs_dilation: Sequence[int] | None = None,
                    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
                    transpose_kernel: bool = False, precision: PrecisionLike = None,
-                   preferred_element_type: Any = None, use_consistent_padding: bool = False) -> Any:
-    """Convolution of an operand whose elements lie `strides` apart: the transpose of a forward one.
+                   preferred_element_type: DTypeLike | None = None,
+                   use_consistent_padding: bool = False) -> Array:
+    """Convolve so that spatial sizes grow by the strides: the transpose of a convolution.
 
-    "SAME" and "VALID" are the padding of that forward convolution; so are pairs of numbers with
-    `use_consistent_padding`, otherwise they pad this one. `transpose_kernel` takes the forward
-    kernel: it is flipped, and its feature axes change places."""
+    The elements of the input are moved `strides` apart, with zeros between them, and convolved
+    with the kernel. Decoders and generators use it to enlarge images.
+
+    Args:
+        lhs: the input: batch, features and spatial axes.
+        rhs: the kernels: input and output features and spatial axes.
+        strides: factor by which each spatial size grows.
+        padding: "SAME" for a result of `size * stride` along each axis; "VALID" for one that all
+            kernel positions reach, `size * stride + max(k - stride, 0)`; or a pair of numbers of
+            zeros (before, after) for each spatial axis.
+        rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
+            1.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None for
+            ("NHWC", "HWIO", "NHWC"), or the like for one or three spatial axes.
+        transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed: it is
+            flipped, and its input and output features change places.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+        preferred_element_type: dtype of the result; None for that of the operands.
+        use_consistent_padding: whether pairs of numbers are the padding of the convolution that is
+            transposed, as in PyTorch; otherwise they pad this one.
+
+    Returns:
+        An array with the axes that the third string names.
+
+    >>> x, kernel = jnp.array([[[1.0], [2.0]]]), jnp.array([[[1.0]], [[10.0]]])
+    >>> lax.conv_transpose(x, kernel, (2,), "SAME")[0, :, 0]
+    Array([10.,  1., 20.,  2.], dtype=float32)
+    """
     x, w = operand("conv_transpose", lhs), operand("conv_transpose", rhs, 1)
     if dimension_numbers is None:
         if x.ndim not in _TRANSPOSE_DEFAULTS:
@@ -204,18 +353,40 @@ def _transpose_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
 
 
 def conv_general_dilated_patches(
-    lhs: Any, filter_shape: Sequence[int], window_strides: Sequence[int], padding: Padding,
+    lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int], padding: Padding,
     lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-    precision: PrecisionLike = None, preferred_element_type: Any = None,
-) -> Any:  # fmt: skip
-    """What a convolution sees: each window laid out in the feature axis, channel by channel."""
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+) -> Array:  # fmt: skip
+    """Collect the windows of the input that a convolution would multiply with its kernels.
+
+    Args:
+        lhs: the input: batch, features and spatial axes.
+        filter_shape: sizes of the windows along the spatial axes.
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+            in `conv_general_dilated`.
+        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+            axis; None for 1.
+        rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
+        precision: how precise the products are that copy the elements, as in `dot_general`.
+        preferred_element_type: dtype of the result; None for that of `lhs`.
+
+    Returns:
+        An array like the result of the convolution, whose features are the elements of a window:
+        all those of the first input feature, then those of the second, and so on.
+
+    >>> lax.conv_general_dilated_patches(jnp.array([[[1.0, 2.0, 3.0]]]), (2,), (1,), "VALID")
+    Array([[[1., 2.],
+            [2., 3.]]], dtype=float32)
+    """
     x = operand("conv_general_dilated_patches", lhs)
     window = ints(filter_shape)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
     taps, channels = math.prod(window), x.shape[numbers.lhs_spec[1]]
     row, column = (shapes.broadcasted_iota(np.int32, (taps, taps), d) for d in (0, 1))
-    one_hot = convert_element_type(elementwise.eq(row, column), x.dtype)
+    one_hot = convert_element_type(comparisons.eq(row, column), x.dtype)
     kernel = shapes.reshape(shapes.broadcast(one_hot, (channels,)), (channels * taps, 1, *window))
     kernel = shapes.transpose(kernel, inverse(numbers.rhs_spec))
     return conv_general_dilated(x, kernel, window_strides, padding, lhs_dilation, rhs_dilation,
@@ -223,15 +394,37 @@ def conv_general_dilated_patches(
 
 
 def conv_general_dilated_local(
-    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Padding,
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: Padding,
     filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
-) -> Any:  # fmt: skip
-    """Convolution with a kernel of its own at each output position.
+) -> Array:  # fmt: skip
+    """Convolve with a kernel of its own at each output position.
 
-    The spatial axes of `rhs` are those of the result; its input features are the channels and the
-    window, laid out as in `conv_general_dilated_patches`."""
+    Args:
+        lhs: the input: batch, features and spatial axes.
+        rhs: the kernels. The spatial axes are those of the result; the input features are the
+            elements of a window, as in `conv_general_dilated_patches`.
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
+            in `conv_general_dilated`.
+        filter_shape: sizes of the windows along the spatial axes.
+        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+            axis; None for 1.
+        rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
+        precision: how precise the products are on hardware that has faster ones, as in
+            `dot_general`.
+
+    Returns:
+        An array with the axes that the third string names.
+
+    A kernel (1, 1) at the first position, and (10, 0) at the second:
+
+    >>> x, kernels = jnp.array([[[1.0, 2.0, 3.0]]]), jnp.array([[[1.0, 10.0], [1.0, 0.0]]])
+    >>> lax.conv_general_dilated_local(x, kernels, (1,), "VALID", (2,))
+    Array([[[ 3., 20.]]], dtype=float32)
+    """
     x, w = operand("conv_general_dilated_local", lhs), operand("conv_general_dilated_local", rhs, 1)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
     patches = conv_general_dilated_patches(x, filter_shape, window_strides, padding, lhs_dilation,
@@ -252,7 +445,21 @@ def conv_general_dilated_local(
 
 def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int],
                      pads: Padding, batch_group_count: int = 1) -> tuple[int, ...]:
-    """Shape of the convolution of (N, C, ...) with (O, I, ...)."""
+    """Compute the shape of the result of `conv`.
+
+    Args:
+        lhs_shape: shape (batch, input features, *spatial sizes).
+        rhs_shape: shape (output features, input features, *spatial sizes).
+        strides: distance between neighboring windows along each spatial axis.
+        pads: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis.
+        batch_group_count: number of groups that the batch is divided into.
+
+    Returns:
+        The shape (batch, output features, *spatial sizes).
+
+    >>> lax.conv_shape_tuple((2, 3, 8, 8), (16, 3, 3, 3), (1, 1), "VALID")
+    (2, 16, 6, 6)
+    """
     lhs, rhs = ints(lhs_shape), ints(rhs_shape)
     pairs = padtype_to_pads(lhs[2:], rhs[2:], strides, pads)
     if len(pairs) != len(lhs) - 2:
@@ -274,8 +481,23 @@ def _arranged(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
 
 def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                              window_strides: Sequence[int], padding: Padding,
-                             dimension_numbers: Any) -> tuple[int, ...]:
-    """Shape of a convolution with dimension numbers given as three strings."""
+                             dimension_numbers: Sequence[str]) -> tuple[int, ...]:
+    """Compute the shape of the result of `conv_general_dilated`.
+
+    Args:
+        lhs_shape: shape of the input.
+        rhs_shape: shape of the kernels.
+        window_strides: distance between neighboring windows along each spatial axis.
+        padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
+
+    Returns:
+        The shape, with the axes that the third string names.
+
+    >>> names = ("NHWC", "HWIO", "NHWC")
+    >>> lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)
+    (2, 4, 4, 16)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     shape = conv_shape_tuple(_arranged(lhs_shape, lhs), _arranged(rhs_shape, rhs), window_strides,
                              padding)
@@ -284,8 +506,23 @@ def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
 
 def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int],
                                window_strides: Sequence[int], padding: Padding,
-                               dimension_numbers: Any) -> tuple[int, ...]:
-    """Shape of a transposed convolution with dimension numbers given as three strings."""
+                               dimension_numbers: Sequence[str]) -> tuple[int, ...]:
+    """Compute the shape of the result of `conv_transpose`.
+
+    Args:
+        lhs_shape: shape of the input.
+        rhs_shape: shape of the kernels.
+        window_strides: factor by which each spatial size grows.
+        padding: "SAME", "VALID" or a pair (before, after) for each spatial axis.
+        dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
+
+    Returns:
+        The shape, with the axes that the third string names.
+
+    >>> names = ("NHWC", "HWIO", "NHWC")
+    >>> lax.conv_transpose_shape_tuple((2, 8, 8, 3), (3, 3, 3, 16), (2, 2), "SAME", names)
+    (2, 16, 16, 16)
+    """
     lhs, rhs, out = conv_general_permutations(dimension_numbers)
     x, w = _arranged(lhs_shape, lhs), _arranged(rhs_shape, rhs)
     strides = ints(window_strides)

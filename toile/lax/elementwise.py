@@ -1,47 +1,36 @@
-"""Elementwise functions: arithmetic, comparison, bits, roots, trigonometry, special functions.
+"""Arithmetic, complex numbers and choices, element by element.
 
 Operands agree in dtype and have equal shapes, rank 0, or axes of size 1 that are repeated; Python
-numbers take the dtype of the array they meet. Two concrete arrays that agree go straight to the
-operation. May import the engine, primitives and `_operands`.
+numbers take the dtype of the array next to them. May import the engine, primitives, `_operands`,
+`_elementwise` and the comparisons.
 """
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
-from toile.engine.platform_registry import array_platforms
-from toile.engine.promotion import NARROW_INTEGERS
-from toile.engine.records import dataclass
 from toile.engine.source import here
-from toile.lax._operands import checked, dtypes_of, named, operand, operands, stretched, user_dtype
-from toile.primitives import bits, complexes, families, special
+from toile.lax._elementwise import AccuracyMode, Tolerance, apply, binary, one, two, unary
+from toile.lax._operands import checked, dtypes_of, operand, operands, stretched, user_dtype
+from toile.lax.comparisons import bitwise_and, shift_right_arithmetic, shift_right_logical
+from toile.primitives import complexes, families
 from toile.primitives import elementwise as ops
-from toile.primitives import transcendental as curves
-from toile.primitives.families import FLOATING, NUMERIC, accepts_text
+from toile.primitives.families import FLOATING, NUMERIC
 
 __all__ = [
-    "AccuracyMode", "RoundingMethod", "Tolerance", "abs", "acos", "acosh", "add", "asin", "asinh",
-    "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "betainc", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh",
-    "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
-    "igamma", "igamma_grad_a", "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log",
-    "log1p", "log2", "logistic", "lt", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter",
-    "one_minus_square", "polygamma", "population_count", "pow", "random_gamma_grad", "real",
-    "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub",
-    "tan", "tanh", "zeta",
+    "AccuracyMode", "RoundingMethod", "Tolerance", "abs", "add", "ceil", "clamp", "complex",
+    "conj", "div", "floor", "imag", "integer_pow", "is_finite", "max", "min", "mul", "mulhi",
+    "neg", "nextafter", "pow", "real", "reciprocal", "rem", "round", "select", "select_n",
+    "sign", "square", "sub",
 ]  # fmt: skip
-
-# What lax accepts where an operation itself accepts more.
-_ORDERED = "biuf"
 
 
 class RoundingMethod(enum.IntEnum):
@@ -51,138 +40,252 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = 1
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """How far a result may be from the exact one."""
-
-    atol: float = 0.0
-    rtol: float = 0.0
-    ulps: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rtol < 0.0 or self.atol < 0.0 or self.ulps < 0:
-            raise ValueError("Tolerances must be non-negative." + here())
-        if self.rtol == 0.0 and self.atol == 0.0 and self.ulps == 0:
-            raise ValueError("At least one of atol, rtol, or ulps must be set." + here())
-
-
-class AccuracyMode(enum.Enum):
-    """The most accurate implementation of a function, or the usual one."""
-
-    HIGHEST = 1
-    DEFAULT = 2
-
-
-def _apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
-    """The general way: convert, check, repeat axes of size 1, and call."""
-    args = operands(op.name, xs)
-    for x in args:
-        if dtypes.kind(x.dtype) not in accepts:
-            _refuse(op, accepts, args)
-    if len(args) > 1 and any(a.shape != args[0].shape for a in args):
-        args = stretched(args)
-    if args[0].dtype in NARROW_INTEGERS:
-        return _narrow(op, accepts, args)
-    return checked(op, args)
-
-
-def _narrow(op: Any, accepts: str, args: Sequence[Any]) -> Any:
-    """On integers of fewer than 8 bits, which NumPy may widen: the result is converted back."""
-    if op is ops.abs_:
-        _refuse(op, accepts, args)
-    out = checked(op, args)
-    dtype = op.infer(*[a.aval for a in args]).dtype
-    return out if out.dtype == dtype else ops.convert(out, dtype)
-
-
-def _refuse(op: Any, accepts: str, args: Sequence[Any]) -> None:
-    if any(a.dtype == dtypes.float0 for a in args):
-        raise TypeError(f"Called {op.name} with a float0 array. float0s do not support any "
-                        f"operations by design: needed numbers{here()}")
-    if any(a.dtype != args[0].dtype for a in args):
-        op.infer(*[a.aval for a in args])  # unequal dtypes are the likelier mistake
-    raise shape_error(op.name, f"{accepts_text(accepts)} operands", [a.aval for a in args],
-                      "convert them with .astype",
-                      f"{op.name} does not accept dtype {dtypes.name_of(args[0].dtype)}")
-
-
-def _unary(name: str, op: Any, accepts: str | None = None) -> Any:
-    """A function of one operand."""
-    kinds = accepts or op.accepts
-    allowed = dtypes_of(kinds)
-
-    def fun(x: Any) -> Any:
-        kind = x.__class__
-        if kind is DeviceArray and x._data.dtype in allowed:
-            return op(x)
-        if kind in array_platforms and x._signature.dtype in allowed:
-            return array_platforms[kind].unary(op, x)
-        return _apply(op, kinds, (x,))
-
-    return named(fun, name, op.__doc__)
-
-
-def _accurate(name: str, op: Any) -> Any:
-    """A function of one operand that takes `accuracy`; there is one implementation of each."""
-    kinds = op.accepts
-    allowed = dtypes_of(kinds)
-
-    def fun(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
-        if accuracy is not None and not isinstance(accuracy, (Tolerance, AccuracyMode)):
-            raise NotImplementedError(f"{name}: needed a Tolerance or AccuracyMode as accuracy, "
-                                      f"got {accuracy!r}{here()}")
-        kind = x.__class__
-        if kind is DeviceArray and x._data.dtype in allowed:
-            return op(x)
-        if kind in array_platforms and x._signature.dtype in allowed:
-            return array_platforms[kind].unary(op, x)
-        return _apply(op, kinds, (x,))
-
-    return named(fun, name, op.__doc__)
-
-
-def _binary(name: str, op: Any, accepts: str | None = None) -> Any:
-    """A function of two operands."""
-    kinds = accepts or op.accepts
-    allowed = dtypes_of(kinds)
-
-    def fun(x: Any, y: Any) -> Any:
-        if x.__class__ is DeviceArray and y.__class__ is DeviceArray:
-            a, b = x._data, y._data
-            dtype, shape = a.dtype, a.shape
-            if dtype is b.dtype and dtype in allowed:
-                other = b.shape
-                if shape == other or not shape or not other:
-                    return op(x, y)
-        return _apply(op, kinds, (x, y))
-
-    return named(fun, name, op.__doc__)
-
-
 # ------------------------------------------------------------------------------------ arithmetic
 
-neg = _unary("neg", families.neg)
-sign = _unary("sign", ops.sign)
-abs = _unary("abs", ops.abs_, "ifc")
-floor = _unary("floor", ops.floor)
-ceil = _unary("ceil", ops.ceil)
-is_finite = _unary("is_finite", ops.is_finite, "f")
-add = _binary("add", families.add, NUMERIC)
-sub = _binary("sub", families.sub)
-div = _binary("div", ops.div)
-rem = _binary("rem", ops.rem)
-max = _binary("max", ops.max_)
-min = _binary("min", ops.min_)
-square = _unary("square", ops.IntegerPow(2))
-_reciprocal = _unary("reciprocal", ops.IntegerPow(-1), FLOATING)
-_mul = _binary("mul", families.mul, NUMERIC)
-_nextafter = _binary("nextafter", ops.nextafter)
-square.__doc__ = "The product of x with itself."
+@unary(families.neg)
+def neg(x: ArrayLike) -> Array:
+    """Change the sign of each element.
+
+    Unsigned integers wrap around: -1 is the largest number of the dtype.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.neg(jnp.array([1.5, -2.0]))
+    Array([-1.5,  2. ], dtype=float32)
+    """
+
+
+@unary(ops.sign)
+def sign(x: ArrayLike) -> Array:
+    """Compute -1, 0 or 1 for each element, by its sign.
+
+    A complex number `x` gives `x / |x|`, NaN gives NaN.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.sign(jnp.array([-2.5, 0.0, 3.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
+
+
+@unary(ops.abs_, "ifc")
+def abs(x: ArrayLike) -> Array:
+    """Compute the absolute value of each element.
+
+    The least signed integer has none and stays as it is.
+
+    Args:
+        x: array or number of a signed integer, float or complex dtype.
+
+    Returns:
+        An array of the shape of `x`. Of complex numbers it has the moduli, in the dtype of their
+        parts; otherwise it has the dtype of `x`.
+
+    >>> lax.abs(jnp.array([-3, 4]))
+    Array([3, 4], dtype=int32)
+    """
+
+
+@unary(ops.floor)
+def floor(x: ArrayLike) -> Array:
+    """Round each element down to an integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.floor(jnp.array([-1.5, 1.5]))
+    Array([-2.,  1.], dtype=float32)
+    """
+
+
+@unary(ops.ceil)
+def ceil(x: ArrayLike) -> Array:
+    """Round each element up to an integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.ceil(jnp.array([-1.5, 1.5]))
+    Array([-1.,  2.], dtype=float32)
+    """
+
+
+@unary(ops.is_finite, "f")
+def is_finite(x: ArrayLike) -> Array:
+    """Test whether each element is neither infinite nor NaN.
+
+    Args:
+        x: array or number of a float dtype.
+
+    Returns:
+        A bool array of the shape of `x`.
+
+    >>> lax.is_finite(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
+
+
+@binary(families.add, NUMERIC)
+def add(x: ArrayLike, y: ArrayLike) -> Array:
+    """Add two arrays, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.add(jnp.array([1, 2]), jnp.array([10, 20]))
+    Array([11, 22], dtype=int32)
+    """
+
+
+@binary(families.sub)
+def sub(x: ArrayLike, y: ArrayLike) -> Array:
+    """Subtract one array from another, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.sub(jnp.array([10, 20]), jnp.array([1, 2]))
+    Array([ 9, 18], dtype=int32)
+    """
+
+
+@binary(ops.div)
+def div(x: ArrayLike, y: ArrayLike) -> Array:
+    """Divide one array by another, element by element.
+
+    Quotients of integers are rounded toward zero; division of an integer by zero gives -1, with all
+    bits set. Floats follow IEEE 754: division by zero gives an infinity or NaN.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.div(jnp.array([7, -7, 1]), jnp.array([2, 2, 0]))
+    Array([ 3, -3, -1], dtype=int32)
+    """
+
+
+@binary(ops.rem)
+def rem(x: ArrayLike, y: ArrayLike) -> Array:
+    """Compute the remainder of a division that rounds toward zero.
+
+    The result has the sign of `x`, as in C; `jnp.remainder` has the sign of `y`. For a `y` of zero
+    the result is `x` for integers and NaN for floats.
+
+    Args:
+        x, y: arrays or numbers of one integer or float dtype. Their shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.rem(jnp.array([7, -7]), jnp.array([3, 3]))
+    Array([ 1, -1], dtype=int32)
+    """
+
+
+@binary(ops.max_)
+def max(x: ArrayLike, y: ArrayLike) -> Array:
+    """Choose the larger of two elements.
+
+    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.max(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
+    Array([3., 5.], dtype=float32)
+    """
+
+
+@binary(ops.min_)
+def min(x: ArrayLike, y: ArrayLike) -> Array:
+    """Choose the smaller of two elements.
+
+    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+
+    Args:
+        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.min(jnp.array([1.0, 5.0]), jnp.array([3.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
+
+
+@unary(ops.IntegerPow(2))
+def square(x: ArrayLike) -> Array:
+    """Multiply each element by itself.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.square(jnp.array([3, -4]))
+    Array([ 9, 16], dtype=int32)
+    """
+
+
+_reciprocal = one(ops.IntegerPow(-1), FLOATING)
+_mul = two(families.mul, NUMERIC)
+_nextafter = two(ops.nextafter)
 _ROUND = (ops.Round(False), ops.Round(True))
 
 
-def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """Product of two numbers, in `out_dtype` if it is given."""
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
+    """Multiply two arrays, element by element.
+
+    Args:
+        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except
+            that axes of size 1 and operands of rank 0 are repeated.
+        out_dtype: dtype that both are converted to before they are multiplied; None for their own.
+
+    Returns:
+        An array of the operands' common shape, in `out_dtype` or else in the operands' dtype.
+
+    >>> lax.mul(jnp.array([100], jnp.int8), jnp.array([2], jnp.int8), out_dtype=jnp.int32)
+    Array([200], dtype=int32)
+    """
     if out_dtype is None:
         return _mul(x, y)
     dtype = user_dtype(out_dtype, "mul")
@@ -190,31 +293,84 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
     return _mul(ops.convert(x, dtype), ops.convert(y, dtype))
 
 
-def nextafter(x1: Any, x2: Any) -> Any:
-    """The next representable number after x1 in the direction of x2."""
+def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
+    """Step from each element to the next representable number toward another.
+
+    Args:
+        x1: array or number of a float dtype: where to start.
+        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes
+            of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape; it is `x2` where both are equal.
+
+    >>> lax.nextafter(1.0, jnp.array([0.0, 2.0]))
+    Array([0.99999994, 1.0000001 ], dtype=float32)
+    """
     return _nextafter(x1, x2)
 
 
-def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Nearest integer; halves go away from zero, or to even."""
+def round(x: ArrayLike,
+          rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """Round each element to the nearest integer.
+
+    The integers are float numbers.
+
+    Args:
+        x: array or number of a float dtype.
+        rounding_method: where numbers halfway between two integers go; by default to the one that
+            is further from zero, as in C.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
+    Array([ 1.,  2., -3.], dtype=float32)
+    >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
+    Array([ 0.,  2., -2.], dtype=float32)
+    """
     op = _ROUND[RoundingMethod(rounding_method)]
     if x.__class__ is DeviceArray and dtypes.kind(x._data.dtype) == "f":
         return op(x)
-    return _apply(op, "f", (x,))
+    return apply(op, "f", (x,))
 
 
-def reciprocal(x: Any) -> Any:
-    """1 / x."""
+def reciprocal(x: ArrayLike) -> Array:
+    """Compute `1 / x` for each element.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        An array of the shape and dtype of `x`; 0 gives an infinity.
+
+    >>> lax.reciprocal(jnp.array([2.0, 0.0]))
+    Array([0.5, inf], dtype=float32)
+    """
     return _reciprocal(x)
 
 
-def integer_pow(x: Any, y: int) -> Any:
-    """x raised to a fixed integer."""
+def integer_pow(x: ArrayLike, y: int) -> Array:
+    """Raise each element to a fixed integer power, by repeated multiplication.
+
+    Args:
+        x: array or number of a numeric dtype (not bool).
+        y: the exponent, a Python integer.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `y` is negative and `x` has integers.
+
+    >>> lax.integer_pow(jnp.array([2, -3]), 3)
+    Array([  8, -27], dtype=int32)
+    """
     x, y = operand("integer_pow", x), operator.index(y)
     if y < 0 and dtypes.kind(x.dtype) in "iu":
         raise TypeError("integer_pow: needed a float or complex operand for a negative power, got "
                         f"integer_pow({x.aval.str_short()}, {y}){here()}")
-    return x if y == 1 and dtypes.kind(x.dtype) in NUMERIC else _apply(
+    return x if y == 1 and dtypes.kind(x.dtype) in NUMERIC else apply(
         ops.IntegerPow(y), NUMERIC, (x,)
     )
 
@@ -222,8 +378,22 @@ def integer_pow(x: Any, y: int) -> Any:
 _POWERS = dtypes_of(FLOATING)
 
 
-def pow(x: Any, y: Any) -> Any:
-    """x raised to y; y may be an integer array with a floating x."""
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
+    """Raise the elements of one array to the powers of another.
+
+    A negative real number to a power that is no integer gives NaN.
+
+    Args:
+        x: array or number of a float or complex dtype.
+        y: exponents, of the dtype of `x` or of an integer dtype. The shapes are equal, except that
+            axes of size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the dtype of `x` and the operands' common shape.
+
+    >>> lax.pow(jnp.array([2.0, 4.0]), jnp.array([3.0, 0.5])).round(4)
+    Array([8., 2.], dtype=float32)
+    """
     if x.__class__ is DeviceArray and y.__class__ is DeviceArray:
         a, b = x._data, y._data
         if a.dtype is b.dtype and a.dtype in _POWERS and a.shape == b.shape:
@@ -235,8 +405,21 @@ def pow(x: Any, y: Any) -> Any:
     return checked(ops.pow_, stretched((x, y)))
 
 
-def mulhi(x: Any, y: Any, /) -> Any:
-    """The high half of the product of two integers, whose full product has twice their width."""
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Compute the upper half of the bits of a product of integers.
+
+    The whole product has twice as many bits as the dtype; `lax.mul` gives the lower half.
+
+    Args:
+        x, y: arrays or numbers of one integer dtype. Their shapes are equal, except that axes of
+            size 1 and operands of rank 0 are repeated.
+
+    Returns:
+        An array of the operands' dtype and common shape.
+
+    >>> lax.mulhi(jnp.array([2**30]), jnp.array([12]))
+    Array([3], dtype=int32)
+    """
     x, y = stretched(operands("mulhi", (x, y)))
     if dtypes.kind(x.dtype) not in "iu" or x.dtype != y.dtype:
         raise shape_error("mulhi", "int operands of equal dtypes", [x.aval, y.aval])
@@ -253,144 +436,109 @@ def mulhi(x: Any, y: Any, /) -> Any:
 
 # --------------------------------------------------------------------------------- complex numbers
 
-real = _unary("real", complexes.real, "c")
-imag = _unary("imag", complexes.imag, "c")
-conj = _unary("conj", complexes.conj, FLOATING)
+@unary(complexes.real, "c")
+def real(x: ArrayLike) -> Array:
+    """Extract the real part of each element.
+
+    Args:
+        x: array or number of a complex dtype.
+
+    Returns:
+        An array of the shape of `x`, in the dtype of its parts.
+
+    >>> lax.real(jnp.array([1.0 + 2.0j]))
+    Array([1.], dtype=float32)
+    """
 
 
-def complex(x: Any, y: Any) -> Any:
-    """A complex number from its real and imaginary parts."""
+@unary(complexes.imag, "c")
+def imag(x: ArrayLike) -> Array:
+    """Extract the imaginary part of each element.
+
+    Args:
+        x: array or number of a complex dtype.
+
+    Returns:
+        An array of the shape of `x`, in the dtype of its parts.
+
+    >>> lax.imag(jnp.array([1.0 + 2.0j]))
+    Array([2.], dtype=float32)
+    """
+
+
+@unary(complexes.conj, FLOATING)
+def conj(x: ArrayLike) -> Array:
+    """Change the sign of the imaginary part of each element.
+
+    Real numbers become complex ones.
+
+    Args:
+        x: array or number of a float or complex dtype.
+
+    Returns:
+        A complex array of the shape of `x`.
+
+    >>> lax.conj(jnp.array([1.0 + 2.0j]))
+    Array([1.-2.j], dtype=complex64)
+    """
+
+
+def complex(x: ArrayLike, y: ArrayLike) -> Array:
+    """Build complex numbers from their real and imaginary parts.
+
+    Args:
+        x: real parts, of dtype float32 or float64.
+        y: imaginary parts, of the same dtype, and of the same shape except that axes of size 1 and
+            operands of rank 0 are repeated.
+
+    Returns:
+        An array of complex64 or complex128 and of the operands' common shape.
+
+    >>> lax.complex(jnp.array([1.0, 3.0]), jnp.array([2.0, -4.0]))
+    Array([1.+2.j, 3.-4.j], dtype=complex64)
+    """
     x, y = operands("complex", (x, y))
     return checked(complexes.complex_, stretched((x, y), scalars=True))
-
-
-# ---------------------------------------------------------------------------- comparison and bits
-
-
-def _equality(name: str, op: Any) -> Any:
-    """== and !=, which random keys have too."""
-    compare = _binary(name, op)
-
-    def fun(x: Any, y: Any) -> Any:
-        if x.__class__ is not DeviceArray and dtypes.is_extended(getattr(x, "dtype", None)):
-            return _compare_keys(name, x, y)
-        return compare(x, y)
-
-    return named(fun, name, op.__doc__)
-
-
-eq = _equality("eq", bits.eq)
-ne = _equality("ne", bits.ne)
-lt = _binary("lt", bits.lt, _ORDERED)
-le = _binary("le", bits.le, _ORDERED)
-gt = _binary("gt", bits.gt, _ORDERED)
-ge = _binary("ge", bits.ge, _ORDERED)
-bitwise_not = _unary("bitwise_not", bits.not_)
-bitwise_and = _binary("bitwise_and", bits.and_)
-bitwise_or = _binary("bitwise_or", bits.or_)
-bitwise_xor = _binary("bitwise_xor", bits.xor)
-shift_left = _binary("shift_left", bits.shift_left)
-shift_right_logical = _binary("shift_right_logical", bits.shift_right_logical)
-shift_right_arithmetic = _binary("shift_right_arithmetic", bits.shift_right_arithmetic)
-population_count = _unary("population_count", bits.population_count)
-clz = _unary("clz", bits.clz)
-
-
-def _compare_keys(name: str, x: Any, y: Any) -> Any:
-    """Keys are equal when all their words are."""
-    op = _KEY_COMPARISONS[name]
-    if getattr(y, "dtype", None) != x.dtype:
-        y = operand(name, y, 1)
-        raise shape_error(name, "operands of equal dtypes", [x.aval, y.aval])
-    x, y = stretched((x, y), scalars=True)
-    return op(x, y)
-
-
-_KEY_COMPARISONS = {"eq": bits.key_eq, "ne": bits.key_ne}
-
-# --------------------------------------------------------------------------------- transcendental
-
-exp = _accurate("exp", curves.exp)
-exp2 = _accurate("exp2", curves.exp2)
-expm1 = _accurate("expm1", curves.expm1)
-log = _accurate("log", ops.log)
-log1p = _accurate("log1p", curves.log1p)
-log2 = _accurate("log2", curves.log2)
-logistic = _accurate("logistic", curves.logistic)
-sqrt = _accurate("sqrt", curves.sqrt)
-rsqrt = _accurate("rsqrt", curves.rsqrt)
-cbrt = _accurate("cbrt", curves.cbrt)
-sin = _accurate("sin", curves.sin)
-cos = _accurate("cos", curves.cos)
-tan = _accurate("tan", curves.tan)
-tanh = _accurate("tanh", curves.tanh)
-asin = _unary("asin", curves.asin)
-acos = _unary("acos", curves.acos)
-atan = _unary("atan", curves.atan)
-sinh = _unary("sinh", curves.sinh)
-cosh = _unary("cosh", curves.cosh)
-asinh = _unary("asinh", curves.asinh)
-acosh = _unary("acosh", curves.acosh)
-atanh = _unary("atanh", curves.atanh)
-atan2 = _binary("atan2", curves.atan2)
-one_minus_square = _unary("one_minus_square", curves.one_minus_square)
-
-# ------------------------------------------------------------------------------ special functions
-
-erf = _unary("erf", special.erf)
-erfc = _accurate("erfc", special.erfc)
-erf_inv = _unary("erf_inv", special.erf_inv)
-lgamma = _unary("lgamma", special.lgamma)
-digamma = _unary("digamma", special.digamma)
-bessel_i0e = _unary("bessel_i0e", special.bessel_i0e)
-bessel_i1e = _unary("bessel_i1e", special.bessel_i1e)
-
-
-def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma at x."""
-    return _apply(special.polygamma, "f", (m, x))
-
-
-def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz zeta function: the sum of (q + n)^-x over n >= 0."""
-    return _apply(special.zeta, "f", (x, q))
-
-
-def igamma(a: Any, x: Any) -> Any:
-    """Regularized lower incomplete gamma function."""
-    return _apply(special.igamma, "f", (a, x))
-
-
-def igammac(a: Any, x: Any) -> Any:
-    """Regularized upper incomplete gamma function."""
-    return _apply(special.igammac, "f", (a, x))
-
-
-def igamma_grad_a(a: Any, x: Any) -> Any:
-    """Derivative of igamma in its first argument."""
-    return _apply(special.igamma_grad_a, "f", (a, x))
-
-
-def random_gamma_grad(*args: Any) -> Any:
-    """Derivative of a gamma sample x in its shape a, for operands (a, x)."""
-    return _apply(special.random_gamma_grad, "f", args)
-
-
-def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Regularized incomplete beta function."""
-    return _apply(special.regularized_incomplete_beta, "f", (a, b, x))
 
 
 # --------------------------------------------------------------------------------------- choosing
 
 
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    """on_true where pred holds, on_false elsewhere."""
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
+    """Choose each element from one of two arrays.
+
+    Both arrays are computed before the choice is made; `lax.cond` runs one of two functions.
+    Unlike `jnp.where`, it neither broadcasts nor promotes.
+
+    Args:
+        pred: bool array, either of the shape of the others or of rank 0.
+        on_true: elements where `pred` is True.
+        on_false: elements where `pred` is False, in an array of the shape and dtype of `on_true`.
+
+    Returns:
+        An array of the shape and dtype of `on_true`.
+
+    >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([30, 40]))
+    Array([ 1, 40], dtype=int32)
+    """
     return select_n(pred, on_false, on_true)
 
 
-def select_n(which: Any, *cases: Any) -> Any:
-    """cases[which] elementwise; `which` is boolean or int32, of the cases' shape or rank 0."""
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
+    """Choose each element from one of several arrays.
+
+    Args:
+        which: number of the case to take each element from, an array of int32, either of the shape
+            of the cases or of rank 0. For at most two cases it may be bool: False is the first.
+        cases: arrays of one shape and dtype.
+
+    Returns:
+        An array of the shape and dtype of the cases.
+
+    >>> zero, one, two = jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([7, 8, 9])
+    >>> lax.select_n(jnp.array([0, 2, 1]), zero, one, two)
+    Array([ 1,  8, 30], dtype=int32)
+    """
     if len(cases) == 2 and which.__class__ is DeviceArray:
         a, b = cases
         if a.__class__ is DeviceArray and b.__class__ is DeviceArray:
@@ -405,6 +553,20 @@ def select_n(which: Any, *cases: Any) -> Any:
     return checked(ops.select_n, [operand("select", which), *operands("select", cases)])
 
 
-def clamp(min: Any, x: Any, max: Any) -> Any:
-    """x kept within [min, max]; bounds are of rank 0 or of x's shape."""
+def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
+    """Limit the elements of an array to an interval.
+
+    Where `min` is greater than `max`, the result is `max`; NaN stays NaN.
+
+    Args:
+        min: lower bound, of the dtype of `x`, and of its shape or of rank 0.
+        x: array or number.
+        max: upper bound, like `min`.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> lax.clamp(0, jnp.array([-1, 5, 9]), 6)
+    Array([0, 5, 6], dtype=int32)
+    """
     return checked(ops.clamp, operands("clamp", (min, x, max)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.primitives.elementwise import convert
@@ -14,24 +14,37 @@ from toile.primitives.fft import Fft, FftType
 __all__ = ["FftType", "fft"]
 
 
-def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
-    """The Fourier transform of kind `fft_type` over the last len(fft_lengths) axes.
+def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+    """Compute a discrete Fourier transform over the last axes.
 
-    >>> import numpy, toile.lax as lax
-    >>> lax.fft(numpy.float32([1, 0, 0]), "rfft", (3,))
+    `jnp.fft` has the functions that a NumPy user knows. The inverse transforms divide by the number
+    of elements.
+
+    Args:
+        x: array to transform. Real numbers become complex, except for "rfft", which needs them.
+        fft_type: "fft", "ifft", "rfft" (of real numbers, the non-negative frequencies alone) or
+            "irfft" (its inverse), or the `FftType` of that name.
+        fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` ones.
+            They are the sizes of these axes, for "irfft" the sizes of the result.
+
+    Returns:
+        An array of the transformed values: complex, or real for "irfft". "rfft" and "irfft" change
+        the size of the last axis from n to n // 2 + 1 and back.
+
+    >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), "rfft", (3,))
     Array([1.+0.j, 1.+0.j], dtype=complex64)
     """
     kind = _kind(fft_type)
-    x = as_array(x)
+    a = as_array(x)
     if kind is FftType.RFFT:
-        if dtypes.kind(x.dtype) == "c":
+        if dtypes.kind(a.dtype) == "c":
             raise ValueError("only real valued inputs supported for rfft, got "
-                             f"{x.aval.str_short()} (use fft){here()}")
-        x = convert(x, dtypes.to_inexact_dtype(x.dtype))
+                             f"{a.aval.str_short()} (use fft){here()}")
+        a = convert(a, dtypes.to_inexact_dtype(a.dtype))
     else:
-        x = convert(x, dtypes.to_complex_dtype(x.dtype))
+        a = convert(a, dtypes.to_complex_dtype(a.dtype))
     lengths = tuple(int(n) for n in fft_lengths)
-    return Fft(kind, lengths)(x) if lengths else x
+    return Fft(kind, lengths)(a) if lengths else a
 
 
 def _kind(fft_type: FftType | str) -> FftType:

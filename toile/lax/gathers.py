@@ -4,6 +4,7 @@ Negative starts of dynamic slices count from the end unless told otherwise; the 
 so that it lies inside the operand. May import the engine, primitives, `_operands`, this package's
 shapes, elementwise functions and loops.
 """
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
@@ -14,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import structure
-from toile.lax import elementwise, reductions, shapes
+from toile.lax import comparisons, elementwise, reductions, shapes
 from toile.lax._computations import apply_scalar
-from toile.lax._operands import axis_of, checked, ints, named, operand, prepared, sizes
+from toile.lax._operands import F, axis_of, checked, ints, named, operand, prepared, sizes
 from toile.lax._traced_functions import stage
 from toile.lax.loops import while_loop
 from toile.primitives.elementwise import convert
@@ -48,10 +50,56 @@ _operand = operand
 _FILL = GatherScatterMode.FILL_OR_DROP
 
 
-def gather(operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers,
-           slice_sizes: Any, *, unique_indices: bool = False, indices_are_sorted: bool = False,
-           mode: str | GatherScatterMode | None = None, fill_value: Any = None) -> Any:
-    """Windows of the operand at index vectors, which lie along the last axis of the indices."""
+def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: GatherDimensionNumbers,
+           slice_sizes: ShapeLike, *, unique_indices: bool = False,
+           indices_are_sorted: bool = False, mode: str | GatherScatterMode | None = None,
+           fill_value: ArrayLike | None = None) -> Array:
+    """Collect windows of an array at given index vectors.
+
+    Each index vector names the first element of a window of `operand`; all windows have the sizes
+    `slice_sizes`. `x[i]`, `x.at[...].get(...)` and `jnp.take` are the same for the usual ways of
+    indexing, and easier to write.
+
+    Args:
+        operand: the array to read.
+        start_indices: integer array; its last axis holds one index vector for each window.
+        dimension_numbers: which axes of `operand`, `start_indices` and the result belong together;
+            see `GatherDimensionNumbers`.
+        slice_sizes: size of a window along each axis of `operand`.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None is `PROMISE_IN_BOUNDS`.
+        fill_value: elements of such windows with the mode "fill". None is NaN for floats, the
+            least value for signed integers, the largest for unsigned ones, and True for bools.
+
+    Returns:
+        An array of the dtype of `operand`. Its axes are the axes of `start_indices` but the last,
+        and those axes of a window that `dimension_numbers` keeps.
+
+    Read rows 2 and 0 of a matrix: each index vector has one component, the row; a window is one
+    row, whose first axis, of size 1, is left out.
+
+    >>> numbers = lax.GatherDimensionNumbers(
+    ...     offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> x = jnp.array([[1, 2], [3, 4], [5, 6]])
+    >>> lax.gather(x, jnp.array([[2], [0]]), numbers, slice_sizes=(1, 2))
+    Array([[5, 6],
+           [1, 2]], dtype=int32)
+
+    Read windows of three elements, the second of which is not wholly inside.
+
+    >>> numbers = lax.GatherDimensionNumbers(
+    ...     offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,))
+    >>> lax.gather(jnp.arange(5), jnp.array([[1], [4]]), numbers, (3,), mode="clip")
+    Array([[1, 2, 3],
+           [2, 3, 4]], dtype=int32)
+    >>> lax.gather(jnp.arange(5), jnp.array([[1], [4]]), numbers, (3,), mode="fill", fill_value=-1)
+    Array([[ 1,  2,  3],
+           [-1, -1, -1]], dtype=int32)
+    """
     x, index = _operand("gather", operand), _operand("gather", start_indices, 1)
     promised = GatherScatterMode.PROMISE_IN_BOUNDS
     mode = promised if mode is None else GatherScatterMode.from_any(mode)
@@ -63,8 +111,25 @@ def gather(operand: Any, start_indices: Any, dimension_numbers: GatherDimensionN
     return prepared(Gather, fields, x.shape, x.dtype, index.shape, index.dtype)(x, index)
 
 
-def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Any:
-    """Slices of `src` at vectors of indices, one for each of `axes`, which wrap around."""
+def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
+    """Collect slices of an array at positions along some of its axes.
+
+    Args:
+        src: the array to read.
+        idxs: a vector of integers for each of `axes`, all of one length. They wrap around: -1 is
+            the last position, and the size of the axis is the first one again.
+        axes: the axes that the vectors index, non-negative and in increasing order.
+
+    Returns:
+        An array whose first axis runs along the vectors, followed by the other axes of `src`.
+
+    >>> x = jnp.array([[1, 2], [3, 4], [5, 6]])
+    >>> lax.index_take(x, [jnp.array([0, -1])], (0,))
+    Array([[1, 2],
+           [5, 6]], dtype=int32)
+    >>> lax.index_take(x, [jnp.array([0, 2]), jnp.array([1, 0])], (0, 1))
+    Array([2, 5], dtype=int32)
+    """
     x = _operand("index_take", src)
     axes = ints(axes)
     columns = []
@@ -82,36 +147,277 @@ def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Any:
 # ----------------------------------------------------------------------------------------- scatter
 
 
-def _scatter(name: str, combine: str, text: str) -> Callable[..., Any]:
-    def fun(operand: Any, scatter_indices: Any, updates: Any,
+def _scatter(combine: str) -> Callable[[F], F]:
+    """The body of a scatter; what is declared has no statements."""
+
+    def with_body(declared: F) -> F:
+        name = declared.__name__
+
+        def fun(operand: Any, scatter_indices: Any, updates: Any,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Any:
+            x, index = _operand(name, operand), _operand(name, scatter_indices, 1)
+            update = _operand(name, updates, 2)
+            fields = (
+                combine, ScatterDimensionNumbers(*map(ints, dimension_numbers)),
+                bool(indices_are_sorted), bool(unique_indices), GatherScatterMode.from_any(mode),
+            )  # fmt: skip
+            types = (x.shape, x.dtype, index.shape, index.dtype, update.shape, update.dtype)
+            return prepared(Scatter, fields, *types)(x, index, update)
+
+        return named(fun, declared)
+
+    return with_body
+
+
+@_scatter("set")
+def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-            unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Any:
-        x, index = _operand(name, operand), _operand(name, scatter_indices, 1)
-        update = _operand(name, updates, 2)
-        fields = (
-            combine, ScatterDimensionNumbers(*map(ints, dimension_numbers)),
-            bool(indices_are_sorted), bool(unique_indices), GatherScatterMode.from_any(mode),
-        )  # fmt: skip
-        types = (x.shape, x.dtype, index.shape, index.dtype, update.shape, update.dtype)
-        return prepared(Scatter, fields, *types)(x, index, update)
+            unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Replace windows of an array at given index vectors.
 
-    return named(fun, name, text)
+    Each index vector names the first element of a window of `operand`, and `updates` has what is
+    written there. Where windows overlap, it is undefined which of them is seen.
+    `x.at[...].set(...)` is the same for the usual ways of indexing, and easier to write.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    Write rows 2 and 0 of a matrix: each index vector has one component, the row, and a window is a
+    row without its first axis.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> rows = jnp.array([[1, 2], [3, 4]])
+    >>> lax.scatter(jnp.zeros((3, 2), jnp.int32), jnp.array([[2], [0]]), rows, numbers)
+    Array([[3, 4],
+           [0, 0],
+           [1, 2]], dtype=int32)
+    """
 
 
-_WINDOWS = "windows of updates at index vectors"
-scatter = _scatter("scatter", "set", f"The operand with {_WINDOWS} put in.")
-scatter_add = _scatter("scatter_add", "add", f"The operand with {_WINDOWS} added.")
-scatter_sub = _scatter("scatter_sub", "sub", f"The operand with {_WINDOWS} subtracted.")
-scatter_mul = _scatter("scatter_mul", "mul", f"The operand with {_WINDOWS} multiplied in.")
-scatter_min = _scatter("scatter_min", "min", f"The least of the operand and {_WINDOWS}.")
-scatter_max = _scatter("scatter_max", "max", f"The largest of the operand and {_WINDOWS}.")
+@_scatter("add")
+def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Add to windows of an array at given index vectors.
+
+    Windows that overlap are all added. `scatter` explains index vectors and windows.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> places, updates = jnp.array([[1], [3], [1]]), jnp.array([1.0, 2.0, 3.0])
+    >>> lax.scatter_add(jnp.zeros(4), places, updates, numbers)
+    Array([0., 4., 0., 2.], dtype=float32)
+    """
 
 
-def scatter_apply(operand: Any, scatter_indices: Any, func: Callable[[Any], Any],
-                  dimension_numbers: ScatterDimensionNumbers, *, update_shape: Any = (),
+@_scatter("sub")
+def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Subtract from windows of an array at given index vectors.
+
+    Windows that overlap are all subtracted. `scatter` explains index vectors and windows.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> places, updates = jnp.array([[1], [3], [1]]), jnp.array([1.0, 2.0, 3.0])
+    >>> lax.scatter_sub(jnp.zeros(4), places, updates, numbers)
+    Array([ 0., -4.,  0., -2.], dtype=float32)
+    """
+
+
+@_scatter("mul")
+def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Multiply windows of an array at given index vectors.
+
+    Windows that overlap are all multiplied in. `scatter` explains index vectors and windows.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> places, updates = jnp.array([[1], [3], [1]]), jnp.array([5.0, 2.0, 3.0])
+    >>> lax.scatter_mul(jnp.ones(4), places, updates, numbers)
+    Array([ 1., 15.,  1.,  2.], dtype=float32)
+    """
+
+
+@_scatter("min")
+def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Take the minimum with windows of an array at given index vectors.
+
+    Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> places, updates = jnp.array([[1], [3], [1]]), jnp.array([-5.0, 2.0, 3.0])
+    >>> lax.scatter_min(jnp.ones(4), places, updates, numbers)
+    Array([ 1., -5.,  1.,  1.], dtype=float32)
+    """
+
+
+@_scatter("max")
+def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+                dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+                unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
+    """Take the maximum with windows of an array at given index vectors.
+
+    Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
+
+    Args:
+        operand: the array to change; arrays of toile are not changed in place, the result is a
+            new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
+            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            which are which.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
+            together; see `ScatterDimensionNumbers`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> places, updates = jnp.array([[1], [3], [1]]), jnp.array([5.0, 2.0, 3.0])
+    >>> lax.scatter_max(jnp.ones(4), places, updates, numbers)
+    Array([1., 5., 1., 2.], dtype=float32)
+    """
+
+
+def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Any], Any],
+                  dimension_numbers: ScatterDimensionNumbers, *, update_shape: ShapeLike = (),
                   indices_are_sorted: bool = False, unique_indices: bool = False,
-                  mode: str | GatherScatterMode | None = None) -> Any:
-    """The operand with a scalar function applied to its elements once for each index to them."""
+                  mode: str | GatherScatterMode | None = None) -> Array:
+    """Apply a function to the elements of windows of an array at given index vectors.
+
+    An element that several windows have gets the function applied once for each of them.
+
+    Args:
+        operand: the array to change; the result is a new one.
+        scatter_indices: integer array; its last axis holds one index vector for each window.
+        func: function of a scalar that returns a scalar of the same dtype.
+        dimension_numbers: which axes of `operand`, `scatter_indices` and the updates belong
+            together; see `ScatterDimensionNumbers`.
+        update_shape: the shape that `updates` would have in `scatter`.
+        indices_are_sorted: whether the caller promises that the index vectors are in order, which
+            may be faster. The result is undefined if they are not.
+        unique_indices: whether the caller promises that no two windows overlap, which may be
+            faster. The result is undefined if they do.
+        mode: what happens to a window that is not wholly inside of `operand`; see
+            `GatherScatterMode`. None drops it.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    >>> x, places = jnp.array([1.0, 2.0, 3.0]), jnp.array([[2], [0], [2]])
+    >>> lax.scatter_apply(x, places, lambda v: 10 * v, numbers, update_shape=(3,))
+    Array([ 10.,   2., 300.], dtype=float32)
+    """
     x = _operand("scatter_apply", operand)
     program, consts, _ = stage(func, structure((0,)), [Aval((), x.dtype)])
     (result,) = program.out_avals
@@ -124,7 +430,7 @@ def scatter_apply(operand: Any, scatter_indices: Any, func: Callable[[Any], Any]
                         mode=mode)
 
     def applied(done: Any, x: Any) -> Any:
-        left = elementwise.gt(times, shapes.broadcast_in_dim(done, times.shape, ()))
+        left = comparisons.gt(times, shapes.broadcast_in_dim(done, times.shape, ()))
         return elementwise.select(left, apply_scalar(program, consts, [x])[0], x)
 
     none = shapes.full((), 0, np.int32)
@@ -133,7 +439,7 @@ def scatter_apply(operand: Any, scatter_indices: Any, func: Callable[[Any], Any]
     most = reductions.reduce_max(times, tuple(range(x.ndim)))
     one = shapes.full((), 1, np.int32)
     return while_loop(
-        lambda s: elementwise.lt(s[0], most),
+        lambda s: comparisons.lt(s[0], most),
         lambda s: (elementwise.add(s[0], one), applied(*s)),
         (none, x),
     )[1]
@@ -187,7 +493,7 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
         if not allowed or dtypes.kind(s.dtype) != "i":
             return s
         zero, end = (DeviceArray(np.asarray(v, s.dtype)) for v in (0, n))
-        return elementwise.select(elementwise.lt(s, zero), elementwise.add(s, end), s)
+        return elementwise.select(comparisons.lt(s, zero), elementwise.add(s, end), s)
     elif s < 0 and not allowed:
         raise ValueError(f"{name}: needed a start >= 0 with allow_negative_indices=False, got "
                          f"{s}{here()}")
@@ -197,9 +503,34 @@ def _start(name: str, s: Any, n: int, dtype: Any, allowed: bool) -> Any:
     return DeviceArray(np.asarray(min(max(int(value), int(low)), int(top)), dtype))
 
 
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any, *,
-                  allow_negative_indices: Any = True) -> Any:
-    """The block of `slice_sizes` at given starts, moved so that it lies inside the operand."""
+def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike],
+                  slice_sizes: ShapeLike, *,
+                  allow_negative_indices: bool | Sequence[bool] = True) -> Array:
+    """Read a block of an array whose position may depend on other arrays.
+
+    Under `toile.jit`, `x[i:i + n]` is an error where `i` is traced, because the shape of the
+    result has to be known; here the sizes are fixed and only the position is computed. A block
+    that is not wholly inside is moved so that it is: nothing is padded.
+
+    Args:
+        operand: the array to read.
+        start_indices: where the block starts along each axis: a vector of integers, or a sequence
+            of integers or integer arrays of rank 0, all of one dtype.
+        slice_sizes: size of the block along each axis, at most that of `operand`.
+        allow_negative_indices: whether negative starts count from the end of the axis; one bool,
+            or one for each axis.
+
+    Returns:
+        An array of shape `slice_sizes` and of the dtype of `operand`.
+
+    >>> x = jnp.arange(12).reshape(3, 4)
+    >>> lax.dynamic_slice(x, (1, 2), (2, 2))
+    Array([[ 6,  7],
+           [10, 11]], dtype=int32)
+    >>> lax.dynamic_slice(x, (1, 3), (2, 2))  # moved to the left
+    Array([[ 6,  7],
+           [10, 11]], dtype=int32)
+    """
     x = _operand("dynamic_slice", operand)
     starts = _starts("dynamic_slice", x, start_indices, allow_negative_indices)
     window = sizes("dynamic_slice", slice_sizes)
@@ -207,9 +538,30 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any, *,
     return prepared(DynamicSlice, (window,), x.shape, x.dtype, *types)(x, *starts)
 
 
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *,
-                         allow_negative_indices: Any = True) -> Any:
-    """The operand with the block at given starts replaced; it is moved to lie inside."""
+def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
+                         start_indices: ArrayLike | Sequence[ArrayLike], *,
+                         allow_negative_indices: bool | Sequence[bool] = True) -> Array:
+    """Replace a block of an array whose position may depend on other arrays.
+
+    A block that is not wholly inside is moved so that it is: nothing is cut off.
+
+    Args:
+        operand: the array to change; the result is a new one.
+        update: the new elements of the block, in an array of the rank and dtype of `operand` that
+            is at most as large along each axis.
+        start_indices: where the block starts along each axis: a vector of integers, or a sequence
+            of integers or integer arrays of rank 0, all of one dtype.
+        allow_negative_indices: whether negative starts count from the end of the axis; one bool,
+            or one for each axis.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (2,))
+    Array([0., 0., 1., 2., 0.], dtype=float32)
+    >>> lax.dynamic_update_slice(jnp.zeros(5), jnp.array([1.0, 2.0]), (4,))  # moved to the left
+    Array([0., 0., 0., 1., 2.], dtype=float32)
+    """
     x, u = _operand("dynamic_update_slice", operand), _operand("dynamic_update_slice", update, 1)
     starts = _starts("dynamic_update_slice", x, start_indices, allow_negative_indices)
     return checked(_update_slice, [x, u, *starts])
@@ -221,9 +573,24 @@ def _one_axis(x: Any, axis: int, start: Any, negative: bool) -> tuple[list[Any],
     return starts, allowed
 
 
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0, *,
-                         allow_negative_indices: bool = True) -> Any:
-    """A dynamic slice along one axis."""
+def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size: int,
+                         axis: int = 0, *, allow_negative_indices: bool = True) -> Array:
+    """Read a block along one axis, at a position that may depend on other arrays.
+
+    Args:
+        operand: the array to read.
+        start_index: where the block starts, an integer or an integer array of rank 0. A block that
+            is not wholly inside is moved so that it is.
+        slice_size: size of the block along this axis; along the others it is whole.
+        axis: the axis; negative axes count from the last one.
+        allow_negative_indices: whether a negative start counts from the end of the axis.
+
+    Returns:
+        An array of the dtype of `operand`, with size `slice_size` along the axis.
+
+    >>> lax.dynamic_slice_in_dim(jnp.arange(6), 2, 3)
+    Array([2, 3, 4], dtype=int32)
+    """
     x = _operand("dynamic_slice_in_dim", operand)
     axis = axis_of(axis, x.ndim)
     starts, allowed = _one_axis(x, axis, start_index, allow_negative_indices)
@@ -231,25 +598,75 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
     return dynamic_slice(x, starts, window, allow_negative_indices=allowed)
 
 
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *,
-                         allow_negative_indices: bool = True) -> Any:
-    """The slice of size 1 at an index, whose axis stays or goes."""
+def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
+                         keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
+    """Read the slice at one position along an axis, which may depend on other arrays.
+
+    Args:
+        operand: the array to read.
+        index: the position, an integer or an integer array of rank 0. One that is out of range
+            becomes the nearest one in range.
+        axis: the axis; negative axes count from the last one.
+        keepdims: whether the axis stays, with size 1.
+        allow_negative_indices: whether a negative index counts from the end of the axis.
+
+    Returns:
+        An array of the dtype of `operand`, with size 1 along the axis or without it.
+
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> lax.dynamic_index_in_dim(x, 1)
+    Array([[3, 4]], dtype=int32)
+    >>> lax.dynamic_index_in_dim(x, 1, keepdims=False)
+    Array([3, 4], dtype=int32)
+    """
     out = dynamic_slice_in_dim(operand, index, 1, axis,
                                allow_negative_indices=allow_negative_indices)
     return out if keepdims else shapes.squeeze(out, (axis,))
 
 
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int, *,
-                                allow_negative_indices: bool = True) -> Any:
-    """A dynamic update along one axis."""
+def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: ArrayLike,
+                                axis: int, *, allow_negative_indices: bool = True) -> Array:
+    """Replace a block along one axis, at a position that may depend on other arrays.
+
+    Args:
+        operand: the array to change; the result is a new one.
+        update: the new elements of the block, in an array of the rank and dtype of `operand`.
+        start_index: where the block starts, an integer or an integer array of rank 0. A block that
+            is not wholly inside is moved so that it is.
+        axis: the axis; negative axes count from the last one. Along the others the block starts at
+            0.
+        allow_negative_indices: whether a negative start counts from the end of the axis.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.dynamic_update_slice_in_dim(jnp.zeros(5), jnp.array([1.0, 2.0]), 1, 0)
+    Array([0., 1., 2., 0., 0.], dtype=float32)
+    """
     x = _operand("dynamic_update_slice_in_dim", operand)
     starts, allowed = _one_axis(x, axis_of(axis, x.ndim), start_index, allow_negative_indices)
     return dynamic_update_slice(x, update, starts, allow_negative_indices=allowed)
 
 
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int, *,
-                                allow_negative_indices: bool = True) -> Any:
-    """The operand with the slice at an index replaced; the update may lack its axis."""
+def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: ArrayLike,
+                                axis: int, *, allow_negative_indices: bool = True) -> Array:
+    """Replace the slice at one position along an axis, which may depend on other arrays.
+
+    Args:
+        operand: the array to change; the result is a new one.
+        update: the new slice, of the dtype of `operand`; it has size 1 along the axis or lacks it.
+        index: the position, an integer or an integer array of rank 0. One that is out of range
+            becomes the nearest one in range.
+        axis: the axis; negative axes count from the last one.
+        allow_negative_indices: whether a negative index counts from the end of the axis.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.dynamic_update_index_in_dim(jnp.zeros((2, 3)), jnp.ones(3), 1, 0)
+    Array([[0., 0., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
     x = _operand("dynamic_update_index_in_dim", operand)
     u = _operand("dynamic_update_index_in_dim", update, 1)
     axis = axis_of(axis, x.ndim)

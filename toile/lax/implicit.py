@@ -14,6 +14,7 @@ import numpy as np
 from toile.api import custom_jvp, jvp, linear_transpose
 from toile.control.linear_solve import LinearSolve
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.errors import TreeStructureError
 from toile.engine.program import Program, Var, evaluate
@@ -25,11 +26,35 @@ from toile.primitives.families import neg, zeros
 __all__ = ["custom_linear_solve", "custom_root"]
 
 
-def custom_root(f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
-                tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
-    """A root of `f` found by `solve`, differentiated through the implicit function theorem.
+def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[..., Any],
+                tangent_solve: Callable[..., Any], has_aux: bool = False) -> PyTree:
+    """Find a root of a function, and differentiate it by the implicit function theorem.
 
-    dx = -(df/dx)^-1 (df/da) da for whatever `a` the function f closes over."""
+    `solve` may iterate as it likes, with `while_loop` for example: its steps are not
+    differentiated. For the parameters `a` that `f` uses from the code around it, the derivative of
+    the root `x` is `-(df/dx)**-1 * df/da`, which `tangent_solve` computes.
+
+    Args:
+        f: function of `x` whose root is wanted; its result has the structure and shapes of `x`.
+        initial_guess: where the search starts: an array, number, or a tree of them.
+        solve: function `(f, initial_guess) -> x` that finds the root.
+        tangent_solve: function `(g, y) -> x` that solves `g(x) = y` for the linear function `g`,
+            the derivative of `f` at the root. For scalars that is `y / g(1.0)`.
+        has_aux: whether `solve` returns a pair of the root and other information, which is not
+            differentiated.
+
+    Returns:
+        The root, or the pair that `solve` returns.
+
+    The square root by Newton's method, and its derivative `1 / (2 * sqrt(a))`:
+
+    >>> def square_root(a):
+    ...     def newton(f, x):
+    ...         return lax.fori_loop(0, 10, lambda i, x: x - f(x) / (2 * x), x)
+    ...     return lax.custom_root(lambda x: x * x - a, a, newton, lambda g, y: y / g(1.0))
+    >>> toile.value_and_grad(square_root)(4.0)
+    (Array(2., dtype=float32, weak_type=True), Array(0.25, dtype=float32, weak_type=True))
+    """
     guess, tree = flat_arrays(initial_guess)
     avals = [aval_of(g) for g in guess]
     in_tree = structure((initial_guess,))
@@ -85,10 +110,38 @@ def _zero_tangent(x: Any) -> Any:
     return np.zeros(aval.shape, dtypes.float0) if aval.dtype == dtypes.float0 else zeros(aval)
 
 
-def custom_linear_solve(matvec: Callable[..., Any], b: Any, solve: Callable[..., Any],
+def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
-                        has_aux: bool = False) -> Any:
-    """x with matvec(x) = b, found by `solve(matvec, b)` and differentiated as a linear solve."""
+                        has_aux: bool = False) -> PyTree:
+    """Solve `matvec(x) = b` for a linear function, and differentiate it as a linear solve.
+
+    The steps of `solve` are not differentiated: the derivatives are solutions of linear systems
+    again, which `solve` finds for forward and `transpose_solve` for backward differentiation.
+
+    Args:
+        matvec: linear function of `x`, whose result has the structure and shapes of `b`.
+        b: the right-hand side: an array, number, or a tree of them.
+        solve: function `(matvec, b) -> x` that solves the system.
+        transpose_solve: function `(vecmat, b) -> x` that solves the system of the transposed
+            function; needed for backward differentiation (`toile.grad`).
+        symmetric: whether `matvec` is its own transpose, so that `solve` serves for both.
+        has_aux: whether `solve` and `transpose_solve` return a pair of the solution and other
+            information.
+
+    Returns:
+        The solution, or the pair that `solve` returns.
+
+    A symmetric matrix, known only as a function, by conjugate gradients:
+
+    >>> from toile.scipy.sparse.linalg import cg
+    >>> def solve(scale, b):
+    ...     matvec = lambda x: scale * jnp.array([2 * x[0] + x[1], x[0] + 3 * x[1]])
+    ...     return lax.custom_linear_solve(matvec, b, lambda f, b: cg(f, b)[0], symmetric=True)
+    >>> solve(1.0, jnp.array([3.0, 4.0])).round(4)
+    Array([1., 1.], dtype=float32)
+    >>> toile.grad(lambda scale: solve(scale, jnp.array([3.0, 4.0])).sum())(1.0).round(4)
+    Array(-2., dtype=float32, weak_type=True)
+    """
     if transpose_solve is None and symmetric:
         transpose_solve = solve
     leaves, tree = flat_arrays(b)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.conversion import as_array
 from toile.engine.source import here
 from toile.lax._polar import qdwh
@@ -31,7 +32,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """Who computes a general eigendecomposition."""
+    """Which library computes the eigendecomposition of general matrices; toile has LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -39,7 +40,7 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """How a Hermitian eigendecomposition is computed."""
+    """How the eigendecomposition of Hermitian matrices is computed; toile has QR."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -47,7 +48,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """How a singular value decomposition is computed."""
+    """How singular values are computed; toile has QR and divide and conquer (the default)."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -56,30 +57,68 @@ class SvdAlgorithm(enum.Enum):
     DIVIDE_AND_CONQUER = "divide_and_conquer"
 
 
-def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
-    """The lower triangular L with x = L Lᴴ; NaN where x is not positive definite.
+def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
+    """Factor positive definite matrices into a lower triangular one times its adjoint.
 
-    >>> import numpy, toile.lax as lax
-    >>> lax.linalg.cholesky(numpy.float32([[4, 2], [2, 5]]))
+    Args:
+        x: matrices in the last two axes, of a float or complex dtype.
+        symmetrize_input: whether to take the mean of `x` and its adjoint first; otherwise the
+            lower triangle alone is read.
+
+    Returns:
+        The lower triangular matrices L with x = L Lᴴ, like `x`. A matrix that is not positive
+        definite gives NaN.
+
+    >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
            [1., 2.]], dtype=float32)
     """
-    x = as_array(x)
-    return factor.Cholesky()(symmetrize(x) if symmetrize_input else x)
+    a = as_array(x)
+    return factor.Cholesky()(symmetrize(a) if symmetrize_input else a)
 
 
-def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
-    """The upper triangular factor of RᵀR + wwᵀ."""
+def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
+    """Update a Cholesky factor for a change of rank 1.
+
+    Args:
+        r_matrix: upper triangular matrix R.
+        w_vector: vector w.
+
+    Returns:
+        The upper triangular factor of RᵀR + wwᵀ.
+
+    >>> lax.linalg.cholesky_update(jnp.diag(jnp.array([3.0, 1.0])), jnp.array([4.0, 0.0]))
+    Array([[5., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return factor.CholeskyUpdate()(as_array(r_matrix), as_array(w_vector))
 
 
-def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
-        enable_eigvec_derivs: bool = False, implementation: EigImplementation | None = None,
-        use_magma: bool | None = None) -> list[Any]:
-    """Eigenvalues of general matrices, then left and right eigenvectors where asked.
+def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
+        compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
+        implementation: EigImplementation | None = None,
+        use_magma: bool | None = None) -> list[Array]:
+    """Compute eigenvalues and eigenvectors of general matrices.
 
-    Eigenvectors can be differentiated with `enable_eigvec_derivs`, which asserts that eigenvalues
-    are distinct and that no eigenvector has two components tied for the largest magnitude."""
+    Args:
+        x: square matrices in the last two axes, of a float or complex dtype.
+        compute_left_eigenvectors: whether to return left eigenvectors.
+        compute_right_eigenvectors: whether to return right eigenvectors.
+        enable_eigvec_derivs: whether eigenvectors can be differentiated. It asserts that the
+            eigenvalues are distinct and that no eigenvector has two elements tied for the largest
+            magnitude.
+        implementation: None or `EigImplementation.LAPACK`, the only one there is.
+        use_magma: deprecated; False is the same as LAPACK, and True is an error.
+
+    Returns:
+        A list of the eigenvalues, the left eigenvectors and the right ones, as columns, where
+        asked for. All are complex. The eigenvalues are in no order.
+
+    >>> values, = lax.linalg.eig(jnp.array([[0.0, -1.0], [1.0, 0.0]]),
+    ...     compute_left_eigenvectors=False, compute_right_eigenvectors=False)
+    >>> jnp.sort(values.imag)
+    Array([-1.,  1.], dtype=float32)
+    """
     if use_magma is not None:
         warnings.warn(
             "use_magma is deprecated, please use implementation=EigImplementation.MAGMA instead.",
@@ -93,21 +132,35 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
     return op(as_array(x))
 
 
-def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True,
+def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
          sort_eigenvalues: bool = True, subset_by_index: tuple[int, int] | None = None,
-         implementation: EighImplementation | None = None) -> tuple[Any, Any]:
-    """Eigenvectors (as columns) and ascending eigenvalues of Hermitian matrices.
+         implementation: EighImplementation | None = None) -> tuple[Array, Array]:
+    """Compute eigenvectors and eigenvalues of symmetric or Hermitian matrices.
 
-    >>> import numpy, toile.lax as lax
-    >>> lax.linalg.eigh(numpy.float32([[3, 0], [0, 1]]))[1]
+    Args:
+        x: square matrices in the last two axes, of a float or complex dtype.
+        lower: whether to read the lower triangle alone, otherwise the upper one; without effect if
+            the input is symmetrized.
+        symmetrize_input: whether to take the mean of `x` and its adjoint first.
+        sort_eigenvalues: whether the eigenvalues are in ascending order; they are in any case.
+        subset_by_index: a range (first, after the last) of eigenvalues in ascending order to
+            compute; None for all.
+        implementation: None or `EighImplementation.QR`, the only one there is.
+
+    Returns:
+        The eigenvectors, as columns, and the eigenvalues, which are real. Note the order:
+        `jnp.linalg.eigh` has the eigenvalues first.
+
+    >>> vectors, values = lax.linalg.eigh(jnp.array([[3.0, 0.0], [0.0, 1.0]]))
+    >>> values
     Array([1., 3.], dtype=float32)
     """
     if implementation not in (None, EighImplementation.QR):
         raise NotImplementedError("eigh: needed the QR implementation or None, got "
                                   f"{implementation}{here()}")
-    x = as_array(x)
+    a = as_array(x)
     op = eigen.Eigh(lower, sort_eigenvalues, _range(subset_by_index))
-    v, w = op(symmetrize(x) if symmetrize_input else x)
+    v, w = op(symmetrize(a) if symmetrize_input else a)
     return v, w
 
 
@@ -115,52 +168,167 @@ def _range(subset: Any) -> tuple[int, int] | None:
     return None if subset is None else (int(subset[0]), int(subset[1]))
 
 
-def hessenberg(a: Any) -> tuple[Any, Any]:
-    """The upper Hessenberg form over the Householder reflectors that make it, and their factors."""
+def hessenberg(a: ArrayLike) -> list[Array]:
+    """Reduce square matrices to upper Hessenberg form, with zeros below the first subdiagonal.
+
+    Args:
+        a: square matrices in the last two axes, of a float or complex dtype.
+
+    Returns:
+        A list of two arrays: matrices that have the Hessenberg form in their upper part and the
+        Householder reflectors below it, and the factors of the reflectors.
+
+    >>> form, taus = lax.linalg.hessenberg(jnp.eye(3))
+    >>> form.shape, taus.shape
+    ((3, 3), (2,))
+    """
     return eigen.Hessenberg()(as_array(a))
 
 
-def householder_product(a: Any, taus: Any) -> Any:
-    """The product of the Householder reflectors in the lower triangle of `a`."""
+def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
+    """Multiply Householder reflectors to the orthonormal matrix that they stand for.
+
+    Args:
+        a: matrices with the reflectors below their diagonal, in columns.
+        taus: factors of the reflectors, at most as many as there are columns.
+
+    Returns:
+        The matrices Q, of the shape of `a`, with orthonormal columns.
+
+    >>> jnp.diag(lax.linalg.householder_product(jnp.eye(2), jnp.array([2.0, 0.0])))
+    Array([-1.,  1.], dtype=float32)
+    """
     return factor.HouseholderProduct()(as_array(a), as_array(taus))
 
 
-def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Any:
-    """Q c, or c Q, or with Qᴴ, for the Q of a QR factorization that is kept as reflectors."""
+def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
+          transpose: bool = False) -> Array:
+    """Multiply matrices by the Q of a QR factorization that is kept as Householder reflectors.
+
+    Args:
+        a: matrices with the reflectors below their diagonal, in columns.
+        taus: factors of the reflectors.
+        c: matrices to multiply.
+        left: whether Q is on the left, otherwise on the right.
+        transpose: whether to multiply by the adjoint of Q.
+
+    Returns:
+        Q c, c Q, Qᴴ c or c Qᴴ, of the shape of `c`.
+
+    >>> lax.linalg.ormqr(jnp.eye(2), jnp.array([2.0, 0.0]), jnp.array([[3.0], [4.0]]))
+    Array([[-3.],
+           [ 4.]], dtype=float32)
+    """
     return factor.Ormqr(left, transpose)(as_array(a), as_array(taus), as_array(c))
 
 
-def lu(x: Any) -> tuple[Any, Any, Any]:
-    """Packed LU factors of the rows in pivoted order, the row swaps, and that order."""
+def lu(x: ArrayLike) -> list[Array]:
+    """Factor matrices into a lower and an upper triangular one, with rows exchanged.
+
+    Args:
+        x: matrices in the last two axes, of a float or complex dtype.
+
+    Returns:
+        A list of three arrays. The first has the factor U in its upper triangle and L, whose
+        diagonal is 1, below it. The second has the pivots, int32: step i exchanged rows i and
+        `pivots[i]`. The third is the order of the rows that results: `x[order] = L U`.
+
+    >>> factors, pivots, order = lax.linalg.lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> factors
+    Array([[4.  , 4.  ],
+           [0.25, 1.  ]], dtype=float32)
+    >>> order
+    Array([1, 0], dtype=int32)
+    """
     return factor.Lu()(as_array(x))
 
 
-def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
-    """The order of rows that the row swaps of `lu` make."""
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
+    """Convert the row exchanges of an LU factorization to an order of rows.
+
+    Args:
+        pivots: integers in the last axis: step i exchanges rows i and `pivots[i]`.
+        permutation_size: number of rows.
+
+    Returns:
+        The order of the rows after all exchanges, int32, in the last axis.
+
+    >>> lax.linalg.lu_pivots_to_permutation(jnp.array([2, 2]), 3)
+    Array([2, 0, 1], dtype=int32)
+    """
     return factor.LuPivotsToPermutation(int(permutation_size))(as_array(pivots))
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True,
-       use_magma: bool | None = None) -> Any:
-    """(Q, R) with x = Q R, or (Q, R, p) with x[:, p] = Q R."""
+def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
+       use_magma: bool | None = None) -> tuple[Array, ...]:
+    """Factor matrices into one with orthonormal columns and an upper triangular one.
+
+    Args:
+        x: matrices in the last two axes, of a float or complex dtype.
+        pivoting: whether to exchange columns so that the diagonal of R decreases in magnitude.
+        full_matrices: whether Q is square; otherwise it has min(rows, columns) columns.
+        use_magma: without effect.
+
+    Returns:
+        (Q, R) with x = Q R; with `pivoting`, (Q, R, p) with x[:, p] = Q R.
+
+    >>> q, r = lax.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
+    >>> jnp.abs(r).round(4)
+    Array([[5. , 2.2],
+           [0. , 0.4]], dtype=float32)
+    """
     return tuple(factor.Qr(pivoting, full_matrices)(as_array(x)))
 
 
-def schur(x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
-          select_callable: Callable[..., Any] | None = None) -> Any:
-    """The triangular form T and, where asked, the unitary Q with x = Q T Qᴴ."""
+def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
+          select_callable: Callable[..., Any] | None = None) -> list[Array]:
+    """Factor square matrices into a triangular form between orthonormal matrices.
+
+    Args:
+        x: square matrices in the last two axes, of a float or complex dtype.
+        compute_schur_vectors: whether to return the matrices Q.
+        sort_eig_vals: must be False.
+        select_callable: without effect.
+
+    Returns:
+        A list of T and, where asked for, Q with x = Q T Qᴴ. T is triangular; for real matrices it
+        has blocks of 2 by 2 on its diagonal for pairs of complex eigenvalues.
+
+    Raises:
+        NotImplementedError: `sort_eig_vals` is True.
+
+    >>> t, q = lax.linalg.schur(jnp.array([[2.0, 1.0], [0.0, 3.0]]))
+    >>> t
+    Array([[2., 1.],
+           [0., 3.]], dtype=float32)
+    """
     if sort_eig_vals:
         raise NotImplementedError("schur: sorting of the eigenvalues is not implemented" + here())
     return eigen.Schur(compute_schur_vectors)(as_array(x))
 
 
-def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True,
+def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
         subset_by_index: tuple[int, int] | None = None,
         algorithm: SvdAlgorithm | None = None) -> Any:
-    """(U, s, Vᴴ) with x = U diag(s) Vᴴ, or s alone.
+    """Compute the singular value decomposition of matrices.
 
-    >>> import numpy, toile.lax as lax
-    >>> lax.linalg.svd(numpy.float32([[3, 0], [0, 4]]), compute_uv=False)
+    Args:
+        x: matrices in the last two axes, of a float or complex dtype.
+        full_matrices: whether U and Vᴴ are square; otherwise they have min(rows, columns) columns
+            and rows.
+        compute_uv: whether to return U and Vᴴ.
+        subset_by_index: a range (first, after the last) of singular values in descending order to
+            compute; None for all. It needs `full_matrices=False` if U and Vᴴ are returned.
+        algorithm: None, `SvdAlgorithm.QR` or `SvdAlgorithm.DIVIDE_AND_CONQUER`.
+
+    Returns:
+        (U, s, Vᴴ) with x = U diag(s) Vᴴ, the singular values s real and in descending order; or s
+        alone.
+
+    Raises:
+        NotImplementedError: the algorithm is another one.
+
+    >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
     Array([4., 3.], dtype=float32)
     """
     if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
@@ -172,9 +340,25 @@ def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True,
     return (vectors[0], s, vectors[1]) if vectors else s
 
 
-def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
-                      symmetrize_output: bool = False) -> Any:
-    """alpha A Aᵀ + beta C; the lower triangle counts, unless the output is symmetrized."""
+def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0,
+                      beta: float = 0.0, symmetrize_output: bool = False) -> Array:
+    """Compute `alpha` A Aᵀ + `beta` C for matrices A and symmetric matrices C.
+
+    Args:
+        a_matrix: matrices of shape (..., m, n).
+        c_matrix: matrices of shape (..., m, m).
+        alpha: factor of the product.
+        beta: factor of C.
+        symmetrize_output: whether the upper triangle of the result is a copy of the lower one;
+            otherwise only the lower one counts.
+
+    Returns:
+        Matrices of shape (..., m, m).
+
+    >>> lax.linalg.symmetric_product(jnp.array([[1.0], [2.0]]), jnp.eye(2), beta=10.0)
+    Array([[11.,  2.],
+           [ 2., 14.]], dtype=float32)
+    """
     a, c = as_array(a_matrix), as_array(c_matrix)
     shapes = a.shape[-2:], c.shape[-2:]
     if a.ndim < 2 or c.shape != (*a.shape[:-1], a.shape[-2]):
@@ -185,31 +369,78 @@ def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta:
     return add(tril(out), swapped(tril(out, -1))) if symmetrize_output else out
 
 
-def triangular_solve(a: Any, b: Any, *, left_side: bool = False, lower: bool = False,
+def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, lower: bool = False,
                      transpose_a: bool = False, conjugate_a: bool = False,
-                     unit_diagonal: bool = False) -> Any:
-    """x with op(a) x = b, or x op(a) = b, for a triangular a (a zero diagonal: inf, NaN).
+                     unit_diagonal: bool = False) -> Array:
+    """Solve linear systems with triangular matrices.
 
-    >>> import numpy, toile.lax as lax
-    >>> lax.linalg.triangular_solve(numpy.float32([[2, 0], [1, 1]]), numpy.float32([4, 3]),
-    ...                             left_side=True, lower=True)
+    A zero on the diagonal gives infinities or NaN.
+
+    Args:
+        a: triangular matrices in the last two axes; the other triangle is not read.
+        b: right-hand sides: matrices, or vectors if it has one axis less than `a`.
+        left_side: whether to solve a x = b, otherwise x a = b.
+        lower: whether `a` is lower triangular, otherwise upper triangular.
+        transpose_a: whether to solve with the transpose of `a`.
+        conjugate_a: whether to solve with the complex conjugate of `a`.
+        unit_diagonal: whether the diagonal counts as 1; it is not read then.
+
+    Returns:
+        The solutions x, of the shape of `b`.
+
+    >>> a, b = jnp.array([[2.0, 0.0], [1.0, 1.0]]), jnp.array([4.0, 3.0])
+    >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
     Array([2., 1.], dtype=float32)
     """
-    a, b = as_array(a), as_array(b)
-    conjugated = conjugate_a and dtypes.kind(a.dtype) == "c"
+    m, right = as_array(a), as_array(b)
+    conjugated = conjugate_a and dtypes.kind(m.dtype) == "c"
     op = solves.TriangularSolve(left_side, lower, transpose_a, conjugated, unit_diagonal)
-    if b.ndim != a.ndim - 1:
-        return op(a, b)
-    axes = tuple(range(b.ndim)) if left_side else (*range(b.ndim - 1), b.ndim)
-    wide = (*b.shape, 1) if left_side else (*b.shape[:-1], 1, b.shape[-1])
-    return reshape(op(a, broadcast_in_dim(b, wide, axes)), b.shape)
+    shape, rank = right.shape, right.ndim
+    if rank != m.ndim - 1:
+        return op(m, right)
+    axes = tuple(range(rank)) if left_side else (*range(rank - 1), rank)
+    wide = (*shape, 1) if left_side else (*shape[:-1], 1, shape[-1])
+    return reshape(op(m, broadcast_in_dim(right, wide, axes)), shape)
 
 
-def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
-    """Hermitian matrices in tridiagonal form: (a with reflectors, diagonal, next one, factors)."""
+def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
+    """Reduce symmetric or Hermitian matrices to tridiagonal form.
+
+    Args:
+        a: square matrices in the last two axes, of a float or complex dtype.
+        lower: whether to read the lower triangle, otherwise the upper one.
+
+    Returns:
+        A list of four arrays: matrices with the Householder reflectors of the reduction, the
+        diagonal, the diagonal next to it, and the factors of the reflectors.
+
+    >>> reflectors, d, e, taus = lax.linalg.tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
+    >>> d, e
+    (Array([2., 3.], dtype=float32), Array([1.], dtype=float32))
+    """
     return eigen.Tridiagonal(lower)(as_array(a))
 
 
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
-    """x with A x = b for the matrices A of three diagonals (dl[0] and du[-1] are not read)."""
+def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *,
+                      perturb_singular: bool = False) -> Array:
+    """Solve linear systems with tridiagonal matrices.
+
+    Args:
+        dl: elements below the diagonal, of the shape of `d`; `dl[i]` is in row i, and the first is
+            not read.
+        d: elements of the diagonal, in the last axis.
+        du: elements above the diagonal, of the shape of `d`; the last is not read.
+        b: right-hand sides, in columns: matrices with as many rows.
+        perturb_singular: whether to change the pivots of singular matrices a little, so that the
+            solution is finite.
+
+    Returns:
+        The solutions x, of the shape of `b`.
+
+    >>> one, two = jnp.ones(3), 2 * jnp.ones(3)
+    >>> lax.linalg.tridiagonal_solve(one, two, one, jnp.array([[3.0], [4.0], [3.0]])).round(4)
+    Array([[1.],
+           [1.],
+           [1.]], dtype=float32)
+    """
     return solves.TridiagonalSolve(perturb_singular)(*map(as_array, (dl, d, du, b)))

@@ -16,6 +16,7 @@ from toile.api import vmap
 from toile.control.scan import Scan
 from toile.control.while_loop import While
 from toile.engine import config, dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.avals import Aval, aval_of
 from toile.engine.errors import ConcretizationTypeError, call_error, conversion_error
 from toile.engine.source import describe, here
@@ -40,14 +41,61 @@ from toile.staging.flat_functions import name_of
 __all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]
 
 
-def scan(f: Callable[..., Any], init: Any, xs: Any = None, length: int | None = None,
-         reverse: bool = False, unroll: int | bool = 1,
-         _split_transpose: bool = False) -> tuple[Any, Any]:
-    """Loop `carry, y = f(carry, x)` over the leading axis of `xs`; returns the carry and the ys.
+def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = None,
+         length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+         _split_transpose: bool = False) -> tuple[PyTree, PyTree]:
+    """Loop over the leading axis of arrays while passing a value from step to step.
 
-    >>> import toile.lax as lax, toile.numpy as jnp
-    >>> lax.scan(lambda c, x: (c + x, c), 0, jnp.arange(3))
-    (Array(3, dtype=int32), Array([0, 0, 1], dtype=int32, weak_type=True))
+    It does what this Python function does, but traces `f` once instead of running it at every step,
+    so a compiled function does not grow with the number of steps:
+
+    >>> def scan_in_python(f, carry, xs):
+    ...     ys = []
+    ...     for x in xs:
+    ...         carry, y = f(carry, x)
+    ...         ys.append(y)
+    ...     return carry, jnp.stack(ys)
+
+    Use it for recurrent networks, simulations and sequences of layers. It can be differentiated
+    forward and backward; backward, it keeps intermediate values of every step, unless `f` is
+    wrapped in `toile.checkpoint`.
+
+    Args:
+        f: function `(carry, x) -> (carry, y)`. The carry that it returns has the structure, shapes
+            and dtypes of the one that it takes. It runs under tracing, so an `if` on its
+            arguments is an error.
+        init: the first carry: an array, number, or a tree of them.
+        xs: an array or a tree of arrays with equal leading axes, of which `f` gets one slice after
+            the other. None if `f` needs none; its `x` is None then, and `length` is required.
+        length: number of steps; None for the size of the leading axes.
+        reverse: whether to go from the last slice to the first. `y` of a step is in any case at
+            the position of its `x`.
+        unroll: how many steps to run in one round of the compiled loop; True for all of them.
+            Larger numbers may be faster to run and slower to compile.
+
+    Returns:
+        The last carry, and the `y` of all steps, stacked along a new leading axis.
+
+    Raises:
+        TypeError: `f` does not return a pair, or the carry changes its structure, shapes or
+            dtypes.
+        ValueError: the leading axes differ, or there are none and no `length`.
+
+    Running sums, with the total as the carry:
+
+    >>> def step(total, x):
+    ...     total = total + x
+    ...     return total, total
+    >>> last, sums = lax.scan(step, 0.0, jnp.array([1.0, 2.0, 3.0]))
+    >>> last
+    Array(6., dtype=float32)
+    >>> sums
+    Array([1., 3., 6.], dtype=float32)
+
+    Powers of 2, with nothing to loop over:
+
+    >>> lax.scan(lambda c, _: (2 * c, c), 1, length=5)[1]
+    Array([ 1,  2,  4,  8, 16], dtype=int32, weak_type=True)
     """
     if not callable(f):
         raise TypeError(f"lax.scan: f argument should be a callable, got {describe(f)} (pass the "
@@ -145,10 +193,23 @@ def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
     return carry, stacked
 
 
-def map(f: Callable[..., Any], xs: Any, *, batch_size: int | None = None) -> Any:
-    """`f` applied to each slice of the leading axis of `xs`, one after another.
+def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
+    """Apply a function to each slice along the leading axis, one after the other.
 
-    With `batch_size`, slices are taken that many at a time through vmap."""
+    The result is that of `toile.vmap(f)(xs)`, which handles all slices at once: `map` is slower
+    and takes less memory.
+
+    Args:
+        f: function of one slice, which is traced once.
+        xs: an array or a tree of arrays with equal leading axes.
+        batch_size: how many slices to handle at once, by `toile.vmap`; None for one.
+
+    Returns:
+        The results of `f`, stacked along a new leading axis.
+
+    >>> lax.map(lambda row: row.sum(), jnp.array([[1, 2], [3, 4], [5, 6]]))
+    Array([ 3,  7, 11], dtype=int32)
+    """
     if not batch_size:
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     rows, tree = flat_arrays(xs)
@@ -170,8 +231,38 @@ def map(f: Callable[..., Any], xs: Any, *, batch_size: int | None = None) -> Any
     return tree_map(lambda a, b: Concatenate(0)(a, b), *parts)
 
 
-def while_loop(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
-    """Repeat `val = body_fun(val)` while `cond_fun(val)` holds."""
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
+               init_val: PyTree) -> PyTree:
+    """Repeat a function while a condition on its value holds.
+
+    It does what this Python function does, but traces both functions once, so the number of steps
+    may depend on traced values:
+
+    >>> def while_in_python(cond_fun, body_fun, val):
+    ...     while cond_fun(val):
+    ...         val = body_fun(val)
+    ...     return val
+
+    Args:
+        cond_fun: function of the value that returns a bool scalar.
+        body_fun: function of the value that returns the next one, with the same structure, shapes
+            and dtypes.
+        init_val: the first value: an array, number, or a tree of them.
+
+    Returns:
+        The value for which the condition does not hold.
+
+    Raises:
+        TypeError: `cond_fun` does not return a bool scalar, or `body_fun` changes the structure,
+            shapes or dtypes.
+        ValueError: it is differentiated backward (`toile.grad`), for which the number of steps has
+            to be known: use `scan` or `fori_loop`. Forward (`toile.jvp`) it can be differentiated.
+
+    The first power of 2 above 100, and its exponent:
+
+    >>> lax.while_loop(lambda v: v[0] <= 100, lambda v: (2 * v[0], v[1] + 1), (1, 0))
+    (Array(128, dtype=int32, weak_type=True), Array(7, dtype=int32, weak_type=True))
+    """
     if not (callable(cond_fun) and callable(body_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be "
                         "callable." + here())
@@ -216,13 +307,38 @@ def _check_condition(cond: Any, tree: Any, fun: Any) -> None:
                         f"jnp.all or jnp.any){here()}")
 
 
-def fori_loop(lower: Any, upper: Any, body_fun: Callable[..., Any], init_val: Any, *,
-              unroll: Any = None) -> Any:
-    """`val = body_fun(i, val)` for i in [lower, upper); differentiable when both are known.
+def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any], Any],
+              init_val: PyTree, *, unroll: int | bool | None = None) -> PyTree:
+    """Repeat a function for a range of integers while passing a value from step to step.
 
-    >>> import toile.lax as lax
-    >>> lax.fori_loop(0, 5, lambda i, s: s + i, 0)
+    It does what this Python function does, but traces `body_fun` once:
+
+    >>> def for_in_python(lower, upper, body_fun, val):
+    ...     for i in range(lower, upper):
+    ...         val = body_fun(i, val)
+    ...     return val
+
+    Args:
+        lower: first integer; it may be traced.
+        upper: integer after the last one, of the same dtype; it may be traced. Where it is not
+            above `lower`, the result is `init_val`.
+        body_fun: function `(i, val) -> val` that keeps the structure, shapes and dtypes of `val`.
+            `i` is a traced integer: index with it by `x[i]` or `x.at[i].set(...)`.
+        init_val: the first value: an array, number, or a tree of them.
+        unroll: how many steps to run in one round of the compiled loop, True for all of them; only
+            for bounds that are not traced.
+
+    Returns:
+        The last value.
+
+    Raises:
+        ValueError: it is differentiated backward (`toile.grad`) and a bound is traced, or `unroll`
+            is given and a bound is traced.
+
+    >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
+    >>> lax.fori_loop(1, 5, lambda i, x: x.at[i].set(2 * x[i - 1]), jnp.ones(5))
+    Array([ 1.,  2.,  4.,  8., 16.], dtype=float32)
     """
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable." + here())
@@ -273,9 +389,35 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
                     f"{b}: needed integers of one dtype (convert them with int){here()}")
 
 
-def associative_scan(fn: Callable[..., Any], elems: Any, reverse: bool = False,
-                     axis: int = 0) -> Any:
-    """All prefixes of `elems` combined by an associative function, in logarithmic depth."""
+def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool = False,
+                     axis: int = 0) -> PyTree:
+    """Combine all prefixes of a sequence by an associative function, in parallel.
+
+    The result at position i combines elements 0 to i, as a running sum does. Neighbors are combined
+    first, then pairs of them and so on, so there are about `2 * log2(n)` steps instead of n, each
+    over many elements at once. `fn(fn(a, b), c)` has to equal `fn(a, fn(b, c))`.
+
+    Args:
+        fn: function of two arrays that combines them position by position; for a tree, of two
+            trees like `elems`. Its arguments are slices of `elems` along the axis, of any length.
+        elems: an array or a tree of arrays of equal size along the axis.
+        reverse: whether to combine suffixes, from the last element on.
+        axis: the axis; negative axes count from the last one.
+
+    Returns:
+        An array or a tree like `elems`.
+
+    >>> lax.associative_scan(lax.add, jnp.array([1, 2, 3, 4]))
+    Array([ 1,  3,  6, 10], dtype=int32)
+
+    The recurrence `h[t] = a[t] * h[t - 1] + b[t]`, with `h[-1] = 0`, as a scan of pairs:
+
+    >>> def combine(first, second):
+    ...     return first[0] * second[0], first[1] * second[0] + second[1]
+    >>> a, b = jnp.array([0.5, 0.5, 0.5]), jnp.array([1.0, 1.0, 1.0])
+    >>> lax.associative_scan(combine, (a, b))[1]
+    Array([1.  , 1.5 , 1.75], dtype=float32)
+    """
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable." + here())
     leaves, tree = flat_arrays(elems)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.source import here
 from toile.engine.trace import state
@@ -32,8 +33,18 @@ __all__ = [
 ]  # fmt: skip
 
 
-def stop_gradient(x: Any) -> Any:
-    """The tree, each float or complex leaf a constant to differentiation."""
+def stop_gradient(x: PyTree) -> PyTree:
+    """Return values unchanged, but treat them as constants in differentiation.
+
+    Args:
+        x: array, number, or a tree of them.
+
+    Returns:
+        The same tree. No gradient flows through its float and complex leaves.
+
+    >>> toile.grad(lambda x: x * lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
     return tree_map(_stopped, x)
 
 
@@ -44,10 +55,17 @@ def _stopped(x: Any) -> Any:
     return a if state.trace is None else _stop_gradient(a)
 
 
-def polynomial(x: Any, coeffs: Sequence[Any], *, unroll: int | None = None) -> Any:
-    """The sum of coeffs[k] x**k, by Horner's rule; `unroll` changes nothing here.
+def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None = None) -> Array:
+    """Evaluate a polynomial by Horner's rule.
 
-    >>> import toile.lax as lax
+    Args:
+        x: array or number at which to evaluate it.
+        coeffs: the coefficients, that of `x**0` first. They become arrays of the dtype of `x`.
+        unroll: without effect.
+
+    Returns:
+        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`. Without coefficients it is 0.
+
     >>> lax.polynomial(3.0, [1.0, 5.0, 2.0])
     Array(34., dtype=float32, weak_type=True)
     """
@@ -71,25 +89,77 @@ def _coefficient(c: Any, x: Any) -> Any:
     return convert_element_type(c, x.dtype)
 
 
-def optimization_barrier(operand: Any, /) -> Any:
-    """The tree; what it is computed from is not mixed with what is computed from it."""
+def optimization_barrier(operand: PyTree, /) -> PyTree:
+    """Return values unchanged, but keep the compiler from optimizing across this point.
+
+    What the values are computed from is not fused with what is computed from them, and neither is
+    moved past the barrier.
+
+    Args:
+        operand: array, number, or a tree of them.
+
+    Returns:
+        The same tree.
+
+    >>> toile.jit(lambda x: lax.optimization_barrier(x + 1) * 2)(3)
+    Array(8, dtype=int32, weak_type=True)
+    """
     leaves, tree = flatten(operand)
     return unflatten(tree, _barrier(*leaves) if leaves else [])
 
 
-def stage(x: Any, /) -> Any:
-    """A number or NumPy array as an Array."""
+def stage(x: ArrayLike, /) -> Array:
+    """Convert a number or NumPy array to an array of toile.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the same value.
+
+    >>> lax.stage(2.5)
+    Array(2.5, dtype=float32, weak_type=True)
+    """
     return operand("stage", x)
 
 
-def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Do nothing with a value: it counts as used."""
+def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
+    """Accept a value and do nothing.
+
+    JAX uses it to keep a computation that nothing else uses; here it has no effect.
+
+    Args:
+        val: array, number, or a tree of them.
+        prevent_mlir_dce: without effect.
+
+    >>> lax.dce_sink(jnp.array([1, 2]))
+    """
 
 
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """The tree, laid out over devices as a sharding (or a tree of them) says.
+def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
+    """Lay out values over devices, also in the middle of a compiled function.
 
-    A PartitionSpec is one on the mesh in force, and None there the whole array on each device."""
+    Under `toile.jit` it says how an intermediate result is divided; elsewhere it moves the values.
+
+    Args:
+        x: array, number, or a tree of them.
+        shardings: a `Sharding`, or a tree of them with the structure of `x` or the beginning of
+            it. With a mesh in force (`toile.set_mesh`), a `PartitionSpec` is one on this mesh and
+            None is the whole array on each device.
+
+    Returns:
+        The same tree, laid out so.
+
+    Raises:
+        RuntimeError: there is a `PartitionSpec` and no mesh in force.
+        ValueError: there is a None and no mesh in force.
+
+    >>> from toile.sharding import NamedSharding, PartitionSpec
+    >>> mesh = toile.make_mesh((1,), ("data",), devices=toile.devices()[:1])
+    >>> x = lax.with_sharding_constraint(jnp.arange(4), NamedSharding(mesh, PartitionSpec("data")))
+    >>> x.sharding.spec
+    P('data',)
+    """
     leaves, tree = flatten(x)
     given = broadcast_prefix(shardings, x, is_leaf=lambda s: s is None)
     if not mesh_in_force().empty:
@@ -106,7 +176,21 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """A function that others may know under a name; here it is its decomposition."""
+    """Give a function a name under which other compilers may replace it.
+
+    Nothing is replaced here: the result calls `decomposition`.
+
+    Args:
+        decomposition: the function.
+        name: its name, without effect.
+        version: its version, without effect.
+
+    Returns:
+        A function that does the same as `decomposition`.
+
+    >>> lax.composite(lambda x: x * jnp.sin(x), name="my.x_sin_x")(2.0)
+    Array(1.8185948, dtype=float32, weak_type=True)
+    """
 
     @functools.wraps(decomposition)
     def named(*args: Any, **kwargs: Any) -> Any:
@@ -116,9 +200,18 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 class Token:
-    """Stands for the order of effects; it has no value."""
+    """Stands for a point in the order of effects; it has no value.
+
+    JAX orders effects by tokens that functions take and return. Here tokens order nothing; they
+    are there so that such code runs. A token is a tree without leaves, so traced functions can take
+    and return it.
+
+    >>> isinstance(lax.create_token(), lax.Token)
+    True
+    """
 
     def block_until_ready(self) -> Token:
+        """Return the token at once: there is nothing to wait for."""
         return self
 
 
@@ -127,12 +220,29 @@ register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """A token that comes after nothing."""
+    """Create a token that follows nothing.
+
+    Returns:
+        A new token.
+
+    >>> isinstance(lax.create_token(), lax.Token)
+    True
+    """
     return Token()
 
 
-def after_all(*operands: Any) -> Token:
-    """A token that comes after others."""
+def after_all(*operands: Token) -> Token:
+    """Create a token that follows other tokens.
+
+    Args:
+        operands: the tokens that it follows.
+
+    Returns:
+        A new token.
+
+    >>> isinstance(lax.after_all(lax.create_token(), lax.create_token()), lax.Token)
+    True
+    """
     if any(not isinstance(t, Token) for t in operands):
         raise TypeError("Arguments to after_all must be tokens: needed results of create_token, "
                         f"got {[type(t).__name__ for t in operands]}{here()}")

@@ -11,12 +11,13 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from toile.control.random_draws import Draw
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, DTypeLike, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import wrap
@@ -24,11 +25,14 @@ from toile.engine.errors import shape_error
 from toile.engine.program import trace_program
 from toile.engine.source import here
 from toile.engine.trace import state as tracing
-from toile.lax import elementwise, shapes
+from toile.lax import comparisons, elementwise, shapes
 from toile.lax._operands import operand, operands, sizes, user_dtype
 from toile.lax.conversion import bitcast_convert_type, convert_element_type
 from toile.primitives.arrays.threefry import PARITY, ROTATIONS
 from toile.primitives.random import random_bits, random_wrap
+
+if TYPE_CHECKING:
+    from toile.lax._operands import ShardingLike
 
 __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
@@ -47,8 +51,28 @@ class RandomAlgorithm(enum.IntEnum):
 _draws = itertools.count()
 
 
-def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
-    """Numbers in [a, b), others at each call (prefer toile.random, which can be repeated)."""
+def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
+    """Draw uniformly distributed numbers from a generator with a hidden state.
+
+    Each call draws other numbers. Programs use `toile.random.uniform`, whose key makes its results
+    repeatable.
+
+    Args:
+        a: lower bound, a scalar of an integer or float dtype; it can be drawn.
+        b: upper bound, of the same dtype; it is not drawn.
+        shape: shape of the result.
+
+    Returns:
+        An array of the bounds' dtype.
+
+    Differences:
+        A compiled function draws the same numbers whenever it is called, those that were drawn
+        when it was traced.
+
+    >>> x = lax.rng_uniform(0.0, 1.0, (1000,))
+    >>> bool((x >= 0).all() and (x < 1).all())
+    True
+    """
     a, b = operands("rng_uniform", (a, b))
     shape = sizes("rng_uniform", shape)
     if a.dtype != b.dtype or a.shape or b.shape or dtypes.kind(a.dtype) not in "iuf":
@@ -62,8 +86,8 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
         drawn = convert_element_type(elementwise.rem(bits, fill(span)), a.dtype)
         return elementwise.add(drawn, fill(a))
     # 23 random bits under the exponent of 1 make a float32 in [1, 2).
-    shifted = elementwise.shift_right_logical(bits, _uint(9))
-    unit = bitcast_convert_type(elementwise.bitwise_or(shifted, _uint(0x3F800000)), np.float32)
+    shifted = comparisons.shift_right_logical(bits, _uint(9))
+    unit = bitcast_convert_type(comparisons.bitwise_or(shifted, _uint(0x3F800000)), np.float32)
     unit = convert_element_type(elementwise.sub(unit, 1.0), a.dtype)
     return elementwise.add(elementwise.mul(unit, fill(elementwise.sub(b, a))), fill(a))
 
@@ -72,12 +96,31 @@ def _uint(value: int) -> Any:
     return DeviceArray(np.asarray(value, np.uint32))
 
 
-def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
-                      algorithm: Any = RandomAlgorithm.RNG_DEFAULT, *,
-                      out_sharding: Any = None) -> tuple[Any, Any]:
-    """The next state of a counter-based generator, and bits of an unsigned integer dtype.
+def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.uint32,
+                      algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
+                      out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
+    """Draw random bits from a state, and return the state that follows.
 
-    The state is a 64-bit key and a 64-bit counter, as uint32[4] or uint64[2]."""
+    Programs use `toile.random.bits`; its keys of kind "rbg" hold such states.
+
+    Args:
+        key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or
+            uint64 of shape (2,).
+        shape: shape of the bits.
+        dtype: unsigned integer dtype of the bits.
+        algorithm: `RandomAlgorithm.RNG_PHILOX`, which is the default, or `RNG_THREE_FRY`.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        The next state, like `key`, and the bits.
+
+    >>> state = jnp.array([1, 2, 3, 4], dtype=jnp.uint32)
+    >>> state, bits = lax.rng_bit_generator(state, (2,))
+    >>> bits
+    Array([ 512747620, 1298009047], dtype=uint32)
+    >>> state
+    Array([1, 2, 4, 4], dtype=uint32)
+    """
     state = operand("rng_bit_generator", key)
     shape, new = sizes("rng_bit_generator", shape), user_dtype(dtype, "rng_bit_generator")
     if (state.shape, state.dtype.name) not in (((4,), "uint32"), ((2,), "uint64")):
@@ -151,7 +194,7 @@ def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:
     """A 64-bit counter, as two words, moved on."""
     start = shapes.broadcast_in_dim(low, step.shape, ())
     moved = elementwise.add(start, step)
-    carry = convert_element_type(elementwise.lt(moved, start), np.uint32)
+    carry = convert_element_type(comparisons.lt(moved, start), np.uint32)
     return moved, elementwise.add(shapes.broadcast_in_dim(high, step.shape, ()), carry)
 
 
@@ -169,15 +212,15 @@ class _Words(NamedTuple):
 
 
 def _rotated(x: Any, bits: int) -> Any:
-    return elementwise.bitwise_or(elementwise.shift_left(x, _uint(bits)),
-                                  elementwise.shift_right_logical(x, _uint(32 - bits)))
+    return comparisons.bitwise_or(comparisons.shift_left(x, _uint(bits)),
+                                  comparisons.shift_right_logical(x, _uint(32 - bits)))
 
 
 def _high_product(x: Any, y: Any) -> Any:
     return (np.multiply(x, y, dtype=np.uint64) >> np.uint64(32)).astype(np.uint32)
 
 
-_TRACED = _Words(elementwise.add, elementwise.bitwise_xor, elementwise.mul, elementwise.mulhi,
+_TRACED = _Words(elementwise.add, comparisons.bitwise_xor, elementwise.mul, elementwise.mulhi,
                  _rotated)
 _AT_ONCE = _Words(np.add, np.bitwise_xor, np.multiply, _high_product,
                   lambda x, bits: (x << np.uint32(bits)) | (x >> np.uint32(32 - bits)))

@@ -4,15 +4,17 @@
 operation becomes that reduction, any other folds the elements in a balanced tree that keeps their
 order. May import the engine, primitives, `_operands` and `_computations`.
 """
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, PyTree
 from toile.engine.arrays import DeviceArray
 from toile.engine.errors import shape_error
 from toile.engine.source import here
@@ -25,9 +27,12 @@ from toile.lax._computations import (
     operands_and_inits,
     settle_weak,
 )
-from toile.lax._operands import axes_of, named, operand, prepared, user_dtype
+from toile.lax._operands import F, axes_of, named, operand, prepared, user_dtype
 from toile.primitives import cumulative, reductions, sorts
 from toile.primitives.families import ReduceSum, without
+
+if TYPE_CHECKING:
+    from toile.lax._operands import ShardingLike
 
 __all__ = [
     "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce",
@@ -43,35 +48,169 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def _reduction(name: str, kind: Any) -> Callable[[Any, Sequence[int]], Any]:
-    def fun(operand: Any, axes: Sequence[int]) -> Any:
-        x = operand if operand.__class__ is DeviceArray else _operand(name, operand)
-        axes = axes_of(name, axes, x)
-        return prepared(kind, (axes,), x.shape, x.dtype)(x)
-
-    return named(fun, name, kind.__doc__)
+# The decorators below give a declared function its body: what is declared has no statements.
 
 
-def _placed(name: str, kind: Any) -> Callable[..., Any]:
-    """A reduction that takes `out_sharding`, which holds of itself on one device."""
-    reduce = _reduction(name, kind)
+def _reduction(kind: Any) -> Callable[[F], F]:
+    """The body of a reduction."""
 
-    def fun(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
-        return reduce(operand, axes)
+    def with_body(declared: F) -> F:
+        name = declared.__name__
 
-    return named(fun, name, kind.__doc__)
+        def fun(operand: Any, axes: Sequence[int]) -> Any:
+            x = operand if operand.__class__ is DeviceArray else _operand(name, operand)
+            axes = axes_of(name, axes, x)
+            return prepared(kind, (axes,), x.shape, x.dtype)(x)
 
+        return named(fun, declared)
 
-reduce_prod = _reduction("reduce_prod", reductions.ReduceProd)
-reduce_max = _placed("reduce_max", reductions.ReduceMax)
-reduce_min = _placed("reduce_min", reductions.ReduceMin)
-reduce_and = _reduction("reduce_and", reductions.ReduceAnd)
-reduce_or = _reduction("reduce_or", reductions.ReduceOr)
-reduce_xor = _reduction("reduce_xor", reductions.ReduceXor)
+    return with_body
 
 
-def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
-    """Sum over `axes`, which leave the shape; the dtype is kept."""
+def _placed(kind: Any) -> Callable[[F], F]:
+    """The body of a reduction that takes `out_sharding`, which holds of itself on one device."""
+
+    def with_body(declared: F) -> F:
+        reduce = _reduction(kind)(declared)
+
+        def fun(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Any:
+            return reduce(operand, axes)
+
+        return named(fun, declared)
+
+    return with_body
+
+
+@_reduction(reductions.ReduceProd)
+def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """Multiply the elements along some axes.
+
+    Over no elements the product is 1.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axes: the axes to reduce, distinct and non-negative.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_prod(jnp.array([[1, 2], [3, 4]]), (1,))
+    Array([ 2, 12], dtype=int32)
+    """
+
+
+@_placed(reductions.ReduceMax)
+def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
+               out_sharding: ShardingLike | None = None) -> Array:
+    """Find the largest elements along some axes.
+
+    The result is NaN where an element is. Over no elements it is the least value of the dtype
+    (-inf for floats).
+
+    Args:
+        operand: array of any dtype.
+        axes: the axes to reduce, distinct and non-negative.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_max(jnp.array([[1, 5], [4, 3]]), (1,))
+    Array([5, 4], dtype=int32)
+    """
+
+
+@_placed(reductions.ReduceMin)
+def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
+               out_sharding: ShardingLike | None = None) -> Array:
+    """Find the least elements along some axes.
+
+    The result is NaN where an element is. Over no elements it is the largest value of the dtype
+    (inf for floats).
+
+    Args:
+        operand: array of any dtype.
+        axes: the axes to reduce, distinct and non-negative.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_min(jnp.array([[1, 5], [4, 3]]), (1,))
+    Array([1, 3], dtype=int32)
+    """
+
+
+@_reduction(reductions.ReduceAnd)
+def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """Combine the bits of the elements along some axes by and.
+
+    For bool arrays it tells whether all elements are True.
+
+    Args:
+        operand: array of a bool or integer dtype.
+        axes: the axes to reduce, distinct and non-negative.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_and(jnp.array([[True, True], [True, False]]), (1,))
+    Array([ True, False], dtype=bool)
+    """
+
+
+@_reduction(reductions.ReduceOr)
+def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """Combine the bits of the elements along some axes by or.
+
+    For bool arrays it tells whether any element is True.
+
+    Args:
+        operand: array of a bool or integer dtype.
+        axes: the axes to reduce, distinct and non-negative.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_or(jnp.array([[False, True], [False, False]]), (1,))
+    Array([ True, False], dtype=bool)
+    """
+
+
+@_reduction(reductions.ReduceXor)
+def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
+    """Combine the bits of the elements along some axes by exclusive or.
+
+    For bool arrays it tells whether the number of True elements is odd.
+
+    Args:
+        operand: array of a bool or integer dtype.
+        axes: the axes to reduce, distinct and non-negative.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes.
+
+    >>> lax.reduce_xor(jnp.array([[0b1100, 0b1010]]), (1,))
+    Array([6], dtype=int32)
+    """
+
+
+def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
+               out_sharding: ShardingLike | None = None) -> Array:
+    """Add the elements along some axes.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axes: the axes to reduce, distinct and non-negative.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of the dtype of `operand`, without these axes. Narrow integers wrap around:
+        `jnp.sum` widens them.
+
+    >>> lax.reduce_sum(jnp.array([[1, 2], [3, 4]]), (1,))
+    Array([3, 7], dtype=int32)
+    """
     x = operand if operand.__class__ is DeviceArray else _operand("reduce_sum", operand)
     axes = axes_of("reduce_sum", axes, x)
     if x.dtype.kind == "b":
@@ -82,9 +221,40 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
 # ----------------------------------------------------------------------------- any computation
 
 
-def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
-           dimensions: Sequence[int], out_sharding: Any = None) -> Any:
-    """Fold a tree of arrays over some axes with an associative function of scalars."""
+def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, Any], Any],
+           dimensions: Sequence[int], out_sharding: ShardingLike | None = None) -> PyTree:
+    """Combine the elements along some axes with a function of one's own.
+
+    The elements are combined in pairs and in a tree, not one after the other, so `computation`
+    has to be associative: `computation(a, computation(b, c))` equals
+    `computation(computation(a, b), c)`. Their order is kept. A plain sum, product, maximum,
+    minimum or bitwise operation, such as `lax.add` or `lambda a, b: a + b`, becomes the reduction
+    of that kind.
+
+    Args:
+        operands: an array, or a tree of arrays of one shape that are reduced together.
+        init_values: a scalar for each array, of its dtype: the result where there is nothing to
+            reduce. It is combined with the result too, so it usually is the neutral element.
+        computation: function of two scalars that returns one; for a tree, of two trees of scalars.
+            It is traced once, and applied to many elements at a time.
+        dimensions: the axes to reduce, distinct and non-negative.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array, or a tree of arrays, of the dtypes of `operands` and without these axes.
+
+    >>> lax.reduce(jnp.array([[1, 2], [3, 4]]), 1, lambda a, b: a * b, (1,))
+    Array([ 2, 12], dtype=int32)
+
+    Two arrays are reduced together: the largest value, and its position.
+
+    >>> def larger(a, b):
+    ...     first = a[0] >= b[0]
+    ...     return lax.select(first, a[0], b[0]), lax.select(first, a[1], b[1])
+    >>> values, places = jnp.array([3.0, 7.0, 5.0]), jnp.arange(3)
+    >>> lax.reduce((values, places), (-jnp.inf, -1), larger, (0,))
+    (Array(7., dtype=float32), Array(1, dtype=int32))
+    """
     xs, inits, tree = operands_and_inits("reduce", operands, init_values)
     axes = axes_of("reduce", dimensions, xs[0])
     combine = Computation("reduce", computation, tree, [i.aval for i in inits])
@@ -137,26 +307,145 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
     return prepared(kind, (operator.index(axis), dtype), x.shape, x.dtype)(x)
 
 
-def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
-    """Place of the first largest element along an axis; a NaN counts as the largest."""
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
+    """Find the position of the largest element along an axis.
+
+    Of equal elements the first counts; a NaN counts as the largest.
+
+    Args:
+        operand: array of a bool, integer or float dtype.
+        axis: the axis to search, non-negative.
+        index_dtype: integer dtype of the result.
+
+    Returns:
+        An array of `index_dtype`, without this axis.
+
+    >>> lax.argmax(jnp.array([[1, 5, 2], [4, 3, 4]]), 1, jnp.int32)
+    Array([1, 0], dtype=int32)
+    """
     return _extremum("argmax", sorts.Argmax, operand, axis, index_dtype)
 
 
-def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
-    """Place of the first least element along an axis; a NaN counts as the least."""
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
+    """Find the position of the least element along an axis.
+
+    Of equal elements the first counts; a NaN counts as the least.
+
+    Args:
+        operand: array of a bool, integer or float dtype.
+        axis: the axis to search, non-negative.
+        index_dtype: integer dtype of the result.
+
+    Returns:
+        An array of `index_dtype`, without this axis.
+
+    >>> lax.argmin(jnp.array([[1, 5, 2], [4, 3, 3]]), 1, jnp.int32)
+    Array([0, 1], dtype=int32)
+    """
     return _extremum("argmin", sorts.Argmin, operand, axis, index_dtype)
 
 
-def _running(name: str, kind: Any) -> Callable[..., Any]:
-    def fun(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
-        x = _operand(name, operand)
-        return prepared(kind, (operator.index(axis), bool(reverse)), x.shape, x.dtype)(x)
+def _running(kind: Any) -> Callable[[F], F]:
+    """The body of a function whose result has the partial results along an axis."""
 
-    return named(fun, name, kind.__doc__)
+    def with_body(declared: F) -> F:
+        name = declared.__name__
+
+        def fun(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+            x = _operand(name, operand)
+            return prepared(kind, (operator.index(axis), bool(reverse)), x.shape, x.dtype)(x)
+
+        return named(fun, declared)
+
+    return with_body
 
 
-cumsum = _running("cumsum", cumulative.Cumsum)
-cumprod = _running("cumprod", cumulative.Cumprod)
-cummax = _running("cummax", cumulative.Cummax)
-cummin = _running("cummin", cumulative.Cummin)
-cumlogsumexp = _running("cumlogsumexp", cumulative.Cumlogsumexp)
+@_running(cumulative.Cumsum)
+def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Compute the running sum along an axis.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axis: the axis to run along, non-negative; the first one by default.
+        reverse: whether to run from the end of the axis to its start.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.cumsum(jnp.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int32)
+    """
+
+
+@_running(cumulative.Cumprod)
+def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Compute the running product along an axis.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axis: the axis to run along, non-negative; the first one by default.
+        reverse: whether to run from the end of the axis to its start.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.cumprod(jnp.array([1, 2, 3, 4]))
+    Array([ 1,  2,  6, 24], dtype=int32)
+    """
+
+
+@_running(cumulative.Cummax)
+def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Compute the running maximum along an axis.
+
+    From the first NaN on, the result is NaN.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axis: the axis to run along, non-negative; the first one by default.
+        reverse: whether to run from the end of the axis to its start.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.cummax(jnp.array([1, 3, 2, 4]))
+    Array([1, 3, 3, 4], dtype=int32)
+    """
+
+
+@_running(cumulative.Cummin)
+def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Compute the running minimum along an axis.
+
+    From the first NaN on, the result is NaN.
+
+    Args:
+        operand: array of a numeric dtype (not bool).
+        axis: the axis to run along, non-negative; the first one by default.
+        reverse: whether to run from the end of the axis to its start.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.cummin(jnp.array([3, 1, 2, 0]))
+    Array([3, 1, 1, 0], dtype=int32)
+    """
+
+
+@_running(cumulative.Cumlogsumexp)
+def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
+    """Compute the logarithm of the running sum of exponentials along an axis.
+
+    It does not overflow where the exponentials would.
+
+    Args:
+        operand: array of a float or complex dtype.
+        axis: the axis to run along, non-negative; the first one by default.
+        reverse: whether to run from the end of the axis to its start.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.cumlogsumexp(jnp.array([0.0, 0.0, 100.0]))
+    Array([  0.       ,   0.6931472, 100.       ], dtype=float32)
+    """

@@ -12,12 +12,13 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile.api.devices import device_put
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, DTypeLike, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.conversion import from_numpy
 from toile.engine.sharded import sharding_like
@@ -36,6 +37,11 @@ from toile.primitives.families import BroadcastInDim, Reshape, Transpose
 from toile.primitives.random import random_wrap
 from toile.primitives.shapes import Concatenate, Iota, Pad, Rev, Slice
 
+if TYPE_CHECKING:
+    from toile.engine.shardings import Sharding
+    from toile.engine.structs import ShapeDtypeStruct
+    from toile.lax._operands import ShardingLike
+
 __all__ = [
     "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
     "broadcasted_iota", "collapse", "concatenate", "empty", "expand_dims", "full", "full_like",
@@ -49,9 +55,27 @@ _operand = operand  # the public functions call their first parameter `operand`
 # ------------------------------------------------------------------- the same elements elsewhere
 
 
-def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *,
-            out_sharding: Any = None) -> Any:
-    """The elements in row-major order (of the axes in `dimensions`) under another shape."""
+def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] | None = None, *,
+            out_sharding: ShardingLike | None = None) -> Array:
+    """Arrange the elements of an array, in row-major order, in another shape.
+
+    Args:
+        operand: array to reshape.
+        new_sizes: the new shape, with as many elements. A size of -1 is not accepted.
+        dimensions: an order of all axes in which to read the elements: they are transposed so
+            first. None keeps their order.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of shape `new_sizes` and of the dtype of `operand`.
+
+    >>> lax.reshape(jnp.array([[1, 2, 3], [4, 5, 6]]), (3, 2))
+    Array([[1, 2],
+           [3, 4],
+           [5, 6]], dtype=int32)
+    >>> lax.reshape(jnp.array([[1, 2, 3], [4, 5, 6]]), (6,), dimensions=(1, 0))
+    Array([1, 4, 2, 5, 3, 6], dtype=int32)
+    """
     x = operand if operand.__class__ is DeviceArray else _operand("reshape", operand)
     shape = sizes("reshape", new_sizes)
     if dimensions is not None:
@@ -60,8 +84,20 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *,
     return x if have == shape else prepared(Reshape, (shape,), have, x.dtype)(x)
 
 
-def transpose(operand: Any, permutation: Any) -> Any:
-    """Axes in another order: axis i of the result is axis permutation[i] of the operand."""
+def transpose(operand: ArrayLike, permutation: Sequence[int] | np.ndarray) -> Array:
+    """Put the axes of an array into another order.
+
+    Args:
+        operand: array to transpose.
+        permutation: the axes in their new order: axis i of the result is axis `permutation[i]` of
+            `operand`.
+
+    Returns:
+        An array of the dtype of `operand`.
+
+    >>> lax.transpose(jnp.zeros((2, 3, 5)), (2, 0, 1)).shape
+    (5, 2, 3)
+    """
     x = operand if operand.__class__ is DeviceArray else _operand("transpose", operand)
     perm = ints(permutation)
     if perm == tuple(range(x.ndim)):
@@ -69,14 +105,37 @@ def transpose(operand: Any, permutation: Any) -> Any:
     return prepared(Transpose, (perm,), x.shape, x.dtype)(x)
 
 
-def rev(operand: Any, dimensions: Sequence[int]) -> Any:
-    """Elements in reverse order along some axes."""
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Reverse the order of the elements along some axes.
+
+    Args:
+        operand: array to reverse.
+        dimensions: the axes, distinct and non-negative.
+
+    Returns:
+        An array of the shape and dtype of `operand`.
+
+    >>> lax.rev(jnp.array([[1, 2], [3, 4]]), (1,))
+    Array([[2, 1],
+           [4, 3]], dtype=int32)
+    """
     x = _operand("rev", operand)
     return prepared(Rev, (ints(dimensions),), x.shape, x.dtype)(x)
 
 
-def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
-    """New axes of size 1 at the given places of the result (negative from its end)."""
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Insert axes of size 1.
+
+    Args:
+        array: array to give new axes.
+        dimensions: where the new axes are in the result; negative ones count from its last axis.
+
+    Returns:
+        An array of the same elements and dtype.
+
+    >>> lax.expand_dims(jnp.zeros((2, 3)), (0, 3)).shape
+    (1, 2, 3, 1)
+    """
     x = array if array.__class__ is DeviceArray else _operand("expand_dims", array)
     if len(set(dimensions)) != len(dimensions):
         raise ValueError(f"repeated axis in lax.expand_dims: {tuple(dimensions)}{here()}")
@@ -89,8 +148,19 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
     return prepared(Reshape, (shape,), x.shape, x.dtype)(x)
 
 
-def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
-    """The array without the given axes, which have size 1."""
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
+    """Remove axes of size 1.
+
+    Args:
+        array: array to take axes from.
+        dimensions: the axes to remove; negative ones count from the last axis.
+
+    Returns:
+        An array of the same elements and dtype.
+
+    >>> lax.squeeze(jnp.zeros((1, 3, 1)), (0, 2)).shape
+    (3,)
+    """
     x = array if array.__class__ is DeviceArray else _operand("squeeze", array)
     gone = {axis_of(d, x.ndim) for d in dimensions}
     if not gone:
@@ -107,8 +177,21 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
 
 
-def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
-    """The axes from start up to stop as one axis."""
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Merge neighboring axes into one.
+
+    Args:
+        operand: array whose axes are merged.
+        start_dimension: the first axis to merge; negative ones count from the last axis.
+        stop_dimension: the axis after the last one to merge, as in a Python slice; None for all
+            from `start_dimension` on.
+
+    Returns:
+        An array of the same elements and dtype.
+
+    >>> lax.collapse(jnp.zeros((2, 3, 5)), 0, 2).shape
+    (6, 5)
+    """
     x = _operand("collapse", operand)
     lo, hi, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
     if hi < lo:
@@ -121,9 +204,26 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 # ---------------------------------------------------------------------------------- broadcasting
 
 
-def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *,
-                     out_sharding: Any = None) -> Any:
-    """Repeat along new axes; axis i of the operand becomes axis broadcast_dimensions[i]."""
+def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int], *,
+                     out_sharding: ShardingLike | None = None) -> Array:
+    """Repeat an array along new axes, and say where its own axes are in the result.
+
+    NumPy's broadcasting aligns shapes at their last axes; here the alignment is given.
+
+    Args:
+        operand: array to repeat.
+        shape: shape of the result.
+        broadcast_dimensions: for each axis of `operand`, the axis of the result that it becomes.
+            The sizes agree, or that of `operand` is 1 and is repeated.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of shape `shape` and of the dtype of `operand`.
+
+    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
+    """
     x = operand if operand.__class__ is DeviceArray else _operand("broadcast_in_dim", operand)
     shape = sizes("broadcast_in_dim", shape)
     dims = ints(broadcast_dimensions)
@@ -137,8 +237,23 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     return prepared(BroadcastInDim, (shape, dims), have, x.dtype)(x)
 
 
-def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Any:
-    """New leading axes of the given sizes."""
+def broadcast(operand: ArrayLike, sizes: Sequence[int], *,
+              out_sharding: ShardingLike | None = None) -> Array:
+    """Repeat an array along new leading axes.
+
+    Args:
+        operand: array to repeat.
+        sizes: sizes of the new axes.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        An array of shape `(*sizes, *operand.shape)`.
+
+    >>> lax.broadcast(jnp.array([1, 2]), (3,))
+    Array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
+    """
     x = _operand("broadcast", operand)
     if len(sizes) == 0:
         return x
@@ -146,15 +261,39 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
     return broadcast_in_dim(x, (*sizes, *x.shape), tuple(range(lead, lead + x.ndim)))
 
 
-def broadcast_to_rank(x: Any, rank: int) -> Any:
-    """New leading axes of size 1 until the array has `rank` axes."""
+def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
+    """Insert leading axes of size 1 until an array has a given number of axes.
+
+    Args:
+        x: array; one that has as many axes or more is returned as it is.
+        rank: number of axes.
+
+    Returns:
+        An array of the same elements and dtype.
+
+    >>> lax.broadcast_to_rank(jnp.zeros((2, 3)), 4).shape
+    (1, 1, 2, 3)
+    """
     x = _operand("broadcast_to_rank", x)
     missing = rank - x.ndim
     return expand_dims(x, tuple(range(missing))) if missing > 0 else x
 
 
-def broadcast_like(arr: Any, like_arr: Any) -> Any:
-    """The array repeated, after the rules of NumPy, to the shape of another."""
+def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
+    """Repeat an array, by NumPy's rules of broadcasting, to the shape of another.
+
+    Args:
+        arr: array to repeat.
+        like_arr: array whose shape the result has.
+
+    Returns:
+        An array of the dtype of `arr`.
+
+    >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((3, 2)))
+    Array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
+    """
     x, like = _operand("broadcast_like", arr), _operand("broadcast_like", like_arr, 1)
     shape = like.shape
     skip = len(shape) - x.ndim
@@ -178,15 +317,37 @@ def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape that arrays of these shapes have together after the rules of NumPy."""
+def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
+    """Compute the shape that arrays have together by NumPy's rules of broadcasting.
+
+    Args:
+        shapes: shapes of the arrays, at least one.
+
+    Returns:
+        The common shape.
+
+    >>> lax.broadcast_shapes((2, 1), (3,), ())
+    (2, 3)
+    """
     if not shapes:
         raise ValueError("broadcast_shapes: needed at least one shape, got none" + here())
     return _broadcast_shapes(*(sizes("broadcast_shapes", s) for s in shapes))
 
 
-def tile(operand: Any, reps: Sequence[int]) -> Any:
-    """Copies of the array side by side, reps[i] of them along axis i."""
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
+    """Repeat an array as a whole along its axes.
+
+    Args:
+        operand: array to repeat.
+        reps: number of copies along each axis.
+
+    Returns:
+        An array whose sizes are those of `operand` times `reps`.
+
+    >>> lax.tile(jnp.array([[1, 2]]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     x, reps = _operand("tile", operand), sizes("tile", reps)
     if len(reps) != x.ndim:
         raise TypeError(f"tile: needed one number of repetitions for each of {x.ndim} axes, got "
@@ -199,9 +360,26 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
 # -------------------------------------------------------------------------------- parts of arrays
 
 
-def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int],
-          strides: Sequence[int] | None = None) -> Any:
-    """Elements start, start + stride ... below limit along every axis."""
+def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
+          strides: Sequence[int] | None = None) -> Array:
+    """Read a block of an array at a position that is known in advance.
+
+    It is `operand[start:limit:stride]` along each axis, but without negative indices, and with an
+    error for indices that are out of range. `lax.dynamic_slice` takes computed positions.
+
+    Args:
+        operand: array to read.
+        start_indices: first position along each axis.
+        limit_indices: position after the last one along each axis.
+        strides: distance between elements along each axis; None for 1.
+
+    Returns:
+        An array of the dtype of `operand`.
+
+    >>> lax.slice(jnp.arange(12).reshape(3, 4), (1, 0), (3, 4), (1, 2))
+    Array([[ 4,  6],
+           [ 8, 10]], dtype=int32)
+    """
     x = operand if operand.__class__ is DeviceArray else _operand("slice", operand)
     starts, limits = ints(start_indices), ints(limit_indices)
     steps = (1,) * len(starts) if strides is None else ints(strides)
@@ -211,9 +389,24 @@ def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[in
     return prepared(Slice, (starts, limits, steps), x.shape, x.dtype)(x)
 
 
-def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1,
-                 axis: int = 0) -> Any:
-    """Slice along one axis; negative indices count from its end, None is an end."""
+def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None,
+                 stride: int = 1, axis: int = 0) -> Array:
+    """Read a part of an array along one axis.
+
+    Args:
+        operand: array to read.
+        start_index: first position; negative ones count from the end, None is the start.
+        limit_index: position after the last one; negative ones count from the end, None is the
+            end.
+        stride: distance between elements.
+        axis: the axis; negative axes count from the last one.
+
+    Returns:
+        An array of the dtype of `operand`.
+
+    >>> lax.slice_in_dim(jnp.arange(6), 1, -1, 2)
+    Array([1, 3], dtype=int32)
+    """
     x = _operand("slice_in_dim", operand)
     axis = axis_of(axis, x.ndim)
     shape = x.shape
@@ -230,8 +423,21 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     return prepared(Slice, fields, shape, x.dtype)(x)
 
 
-def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
-    """The slice of size 1 at an index, whose axis stays or goes."""
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """Read the slice at one position along an axis.
+
+    Args:
+        operand: array to read.
+        index: the position; negative ones count from the end.
+        axis: the axis; negative axes count from the last one.
+        keepdims: whether the axis stays, with size 1.
+
+    Returns:
+        An array of the dtype of `operand`, with size 1 along the axis or without it.
+
+    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1, keepdims=False)
+    Array([3, 4], dtype=int32)
+    """
     x = _operand("index_in_dim", operand)
     index, axis = operator.index(index), axis_of(axis, x.ndim)
     n = x.shape[axis]
@@ -242,8 +448,20 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     return part if keepdims else squeeze(part, (axis,))
 
 
-def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
-    """The array cut along an axis into parts of the given sizes."""
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """Cut an array along an axis into parts of given sizes.
+
+    Args:
+        operand: array to cut.
+        sizes: sizes of the parts, whose sum is the size of the axis.
+        axis: the axis; negative axes count from the last one.
+
+    Returns:
+        A list of arrays, one for each size.
+
+    >>> lax.split(jnp.arange(5), (2, 3))
+    [Array([0, 1], dtype=int32), Array([2, 3, 4], dtype=int32)]
+    """
     x = _operand("split", operand)
     axis, parts = axis_of(axis, x.ndim), ints(sizes)
     if sum(parts) != x.shape[axis] or min(parts, default=0) < 0:
@@ -256,8 +474,19 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     return found
 
 
-def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
-    """The slices along an axis, without it."""
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
+    """Cut an array along an axis into its slices.
+
+    Args:
+        x: array to cut.
+        axis: the axis, which the slices lack; negative axes count from the last one.
+
+    Returns:
+        A tuple of arrays, one for each position along the axis.
+
+    >>> lax.unstack(jnp.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
+    """
     x = _operand("unstack", x)
     axis = axis_of(axis, x.ndim)
     return tuple(index_in_dim(x, i, axis, False) for i in range(x.shape[axis]))
@@ -266,8 +495,19 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
 # -------------------------------------------------------------------------------- joining, padding
 
 
-def concatenate(operands: Any, dimension: int) -> Any:
-    """Operands one after another along an axis."""
+def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: int) -> Array:
+    """Join arrays along an axis.
+
+    Args:
+        operands: at least one array. They have one dtype, and equal sizes along the other axes.
+        dimension: the axis, non-negative.
+
+    Returns:
+        An array of the operands' dtype.
+
+    >>> lax.concatenate([jnp.array([1, 2]), jnp.array([3])], 0)
+    Array([1, 2, 3], dtype=int32)
+    """
     if len(operands) == 0:
         raise ValueError("concatenate requires a non-empty sequences of arrays" + here())
     xs = [_operand("concatenate", x, i) for i, x in enumerate(operands)]
@@ -277,8 +517,20 @@ def concatenate(operands: Any, dimension: int) -> Any:
     return prepared(Concatenate, (operator.index(dimension),), *types)(*xs)
 
 
-def stack(operands: Sequence[Any], axis: int = 0) -> Any:
-    """Operands of one shape along a new axis."""
+def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
+    """Join arrays along a new axis.
+
+    Args:
+        operands: at least one array, all of one shape and dtype.
+        axis: where the new axis is in the result; negative axes count from the last one.
+
+    Returns:
+        An array of the operands' dtype.
+
+    >>> lax.stack([jnp.array([1, 2]), jnp.array([3, 4])], 1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     if len(operands) == 0:
         raise ValueError("stack requires a non-empty sequence of arrays" + here())
     xs = [_operand("stack", x, i) for i, x in enumerate(operands)]
@@ -289,8 +541,24 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     return concatenate([expand_dims(x, (axis,)) for x in xs], axis)
 
 
-def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
-    """Padding (low, high, interior) for each axis; negative low and high trim."""
+def pad(operand: ArrayLike, padding_value: ArrayLike,
+        padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """Add elements before, after and between the elements of an array.
+
+    Args:
+        operand: array to pad.
+        padding_value: scalar of the dtype of `operand` that fills the new places.
+        padding_config: for each axis, how many elements come before it, after it, and between each
+            two neighbors. Negative numbers before and after remove elements instead.
+
+    Returns:
+        An array of the dtype of `operand`.
+
+    >>> lax.pad(jnp.array([1, 2, 3]), 0, [(2, 1, 1)])
+    Array([0, 0, 1, 0, 2, 0, 3, 0], dtype=int32)
+    >>> lax.pad(jnp.array([1, 2, 3]), 0, [(-1, 1, 0)])
+    Array([2, 3, 0], dtype=int32)
+    """
     x, value = operands("pad", (operand, padding_value))
     config = tuple(ints(c) for c in padding_config)
     bad = [c for c in config if len(c) != 3 or c[2] < 0]
@@ -309,8 +577,23 @@ def _check_scalar(value: Any) -> None:
         raise TypeError(f"full: needed a scalar fill_value, got one of shape {shape}{here()}")
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
-    """An array with one value everywhere; without a dtype it has the value's, weak bit and all."""
+def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
+         sharding: Sharding | None = None) -> Array:
+    """Create an array with one value everywhere.
+
+    Args:
+        shape: shape of the array.
+        fill_value: the value, a scalar.
+        dtype: dtype of the array; None for that of the value.
+        sharding: how the array is laid out over devices; None for the default device.
+
+    Returns:
+        A new array.
+
+    >>> lax.full((2, 3), 7.0)
+    Array([[7., 7., 7.],
+           [7., 7., 7.]], dtype=float32, weak_type=True)
+    """
     shape = sizes("full", shape)
     _check_scalar(fill_value)
     if dtype is None:
@@ -334,11 +617,26 @@ def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any
     return broadcast_in_dim(fill_value, shape, ())
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
-              sharding: Any = None) -> Any:
-    """An array like `x` in shape and dtype (weak bit too, if no dtype is given), of one value."""
+def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
+              dtype: DTypeLike | None = None, shape: ShapeLike | None = None,
+              sharding: Sharding | None = None) -> Array:
+    """Create an array like another, with one value everywhere.
+
+    Args:
+        x: array, number, or anything with a shape and a dtype.
+        fill_value: the value, a scalar.
+        dtype: dtype of the result; None for that of `x`.
+        shape: shape of the result; None for that of `x`.
+        sharding: how the result is laid out over devices; None for the layout of `x`.
+
+    Returns:
+        A new array.
+
+    >>> lax.full_like(jnp.array([1, 2]), 7)
+    Array([7, 7], dtype=int32)
+    """
     if hasattr(x, "shape") and hasattr(x, "dtype"):
-        like = x
+        like: Any = x
     else:
         like = _operand("full_like", x)
     weak = dtype is None and dtypes.is_weakly_typed(like)
@@ -346,23 +644,50 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         new = dtypes.canonicalize_dtype(like.dtype, allow_extended_dtype=True)
     else:
         new = user_dtype(dtype, "full_like")
-    shape = like.shape if shape is None else shape
+    whole: Any = like.shape if shape is None else shape
     _check_scalar(fill_value)
     if dtypes.is_extended(new):
-        return _keys("full_like", tuple(shape), fill_value, new)
-    made = broadcast_in_dim(_convert_element_type(fill_value, new, weak), shape, ())
+        return _keys("full_like", tuple(whole), fill_value, new)
+    made = broadcast_in_dim(_convert_element_type(fill_value, new, weak), whole, ())
     if sharding is None and not weak:
-        sharding = sharding_like(like, tuple(shape))
+        sharding = sharding_like(like, tuple(whole))
     return made if sharding is None else device_put(made, sharding)
 
 
-def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Any:
-    """An array whose values do not matter (they are zeros)."""
+def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | None = None) -> Array:
+    """Create an array whose values do not matter; they are zeros.
+
+    Args:
+        shape: shape of the array.
+        dtype: dtype of the array.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        A new array.
+
+    >>> lax.empty((2,), jnp.float32).shape
+    (2,)
+    """
     return full(shape, 0, dtype)
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Any:
-    """0, 1, 2 ... along one axis of `shape`."""
+def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
+                     out_sharding: ShardingLike | None = None) -> Array:
+    """Create an array that counts 0, 1, 2 and so on along one axis.
+
+    Args:
+        dtype: dtype of the array.
+        shape: shape of the array.
+        dimension: the axis along which it counts, non-negative; along the others it is constant.
+        out_sharding: accepted for code written for JAX; it has no effect.
+
+    Returns:
+        A new array.
+
+    >>> lax.broadcasted_iota(jnp.int32, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     fields = (
         user_dtype(dtype, "iota"), sizes("broadcasted_iota", shape), operator.index(dimension)
     )
@@ -372,18 +697,49 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
     return prepared(Iota, fields)()
 
 
-def iota(dtype: Any, size: int) -> Any:
-    """0, 1, 2 ... size - 1."""
+def iota(dtype: DTypeLike, size: int) -> Array:
+    """Create a vector of the numbers 0, 1, 2 up to `size - 1`.
+
+    Args:
+        dtype: dtype of the vector.
+        size: its length.
+
+    Returns:
+        A new array of shape `(size,)`.
+
+    >>> lax.iota(jnp.int32, 4)
+    Array([0, 1, 2, 3], dtype=int32)
+    """
     return broadcasted_iota(dtype, (operator.index(size),), 0)
 
 
-def shape_as_value(shape: Any) -> Any:
-    """A shape as an array of integers."""
+def shape_as_value(shape: Sequence[int]) -> Array:
+    """Convert a shape to an array of integers.
+
+    Args:
+        shape: the sizes.
+
+    Returns:
+        A vector of integers of the default dtype.
+
+    >>> lax.shape_as_value((2, 3))
+    Array([2, 3], dtype=int32)
+    """
     return from_numpy(np.array(shape, dtypes.default_int_dtype()), copy=False)
 
 
-def zeros_like_array(x: Any) -> Any:
-    """Zeros of the shape and dtype of `x`."""
+def zeros_like_array(x: ArrayLike) -> Array:
+    """Create an array of zeros like another.
+
+    Args:
+        x: array or number whose shape and dtype the result has.
+
+    Returns:
+        A new array.
+
+    >>> lax.zeros_like_array(jnp.array([1.5, 2.5]))
+    Array([0., 0.], dtype=float32)
+    """
     return full_like(x, 0)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.lax import elementwise
 from toile.lax._operands import axis_of, operand, prepared
@@ -21,10 +22,31 @@ __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
 _operand = operand
 
 
-def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Sort along a dimension; of several operands, by the first `num_keys`, all of them alike."""
+def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
+         num_keys: int = 1) -> Any:
+    """Sort one array, or several by the first ones, along an axis.
+
+    NaN comes last, after inf; complex numbers are ordered by their real parts, then by their
+    imaginary parts.
+
+    Args:
+        operand: an array, or a sequence of arrays of one shape whose elements are moved together.
+        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        is_stable: whether elements with equal keys keep their order.
+        num_keys: how many of several arrays are keys: the second decides where the first has equal
+            elements, and so on.
+
+    Returns:
+        The sorted array, or a tuple of arrays, of the given shapes and dtypes.
+
+    >>> lax.sort(jnp.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    >>> lax.sort((jnp.array([3, 1, 2]), jnp.array([30, 10, 20])))
+    (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
+    """
     many = isinstance(operand, Sequence)
-    xs = [_operand("sort", x, i) for i, x in enumerate(operand if many else [operand])]
+    given = operand if isinstance(operand, Sequence) else [operand]
+    xs = [_operand("sort", x, i) for i, x in enumerate(given)]
     if not xs:
         raise TypeError("Sort requires at least one operand" + here())
     if not 1 <= num_keys <= len(xs):
@@ -34,17 +56,44 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     return tuple(outs) if many else outs[0]
 
 
-def sort_key_val(keys: Any, values: Any, dimension: int = -1,
-                 is_stable: bool = True) -> tuple[Any, Any]:
-    """Keys in order, and values in the order of their keys."""
+def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
+                 is_stable: bool = True) -> tuple[Array, Array]:
+    """Sort an array of keys, and move the elements of another with them.
+
+    Args:
+        keys: array to sort; NaN comes last.
+        values: array of the same shape.
+        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        is_stable: whether elements with equal keys keep their order.
+
+    Returns:
+        The sorted keys, and the values in the order of their keys.
+
+    >>> lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30, 10, 20]))
+    (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
+    """
     k, v = sort((keys, values), dimension, is_stable, 1)
     return k, v
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Any]:
-    """The k largest elements along an axis, in descending order, and their places.
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
+    """Find the `k` largest elements along an axis, in descending order, and their positions.
 
-    Equal elements keep their order, also where `is_stable` does not ask for it."""
+    NaN counts as the largest. Of equal elements the first comes first, also without `is_stable`.
+
+    Args:
+        operand: array to search.
+        k: how many elements to find, at most the size of the axis.
+        axis: the axis to search; the last one by default, negative axes count from it.
+        is_stable: whether equal elements keep their order; they do in any case.
+
+    Returns:
+        A list of the elements, in the dtype of `operand`, and of their positions, as int32. Both
+        have size `k` along the axis.
+
+    >>> lax.top_k(jnp.array([10, 40, 20, 30]), 2)
+    [Array([40, 30], dtype=int32), Array([1, 3], dtype=int32)]
+    """
     x = _operand("top_k", operand)
     count = operator.index(k)
     if count < 0:
@@ -66,18 +115,52 @@ def _approximate(name: str, x: Any, k: int, axis: int, all_of_them: bool) -> lis
     return top_k(x, x.shape[axis] if all_of_them else k, axis=axis)
 
 
-def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-                 reduction_input_size_override: int = -1,
-                 aggregate_to_topk: bool = True) -> list[Any]:
-    """The k largest elements and their places (all of them, in order, if not aggregated)."""
+def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
+                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> list[Array]:
+    """Find the `k` largest elements along an axis; here the search is exact.
+
+    JAX has it for TPUs, which can search faster if some of the elements may be missed.
+
+    Args:
+        operand: array of a float dtype.
+        k: how many elements to find, at least 1 and at most the size of the axis.
+        reduction_dimension: the axis to search; the last one by default.
+        recall_target: share of the elements that must be found; without effect, all are.
+        reduction_input_size_override: without effect.
+        aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
+
+    Returns:
+        A list of the elements in descending order and of their positions, as int32.
+
+    >>> lax.approx_max_k(jnp.array([10.0, 40.0, 20.0, 30.0]), 2)
+    [Array([40., 30.], dtype=float32), Array([1, 3], dtype=int32)]
+    """
     x = _operand("approx_max_k", operand)
     return _approximate("approx_max_k", x, k, reduction_dimension, not aggregate_to_topk)
 
 
-def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
-                 reduction_input_size_override: int = -1,
-                 aggregate_to_topk: bool = True) -> list[Any]:
-    """The k least elements and their places (all of them, in order, if not aggregated)."""
+def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
+                 recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> list[Array]:
+    """Find the `k` least elements along an axis; here the search is exact.
+
+    JAX has it for TPUs, which can search faster if some of the elements may be missed.
+
+    Args:
+        operand: array of a float dtype.
+        k: how many elements to find, at least 1 and at most the size of the axis.
+        reduction_dimension: the axis to search; the last one by default.
+        recall_target: share of the elements that must be found; without effect, all are.
+        reduction_input_size_override: without effect.
+        aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
+
+    Returns:
+        A list of the elements in ascending order and of their positions, as int32.
+
+    >>> lax.approx_min_k(jnp.array([10.0, 40.0, 20.0, 30.0]), 2)
+    [Array([10., 20.], dtype=float32), Array([0, 2], dtype=int32)]
+    """
     x = _operand("approx_min_k", operand)
     negative = x if dtypes.kind(x.dtype) != "f" else elementwise.neg(x)
     values, places = _approximate("approx_min_k", negative, k, reduction_dimension,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from toile.engine.annotations import PyTree
 from toile.engine.avals import Aval
 from toile.engine.errors import shape_error
 from toile.engine.source import here
@@ -44,7 +45,22 @@ _FLOAT = np.dtype(np.float32)
 
 def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
                     window_strides: Sequence[int], padding: str | Pairs) -> list[tuple[int, int]]:
-    """Padding as (low, high) pairs from "VALID", "SAME" (extra at the end) or "SAME_LOWER"."""
+    """Compute how many elements a padding adds before and after each axis.
+
+    Args:
+        in_shape: sizes of the axes that windows slide along.
+        window_shape: sizes of a window along them.
+        window_strides: distances between neighboring windows.
+        padding: "VALID" for none; "SAME" for as much as gives `ceil(size / stride)` windows, the
+            larger half after the axis; "SAME_LOWER" with the larger half before it. Pairs of
+            numbers are returned as they are.
+
+    Returns:
+        A pair (before, after) for each axis.
+
+    >>> lax.padtype_to_pads((10, 10), (3, 4), (1, 1), "SAME")
+    [(1, 1), (1, 2)]
+    """
     if not isinstance(padding, str):
         return [(int(low), int(high)) for low, high in padding]
     kind = padding.upper()
@@ -80,11 +96,43 @@ def _geometry(shape: Sequence[int], window: Any, strides: Any, padding: Any, bas
     return window, strides, tuple(ints(p) for p in padding), base, dilation
 
 
-def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any],
-                  window_dimensions: Any, window_strides: Sequence[int] | None = None,
+def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[..., Any],
+                  window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None,
                   padding: str | Pairs = "VALID", base_dilation: Sequence[int] | None = None,
-                  window_dilation: Sequence[int] | None = None) -> Any:
-    """Fold every window of a tree of arrays with an associative function of scalars."""
+                  window_dilation: Sequence[int] | None = None) -> PyTree:
+    """Combine the elements of each window that slides over an array, as in pooling.
+
+    With `lax.max` it is max pooling, with `lax.add` sum pooling. The window has a size along
+    every axis of the array: 1 along axes such as batch and channels.
+
+    Args:
+        operand: an array, or a tree of arrays of one shape that are reduced together.
+        init_value: a scalar for each array, of its dtype, which is combined with the elements of
+            each window; usually the neutral element, such as 0 or `-jnp.inf`.
+        computation: associative function of two scalars that returns one; for a tree, of two trees
+            of scalars. Sums, products, extrema, and bitwise and and or (`lax.max`, or
+            `lambda a, b: a + b`) run fast; others are applied to one element of all windows after
+            another.
+        window_dimensions: size of a window along each axis.
+        window_strides: distance between neighboring windows along each axis; None for 1.
+        padding: "VALID" for windows that are wholly inside, "SAME" for as many windows as
+            `ceil(size / stride)`, the larger half of the padding at the end, "SAME_LOWER" with it
+            at the start, or a pair (before, after) for each axis. Padding takes part in no
+            window's result.
+        base_dilation: distance that the elements of the array are moved apart to along each axis;
+            None for 1. The gaps take part in no window's result.
+        window_dilation: distance between neighboring elements of a window along each axis; None
+            for 1.
+
+    Returns:
+        An array, or a tree of arrays, of the dtypes of `operand` with one element for each window.
+
+    >>> x = jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    >>> lax.reduce_window(x, 0, lax.add, (2, 2), (1, 2))
+    Array([[14, 22]], dtype=int32)
+    >>> lax.reduce_window(jnp.array([1.0, 5.0, 2.0]), -jnp.inf, lax.max, (2,), padding="SAME")
+    Array([5., 5., 2.], dtype=float32)
+    """
     xs, inits, tree = operands_and_inits("reduce_window", operand, init_value)
     combine = Computation("reduce_window", computation, tree, [i.aval for i in inits])
     fields = _geometry(xs[0].shape, window_dimensions, window_strides, padding, base_dilation,
@@ -128,7 +176,22 @@ def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: S
                               window_strides: Sequence[int], padding: Pairs,
                               base_dilation: Sequence[int] | None = None,
                               window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The shape of the result of a reduction over windows."""
+    """Compute the shape of the result of `reduce_window`.
+
+    Args:
+        operand_shape: shape of the array that windows slide over.
+        window_dimensions: size of a window along each axis.
+        window_strides: distance between neighboring windows along each axis.
+        padding: a pair (before, after) for each axis.
+        base_dilation: distance between elements of the array along each axis; None for 1.
+        window_dilation: distance between elements of a window along each axis; None for 1.
+
+    Returns:
+        The shape, one size for each axis.
+
+    >>> lax.reduce_window_shape_tuple((8, 8), (2, 3), (2, 1), ((0, 0), (1, 1)))
+    (4, 8)
+    """
     fields = _geometry(operand_shape, window_dimensions, window_strides, padding, base_dilation,
                        window_dilation)
     return tuple(arrays.window_output_shape(ints(operand_shape), *fields))

@@ -497,8 +497,8 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     marks = lax.full((total_repeat_length,), 0, np.int32)
     ones = lax.full((n,), 1, np.int32)
     marks = marks.at[starts].add(ones, mode="drop")
-    rows = lax.sub(lax.cumsum(marks, axis=0), lax.full((total_repeat_length,), 1, np.int32))
-    return _rows(a, rows, axis)
+    one = lax.full((total_repeat_length,), 1, np.int32)
+    return _rows(a, lax.sub(lax.cumsum(marks, axis=0), one), axis)
 
 
 def _rows(a, rows, axis):

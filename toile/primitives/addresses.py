@@ -20,11 +20,40 @@ Dims = tuple[int, ...]
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which axes of operand, indices and result a gather pairs.
+    """Which axes of the operand, the indices and the result of `lax.gather` belong together.
 
-    offset_dims: axes of the result that run over a window; collapsed_slice_dims: operand axes with
-    windows of size 1 that leave the result; start_index_map: the operand axis that each component
-    of an index vector addresses; the batching dims pair axes of operand and indices."""
+    A gather copies one window of the operand for each index vector. The operand's axes are divided
+    into three kinds: collapsed axes and batching axes are left out of a window, the others are
+    the window's axes, in order. The result has the window's axes at `offset_dims`, and the axes of
+    the indices (without the last, which holds the vectors) at the other places, in order.
+
+    Args:
+        offset_dims: axes of the result that run over a window, sorted.
+        collapsed_slice_dims: axes of the operand along which a window has size 1 and which are
+            left out of the result, sorted.
+        start_index_map: for each component of an index vector, the operand axis that it is a
+            position along.
+        operand_batching_dims: axes of the operand that go along with axes of the indices: window i
+            is read at position i of these axes. Sorted; they are left out of a window.
+        start_indices_batching_dims: the axes of the indices that go with them, one for each.
+
+    Columns 2 and 0 of a matrix, each a window of shape (2, 1) without its second axis:
+
+    >>> numbers = lax.GatherDimensionNumbers(
+    ...     offset_dims=(0,), collapsed_slice_dims=(1,), start_index_map=(1,))
+    >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
+    >>> lax.gather(x, jnp.array([[2], [0]]), numbers, slice_sizes=(2, 1))
+    Array([[3, 1],
+           [6, 4]], dtype=int32)
+
+    One element of each row, at a column of its own:
+
+    >>> numbers = lax.GatherDimensionNumbers(
+    ...     offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,),
+    ...     operand_batching_dims=(0,), start_indices_batching_dims=(0,))
+    >>> lax.gather(x, jnp.array([[2], [0]]), numbers, slice_sizes=(1, 1))
+    Array([3, 4], dtype=int32)
+    """
 
     offset_dims: Dims
     collapsed_slice_dims: Dims
@@ -34,7 +63,31 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which axes of operand, indices and updates a scatter pairs, named as for a gather."""
+    """Which axes of the operand, the indices and the updates of `lax.scatter` belong together.
+
+    A scatter writes one window of the updates for each index vector. The updates have the window's
+    axes at `update_window_dims`, and the axes of the indices (without the last, which holds the
+    vectors) at the other places, in order.
+
+    Args:
+        update_window_dims: axes of the updates that run over a window, sorted.
+        inserted_window_dims: axes of the operand along which a window has size 1 and which the
+            updates lack, sorted.
+        scatter_dims_to_operand_dims: for each component of an index vector, the operand axis that
+            it is a position along.
+        operand_batching_dims: axes of the operand that go along with axes of the indices: window i
+            is written at position i of these axes. Sorted; the updates' windows lack them.
+        scatter_indices_batching_dims: the axes of the indices that go with them, one for each.
+
+    Write columns 2 and 0 of a matrix:
+
+    >>> numbers = lax.ScatterDimensionNumbers(
+    ...     update_window_dims=(0,), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,))
+    >>> columns = jnp.array([[1, 2], [3, 4]])
+    >>> lax.scatter(jnp.zeros((2, 3), jnp.int32), jnp.array([[2], [0]]), columns, numbers)
+    Array([[2, 0, 1],
+           [4, 0, 3]], dtype=int32)
+    """
 
     update_window_dims: Dims
     inserted_window_dims: Dims
@@ -44,7 +97,17 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that are partly or wholly outside the operand."""
+    """What happens to windows of a gather or scatter that are not wholly inside of the operand.
+
+    Functions take a mode or its name as text.
+
+    - `CLIP` ("clip"): they are moved so that they are inside.
+    - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for their elements, a scatter
+      leaves them out.
+    - `PROMISE_IN_BOUNDS` ("promise_in_bounds"): the caller promises that there are none. If there
+      are, a gather moves them and a scatter leaves them out, but do not rely on it.
+    - `ONE_HOT` ("one_hot"): the same as `PROMISE_IN_BOUNDS` here.
+    """
 
     CLIP = enum.auto()
     FILL_OR_DROP = enum.auto()

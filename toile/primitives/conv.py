@@ -30,10 +30,19 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Axes of the operands and the result of a convolution.
+    """Axes of the operands and the result of a convolution, as numbers.
 
-    lhs_spec: (batch, feature, spatial...); rhs_spec: (out feature, in feature, spatial...);
-    out_spec: (batch, feature, spatial...)."""
+    `lax.conv_dimension_numbers` makes one from three strings such as ("NHWC", "HWIO", "NHWC").
+
+    Args:
+        lhs_spec: axes of the input: batch, features, then the spatial axes.
+        rhs_spec: axes of the kernel: output features, input features, then the spatial axes.
+        out_spec: axes of the result: batch, features, then the spatial axes.
+
+    >>> lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1),
+    ...                          out_spec=(0, 3, 1, 2))
+    ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
+    """
 
     lhs_spec: Sizes
     rhs_spec: Sizes
