@@ -14,7 +14,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.annotations import Array, ArrayLike
+from toile.engine.annotations import Array
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
 
@@ -34,7 +34,7 @@ def is_integer(x: Any) -> bool:
     return jnp.issubdtype(getattr(x, "dtype", x), np.integer)
 
 
-def _arrays(name, xs):
+def _arrays(name: str, xs: Any) -> list[Array]:
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
             raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
@@ -42,12 +42,12 @@ def _arrays(name, xs):
     return [jnp.asarray(x) for x in xs]
 
 
-def array(name: str, x: ArrayLike) -> Array:
+def array(name: str, x: Any) -> Array:
     """`x` as an array; lists and None are refused, as `jax.nn` and `jax.scipy` do."""
     return _arrays(name, (x,))[0]
 
 
-def _convert(x, dtype, weak):
+def _convert(x: Array, dtype: Any, weak: bool) -> Array:
     if x.dtype == dtype and (weak or not x.weak_type):
         return x
     if weak:  # only arithmetic with a Python scalar keeps a value weak
@@ -55,7 +55,7 @@ def _convert(x, dtype, weak):
     return lax.convert_element_type(x, dtype)
 
 
-def inexact(name: str, *xs: ArrayLike) -> list[Array]:
+def inexact(name: str, *xs: Any) -> list[Array]:
     """The arguments as arrays of one inexact dtype, weak only if all were weak."""
     arrays = _arrays(name, xs)
     dtype = to_inexact(jnp.result_type(*arrays))
@@ -63,14 +63,14 @@ def inexact(name: str, *xs: ArrayLike) -> list[Array]:
     return [_convert(x, dtype, weak) for x in arrays]
 
 
-def promoted(name: str, *xs: ArrayLike) -> list[Array]:
+def promoted(name: str, *xs: Any) -> list[Array]:
     """The arguments as arrays of their common dtype."""
     arrays = _arrays(name, xs)
     dtype, weak = jnp.result_type(*arrays), all(x.weak_type for x in arrays)
     return [_convert(x, dtype, weak) for x in arrays]
 
 
-def real_inexact(name: str, *xs: ArrayLike) -> list[Array]:
+def real_inexact(name: str, *xs: Any) -> list[Array]:
     """Like `inexact`, refusing complex arguments."""
     out = inexact(name, *xs)
     if is_complex(out[0]):
@@ -78,7 +78,7 @@ def real_inexact(name: str, *xs: ArrayLike) -> list[Array]:
     return out
 
 
-def inexact_broadcast(name: str, *xs: ArrayLike) -> list[Array]:
+def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
     """Like `inexact`, and broadcast to one shape: what the n-ary `lax` functions ask for."""
     arrays = inexact(name, *xs)
     if len({x.shape for x in arrays}) == 1:
@@ -87,7 +87,7 @@ def inexact_broadcast(name: str, *xs: ArrayLike) -> list[Array]:
     return [jnp.broadcast_to(x, shape) for x in arrays]
 
 
-def clamp(low: ArrayLike, x: Array, high: ArrayLike) -> Array:
+def clamp(low: Any, x: Array, high: Any) -> Array:
     """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
     low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
