@@ -16,9 +16,9 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probabilities `pmf` of the beta-binomial distribution.
 
-    This is the number of successes in `n` trials whose probability of success is drawn once from a
-    beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is
-    `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is -inf outside
+    The variable is the number of successes in `n` trials whose probability of success is drawn once
+    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
+    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is -inf outside
     the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
 
     Args:
@@ -45,10 +45,10 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Probability that a variable with the beta-binomial distribution equals `k`.
 
-    This is the number of successes in `n` trials whose probability of success is drawn once from a
-    beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is
-    `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is 0 outside the
-    support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
+    The variable is the number of successes in `n` trials whose probability of success is drawn once
+    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
+    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is 0 outside
+    the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
 
     Args:
         k: values whose probability is asked for.

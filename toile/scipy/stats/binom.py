@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probabilities `pmf` of the binomial distribution.
 
-    This is the number of successes in `n` independent trials. The probability is
+    The variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is -inf outside the support `0 ≤ y ≤ n`.
 
@@ -45,7 +45,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Probability that a variable with the binomial distribution equals `k`.
 
-    This is the number of successes in `n` independent trials. The probability is
+    The variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is 0 outside the support `0 ≤ y ≤ n`.
 

@@ -15,7 +15,7 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probabilities `pmf` of the geometric distribution.
 
-    This is the number of trials up to and including the first success. The probability is
+    The variable is the number of trials up to and including the first success. The probability is
     `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is -inf where `y` is not positive.
 
     Args:
@@ -38,7 +38,7 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Probability that a variable with the geometric distribution equals `k`.
 
-    This is the number of trials up to and including the first success. The probability is
+    The variable is the number of trials up to and including the first success. The probability is
     `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is 0 where `y` is not positive.
 
     Args:

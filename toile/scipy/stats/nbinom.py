@@ -16,7 +16,7 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probabilities `pmf` of the negative binomial distribution.
 
-    This is the number of failures before the `n`-th success. The probability is
+    The variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is -inf below `loc`.
 
@@ -43,7 +43,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Probability that a variable with the negative binomial distribution equals `k`.
 
-    This is the number of failures before the `n`-th success. The probability is
+    The variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is 0 below `loc`.
 

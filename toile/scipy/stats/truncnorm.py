@@ -35,7 +35,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Logarithm of the probability density of the truncated normal distribution.
 
-    This is the normal distribution with location `loc` and scale `scale`, restricted to
+    The distribution is normal, with location `loc` and scale `scale`, and restricted to
     `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
     `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
     result is -inf outside the interval. The result is NaN where `a` is not less than `b`.
@@ -66,7 +66,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Probability density of the truncated normal distribution.
 
-    This is the normal distribution with location `loc` and scale `scale`, restricted to
+    The distribution is normal, with location `loc` and scale `scale`, and restricted to
     `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
     `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
     result is 0 outside the interval. The result is NaN where `a` is not less than `b`.
