@@ -4,13 +4,18 @@ Reordering the samples (evens, then odds backwards) makes the DCT the real part 
 of the same length (Makhoul 1980).
 """
 
+from __future__ import annotations
+
 import functools
 import operator
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, AxisLike, ShapeLike
 from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, is_complex, to_complex
 
@@ -24,7 +29,7 @@ def _check(name, type, norm):
         raise ValueError(f"jax.scipy.fft.{name}: norm={norm!r} is not implemented{here()}")
 
 
-def _resized(x, n, axis):
+def _resized(x: Array, n: int | None, axis: int) -> Array:
     """`x` zero-padded or cut to length n along `axis`."""
     if n is None or n == x.shape[axis]:
         return x
@@ -42,19 +47,42 @@ def _rotation(n, axis, ndim, dtype):
     return _along(jnp.exp(-0.5j * np.pi * k / n).astype(to_complex(dtype)), axis, ndim)
 
 
-def _ortho(x, axis):
+def _ortho(x: Array, axis: int) -> Array:
     """Scale by 1/√(2n), and the first coefficient by 1/√2 more."""
     n = x.shape[axis]
     factor = np.sqrt(np.where(np.arange(n) == 0, 4.0, 2.0) * n)
     return x / _along(jnp.asarray(factor, x.dtype), axis, x.ndim)
 
 
-def _split_complex(f, x):
+def _split_complex(f: Callable[[Array], Array], x: Array) -> Array:
     return lax.complex(f(x.real), f(x.imag))
 
 
-def dct(x, type=2, n=None, axis=-1, norm=None):
-    """Type-2 discrete cosine transform along `axis`."""
+def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
+        norm: Literal["backward", "ortho"] | None = None) -> Array:
+    """Discrete cosine transform, of type 2, along an axis.
+
+    Element `k` of the result is `2 Σ x[j] cos(π k (2j + 1) / (2n))`.
+
+    Args:
+        x: array, real or complex.
+        type: type of the transform; only 2 is supported.
+        n: length that `x` is cut or padded with zeros to; None for its own.
+        axis: axis that is transformed.
+        norm: `"ortho"` to make the transform orthogonal, by dividing the result by `√(2n)` and its
+            first element by a further `√2`; None or `"backward"` for no scaling.
+
+    Returns:
+        An array with size `n` along `axis`, floating or complex.
+
+    Raises:
+        NotImplementedError: `type` is not 2.
+        ValueError: `norm` is anything else.
+
+    >>> from toile.scipy import fft
+    >>> fft.dct(jnp.array([1.0, 1.0, 1.0]))
+    Array([6., 0., 0.], dtype=float32)
+    """
     x = array("dct", x)
     _check("dct", type, norm)
     if is_complex(x):
@@ -68,8 +96,24 @@ def dct(x, type=2, n=None, axis=-1, norm=None):
     return _ortho(out, axis) if norm == "ortho" else out
 
 
-def idct(x, type=2, n=None, axis=-1, norm=None):
-    """Inverse of `dct`."""
+def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
+         norm: Literal["backward", "ortho"] | None = None) -> Array:
+    """Inverse of the discrete cosine transform `dct`, along an axis.
+
+    Args:
+        x: array, real or complex.
+        type: type of the transform; only 2 is supported.
+        n: length that `x` is cut or padded with zeros to; None for its own.
+        axis: axis that is transformed.
+        norm: scaling of the transform that is inverted, as in `dct`.
+
+    Returns:
+        An array with size `n` along `axis`, floating or complex.
+
+    Raises:
+        NotImplementedError: `type` is not 2.
+        ValueError: `norm` is anything else.
+    """
     x = array("idct", x)
     _check("idct", type, norm)
     if is_complex(x):
@@ -110,11 +154,45 @@ def _in_turns(name, transform, x, type, s, axes, norm):
     return x
 
 
-def dctn(x, type=2, s=None, axes=None, norm=None):
-    """Type-2 discrete cosine transform over several axes (all unless given)."""
+def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
+         norm: Literal["backward", "ortho"] | None = None) -> Array:
+    """Discrete cosine transform, of type 2, along several axes, as `dct` along each.
+
+    Args:
+        x: array, real or complex.
+        type: type of the transform; only 2 is supported.
+        s: lengths that `x` is cut or padded with zeros to along the axes; None for its own.
+        axes: axes that are transformed; None for the last ones, as many as `s` has entries, or all
+            if `s` is None.
+        norm: scaling of the transform, as in `dct`.
+
+    Returns:
+        An array with the sizes `s` along `axes`, floating or complex.
+
+    Raises:
+        NotImplementedError: `type` is not 2.
+        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+    """
     return _in_turns("dctn", dct, x, type, s, axes, norm)
 
 
-def idctn(x, type=2, s=None, axes=None, norm=None):
-    """Inverse of `dctn`."""
+def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
+          norm: Literal["backward", "ortho"] | None = None) -> Array:
+    """Inverse of the discrete cosine transform `dctn`, along several axes.
+
+    Args:
+        x: array, real or complex.
+        type: type of the transform; only 2 is supported.
+        s: lengths that `x` is cut or padded with zeros to along the axes; None for its own.
+        axes: axes that are transformed; None for the last ones, as many as `s` has entries, or all
+            if `s` is None.
+        norm: scaling of the transform that is inverted, as in `dct`.
+
+    Returns:
+        An array with the sizes `s` along `axes`, floating or complex.
+
+    Raises:
+        NotImplementedError: `type` is not 2.
+        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+    """
     return _in_turns("idctn", idct, x, type, s, axes, norm)

@@ -1,10 +1,28 @@
 """Integration of sampled functions."""
 
+from __future__ import annotations
+
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 
 __all__ = ["trapezoid"]
 
 
-def trapezoid(y, x=None, dx=1.0, axis=-1):
-    """Integral of `y` along `axis` by the trapezoidal rule, at points `x` or with spacing `dx`."""
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
+              axis: int = -1) -> Array:
+    """Integral of sampled values along an axis, by the trapezoidal rule.
+
+    Args:
+        y: values of the function.
+        x: points at which they are; None for points with distance `dx`.
+        dx: distance of the points; not used if `x` is given.
+        axis: axis along which the samples are.
+
+    Returns:
+        An array of the shape of `y` without `axis`, of a floating dtype.
+
+    >>> from toile.scipy import integrate
+    >>> integrate.trapezoid(jnp.array([0.0, 1.0, 4.0]))
+    Array(3., dtype=float32)
+    """
     return jnp.trapezoid(y, x, dx, axis)

@@ -1,10 +1,15 @@
 """Interpolation on rectilinear grids."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import array, inexact
 from toile.tree_util import register_pytree_node
@@ -12,20 +17,50 @@ from toile.tree_util import register_pytree_node
 __all__ = ["RegularGridInterpolator"]
 
 
-def _points(xi, ndim):
+def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
     """Sample points as one array whose last axis has size `ndim`."""
     if isinstance(xi, tuple) and len(xi) == 1:
         xi = xi[0]
     if isinstance(xi, tuple):
         return jnp.stack([p.astype(float) for p in jnp.broadcast_arrays(*xi)], axis=-1)
-    xi = array("RegularGridInterpolator", xi)
-    return xi.reshape(-1, ndim) if xi.ndim == 1 else xi
+    points = array("RegularGridInterpolator", xi)
+    return points.reshape(-1, ndim) if points.ndim == 1 else points
 
 
 class RegularGridInterpolator:
-    """Linear or nearest interpolation of `values` on the grid with coordinates `points`."""
+    """Function that interpolates values on a rectangular grid.
 
-    def __init__(self, points, values, method="linear", bounds_error=False, fill_value=np.nan):
+    The grid is the product of coordinates along each axis, which need not be evenly spaced. The
+    interpolator is called with points and returns values there; it is a pytree of its arrays.
+
+    Args:
+        points: coordinates of the grid along each axis: vectors of ascending numbers.
+        values: values on the grid: an array whose first axes belong to `points`; further axes are
+            kept in the results.
+        method: `"linear"`, or `"nearest"` for the value at the nearest grid point.
+        bounds_error: not supported: only False.
+        fill_value: result for points outside the grid; None to extrapolate (`"linear"`) or to use
+            the nearest grid point (`"nearest"`).
+
+    Raises:
+        NotImplementedError: `bounds_error` is True.
+        ValueError: `method` is anything else, there are more `points` than axes of `values`, or
+            `fill_value` is complex and `values` are not.
+
+    Differences:
+        In SciPy, `bounds_error` is True by default, descending coordinates and splines are
+        supported.
+
+    >>> from toile.scipy.interpolate import RegularGridInterpolator
+    >>> grid = jnp.array([0.0, 1.0, 3.0])
+    >>> f = RegularGridInterpolator((grid,), jnp.array([0.0, 10.0, 20.0]))
+    >>> f(jnp.array([0.5, 2.0, 4.0]))
+    Array([ 5., 15., nan], dtype=float32)
+    """
+
+    def __init__(self, points: Sequence[ArrayLike], values: ArrayLike,
+                 method: Literal["linear", "nearest"] = "linear", bounds_error: bool = False,
+                 fill_value: ArrayLike | None = np.nan):
         _check_method(method)
         if bounds_error:
             raise NotImplementedError("`bounds_error` takes no effect under JIT" + here())
@@ -43,8 +78,22 @@ class RegularGridInterpolator:
         self.grid = tuple(array("RegularGridInterpolator", p) for p in points)
         self.values = values
 
-    def __call__(self, xi, method=None):
-        """Interpolated values at the points `xi`, shape `(..., ndim)` or a tuple of coordinates."""
+    def __call__(self, xi: ArrayLike | tuple[ArrayLike, ...],
+                 method: Literal["linear", "nearest"] | None = None) -> Array:
+        """Interpolated values at the given points.
+
+        Args:
+            xi: points: an array whose last axis has one entry for each axis of the grid, or a tuple
+                of one array of coordinates for each axis, which are broadcast.
+            method: method to use in place of the one of the interpolator; None to keep it.
+
+        Returns:
+            An array of the shape of `xi` without its last axis, followed by the further axes of the
+            values.
+
+        Raises:
+            ValueError: `method` is anything else, or the points have a wrong number of entries.
+        """
         method = self.method if method is None else method
         _check_method(method)
         ndim = len(self.grid)

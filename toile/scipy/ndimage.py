@@ -1,13 +1,17 @@
 """Interpolation of arrays at real coordinates."""
 
+from __future__ import annotations
+
 import itertools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import is_integer
 
@@ -44,14 +48,47 @@ def _nodes(coordinate, order):
     return [(index, 1 - above), (index + 1, above)]
 
 
-def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
-    """`input` at `coordinates` (one array per axis), nearest (order 0) or linear (1)."""
-    input = jnp.asarray(input)
-    coordinates = [jnp.asarray(c) for c in coordinates]
-    cval = jnp.asarray(cval, input.dtype)
-    if len(coordinates) != input.ndim:
+def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: int,
+                    mode: Literal["constant", "nearest", "wrap", "mirror", "reflect"] = "constant",
+                    cval: ArrayLike = 0.0) -> Array:
+    """Values of an array at real-valued indices, by interpolation.
+
+    Args:
+        input: array whose values are interpolated.
+        coordinates: indices along each axis of `input`: one array for each axis, which broadcast
+            against one another.
+        order: 0 for the value at the nearest index (halves are rounded away from 0), 1 for linear
+            interpolation.
+        mode: values outside the array `a b c d`: `"constant"` for `cval`, `"nearest"` for the edge
+            (`a a a | a b c d | d d d`), `"wrap"` for repetition (`b c d | a b c d | a b c`),
+            `"mirror"` for reflection about the edge element (`d c b | a b c d | c b a`),
+            `"reflect"` for reflection about the edge (`c b a | a b c d | d c b`).
+        cval: value outside the array for `mode="constant"`; indices between an edge and the next
+            index outside are interpolated between the edge element and `cval`.
+
+    Returns:
+        An array of the shape to which the coordinates broadcast, of the dtype of `input`; for
+        integers, interpolated values are rounded.
+
+    Raises:
+        NotImplementedError: `order` is greater than 1, or `mode` is anything else.
+        ValueError: the number of coordinates is not that of the axes of `input`.
+
+    Differences:
+        SciPy has splines of higher order, and with `"constant"` returns `cval` for every index
+        outside, without interpolation; its `"wrap"` has a period that is shorter by 1.
+
+    >>> from toile.scipy import ndimage
+    >>> x = jnp.array([0.0, 10.0, 20.0])
+    >>> ndimage.map_coordinates(x, [jnp.array([0.5, 1.0, 1.75])], order=1)
+    Array([ 5. , 10. , 17.5], dtype=float32)
+    """
+    source = jnp.asarray(input)
+    indices = [jnp.asarray(c) for c in coordinates]
+    outside = jnp.asarray(cval, source.dtype)
+    if len(indices) != source.ndim:
         raise ValueError("coordinates must be a sequence of length input.ndim, but "
-                         f"{len(coordinates)} != {input.ndim}{here()}")
+                         f"{len(indices)} != {source.ndim}{here()}")
     if mode not in _FOLD:
         raise NotImplementedError("jax.scipy.ndimage.map_coordinates does not yet support mode "
                                   f"{mode}. Currently supported modes are {set(_FOLD)}.{here()}")
@@ -59,20 +96,20 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
         raise NotImplementedError("jax.scipy.ndimage.map_coordinates currently requires "
                                   "order<=1" + here())
     axes = []
-    for coordinate, size in zip(coordinates, input.shape):
+    for coordinate, size in zip(indices, source.shape):
         nodes = _nodes(coordinate, order)
         axes.append([(_FOLD[mode](i, size), (i >= 0) & (i < size), w) for i, w in nodes])
     total: Any = None
     for corner in itertools.product(*axes):
-        indices, inside, weights = zip(*corner)
-        value = input[indices]
+        node, inside, weights = zip(*corner)
+        value = source[node]
         if mode == "constant":
             everywhere = inside[0]
             for other in inside[1:]:
                 everywhere = everywhere & other
-            value = jnp.where(everywhere, value, cval)
+            value = jnp.where(everywhere, value, outside)
         term = math.prod(weights[1:], start=weights[0]) * value
         total = term if total is None else total + term
-    if is_integer(input):
+    if is_integer(source):
         total = _round(total)
-    return total.astype(input.dtype)
+    return total.astype(source.dtype)

@@ -1,14 +1,34 @@
 """Vector quantisation: the nearest code of each observation."""
 
+from __future__ import annotations
+
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact
 
 __all__ = ["vq"]
 
 
-def vq(obs, code_book, check_finite=True):
-    """(index of the nearest row of `code_book`, its distance) for each row of `obs`."""
+def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
+    """Nearest code of each observation, by Euclidean distance.
+
+    Args:
+        obs: observations, one in each row; or a vector of numbers.
+        code_book: codes, one in each row; or a vector of numbers.
+        check_finite: ignored.
+
+    Returns:
+        The tuple `(code, distance)`: for each observation, the index of the nearest code (the first
+        of equally near ones) and its distance.
+
+    Raises:
+        ValueError: the arguments have different numbers of dimensions, or more than 2.
+
+    >>> from toile.scipy.cluster.vq import vq
+    >>> vq(jnp.array([0.0, 5.0, 3.0]), jnp.array([1.0, 4.0]))
+    (Array([0, 1, 1], dtype=int32), Array([1., 1., 1.], dtype=float32))
+    """
     obs, codes = inexact("scipy.cluster.vq.vq", obs, code_book)
     if obs.ndim != codes.ndim:
         raise ValueError("Observation and code_book should have the same rank" + here())

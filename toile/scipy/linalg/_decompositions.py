@@ -4,13 +4,17 @@ Thin wrappers of `lax.linalg`: promotion to a floating dtype, SciPy's argument n
 shapes. A right-hand side of rank 1 is one vector; of higher rank, a batch of matrices.
 """
 
+from __future__ import annotations
+
 import functools
 import warnings
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.lax._polar import weights
 from toile.nn._promote import inexact, to_complex
@@ -26,16 +30,50 @@ def _H(x):
     return jnp.conj(x.mT)
 
 
-def cholesky(a, lower=False, overwrite_a=False, check_finite=True):
-    """The Cholesky factor: upper unless `lower`; only that triangle of `a` is read."""
+def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+             check_finite: bool = True) -> Array:
+    """Cholesky factor of a Hermitian positive definite matrix.
+
+    The factor is upper triangular, `U` with `a = Uᴴ U`, or lower triangular, `L` with `a = L Lᴴ`.
+
+    Args:
+        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        lower: whether the factor is lower triangular.
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The factors, of the shape of `a`; NaN where a matrix is not positive definite.
+
+    Differences:
+        SciPy raises an error where the matrix is not positive definite. In `toile.numpy.linalg`,
+        the factor is lower triangular.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
+    Array([[2., 1.],
+           [0., 1.]], dtype=float32)
+    """
     (a,) = inexact("cholesky", jnp.asarray(a))
     if lower:
         return lax.linalg.cholesky(a, symmetrize_input=False)
     return _H(lax.linalg.cholesky(_H(a), symmetrize_input=False))
 
 
-def cho_factor(a, lower=False, overwrite_a=False, check_finite=True):
-    """(factor, lower) for `cho_solve`."""
+def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+               check_finite: bool = True) -> tuple[Array, bool]:
+    """Cholesky factor of a Hermitian positive definite matrix, in the form `cho_solve` takes.
+
+    Args:
+        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        lower: whether the factor is lower triangular.
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The tuple `(factor, lower)`; NaN where a matrix is not positive definite.
+
+    Differences:
+        SciPy leaves arbitrary values in the other triangle; here they are 0.
+    """
     return cholesky(a, lower=lower), lower
 
 
@@ -64,8 +102,23 @@ def _triangular(a, b, **options):
     return out[:, 0] if column else out
 
 
-def cho_solve(c_and_lower, b, overwrite_b=False, check_finite=True):
-    """Solution of a·x = b from the Cholesky factor of a."""
+def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
+              check_finite: bool = True) -> Array:
+    """Solution of `a x = b` from the Cholesky factor of `a`.
+
+    Args:
+        c_and_lower: the factor and whether it is lower triangular, from `cho_factor`.
+        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        overwrite_b, check_finite: ignored.
+
+    Returns:
+        The solution, of the shape of `b` (with the batch axes of the factor).
+
+    >>> from toile.scipy import linalg
+    >>> factor = linalg.cho_factor(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
+    >>> linalg.cho_solve(factor, jnp.array([6.0, 4.0]))
+    Array([1., 1.], dtype=float32)
+    """
     c, lower = c_and_lower
     c, b = inexact("cho_solve", jnp.asarray(c), jnp.asarray(b))
 
@@ -80,9 +133,33 @@ _TRANS: dict[int | str, tuple[bool, bool]] = {0: (False, False), 1: (True, False
 _TRANS |= {"N": _TRANS[0], "T": _TRANS[1], "C": _TRANS[2]}
 
 
-def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_b=False, debug=None,
-                     check_finite=True):
-    """Solution of op(a)·x = b for triangular a; op is nothing, transpose (1, "T") or adjoint."""
+def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
+                     unit_diagonal: bool = False, overwrite_b: bool = False, debug: object = None,
+                     check_finite: bool = True) -> Array:
+    """Solution of `a x = b` for a triangular matrix `a`.
+
+    Args:
+        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        trans: which system is solved: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or
+            `aᴴ x = b` (2 or `"C"`).
+        lower: whether `a` is lower triangular.
+        unit_diagonal: whether the diagonal is taken to be 1, and not read.
+        overwrite_b, debug, check_finite: ignored.
+
+    Returns:
+        The solution, of the shape of `b` (with the batch axes of `a`).
+
+    Raises:
+        ValueError: `trans` is anything else.
+
+    Differences:
+        SciPy raises an error where the matrix is singular; here the result has inf or NaN.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
+    Array([1., 2.], dtype=float32)
+    """
     if trans not in _TRANS:
         raise ValueError(f"Invalid 'trans' value {trans}{here()}")
     transpose, conjugate = _TRANS[trans]
@@ -92,27 +169,85 @@ def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_
     return _per_matrix("solve_triangular", solve, (a,), b)
 
 
-def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True,
-        lapack_driver="gesdd"):
-    """Singular value decomposition (u, s, vh), or s alone."""
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
+        overwrite_a: bool = False, check_finite: bool = True,
+        lapack_driver: str = "gesdd") -> tuple[Array, Array, Array] | Array:
+    """Singular value decomposition of a matrix.
+
+    It is `a = u diag(s) vh`, where the columns of `u` and the rows of `vh` are orthonormal.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        full_matrices: whether `u` and `vh` are square; otherwise they have `min(m, n)` columns and
+            rows.
+        compute_uv: whether `u` and `vh` are returned.
+        overwrite_a, check_finite, lapack_driver: ignored.
+
+    Returns:
+        The tuple `(u, s, vh)`, or `s` alone. The singular values `s` are in descending order.
+    """
     (a,) = inexact("svd", jnp.asarray(a))
     out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(out) if compute_uv else out
 
 
-def det(a, overwrite_a=False, check_finite=True):
-    """Determinant."""
+def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Determinant of a square matrix.
+
+    Args:
+        a: matrices of shape (..., n, n).
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The determinants, of the shape of `a` without its last two axes.
+    """
     return jnp.linalg.det(a)
 
 
-def inv(a, overwrite_a=False, check_finite=True):
-    """Inverse."""
+def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+    """Inverse of a square matrix.
+
+    To solve `a x = b`, use `solve`, which is faster and more accurate.
+
+    Args:
+        a: matrices of shape (..., n, n).
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The inverses, of the shape of `a`; inf or NaN where a matrix is singular.
+
+    Differences:
+        SciPy raises an error where the matrix is singular.
+    """
     return jnp.linalg.inv(a)
 
 
-def eigh(a, b=None, lower=True, eigvals_only=False, overwrite_a=False, overwrite_b=False,
-         turbo=True, eigvals=None, type=1, check_finite=True):
-    """Eigenvalues in ascending order, and eigenvectors, of a Hermitian matrix."""
+def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = False,
+         overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True,
+         eigvals: None = None, type: int = 1,
+         check_finite: bool = True) -> tuple[Array, Array] | Array:
+    """Eigenvalues and eigenvectors of a Hermitian matrix.
+
+    Args:
+        a: matrices of shape (..., n, n). They are made Hermitian first: the mean of `a` and `aᴴ` is
+            used.
+        b: not supported: only None.
+        lower: which triangle is read; since `a` is made Hermitian first, it makes no difference.
+        eigvals_only: whether the eigenvectors are left out.
+        overwrite_a, overwrite_b, turbo, check_finite: ignored.
+        eigvals: not supported: only None.
+        type: not supported: only 1.
+
+    Returns:
+        The tuple `(eigenvalues, eigenvectors)`, or the eigenvalues alone. Eigenvalues are real and
+        in ascending order; column `i` of the eigenvectors belongs to eigenvalue `i`.
+
+    Raises:
+        NotImplementedError: `b`, `eigvals` or another `type` is given.
+
+    Differences:
+        SciPy reads one triangle of `a`.
+    """
     if b is not None:
         raise NotImplementedError("Only the b=None case of eigh is implemented" + here())
     if type != 1:
@@ -124,42 +259,100 @@ def eigh(a, b=None, lower=True, eigvals_only=False, overwrite_a=False, overwrite
     return w if eigvals_only else (w, v)
 
 
-def schur(a, output="real"):
-    """Schur decomposition (T, Z) with a = Z·T·Zᴴ; "complex" makes T triangular for real a too."""
+def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Array, Array]:
+    """Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
+
+    Args:
+        a: matrices of shape (..., n, n), floating or complex.
+        output: `"complex"` for upper triangular `T` of complex dtype; with `"real"`, the `T` of a
+            real matrix is real and has blocks of size 2 on its diagonal for pairs of complex
+            eigenvalues.
+
+    Returns:
+        The tuple `(T, Z)`, each of the shape of `a`.
+
+    Raises:
+        ValueError: `output` is anything else.
+
+    Differences:
+        Integers are not converted. SciPy has further arguments, for sorting among others.
+    """
     if output not in ("real", "complex"):
         raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
                          f"output={output!r}.{here()}")
-    a = jnp.asarray(a)
+    matrix = jnp.asarray(a)
     if output == "complex":
-        a = a.astype(to_complex(a.dtype))
-    t, z = lax.linalg.schur(a)
+        matrix = matrix.astype(to_complex(matrix.dtype))
+    t, z = lax.linalg.schur(matrix)
     return t, z
 
 
-def hessenberg(a, *, calc_q=False, overwrite_a=False, check_finite=True):
-    """Hessenberg form H, or (H, Q) with a = Q·H·Qᴴ."""
-    a = jnp.asarray(a)
-    n = a.shape[-1]
+def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
+               check_finite: bool = True) -> Array | tuple[Array, Array]:
+    """Hessenberg form of a square matrix: `a = Q H Qᴴ` with unitary `Q`.
+
+    All elements of `H` below its first subdiagonal are 0.
+
+    Args:
+        a: matrices of shape (..., n, n), floating or complex; integers are not converted.
+        calc_q: whether `Q` is returned.
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        `H`, or the tuple `(H, Q)`.
+    """
+    matrix = jnp.asarray(a)
+    n = matrix.shape[-1]
     if n == 0:
-        return (jnp.zeros_like(a), jnp.zeros_like(a)) if calc_q else jnp.zeros_like(a)
-    reflectors, taus = lax.linalg.hessenberg(a)
+        zero = jnp.zeros_like(matrix)
+        return (zero, zero) if calc_q else zero
+    reflectors, taus = lax.linalg.hessenberg(matrix)
     h = jnp.triu(reflectors, -1)
     if not calc_q:
         return h
     q = lax.linalg.householder_product(reflectors[..., 1:, :-1], taus)
-    eye = jnp.broadcast_to(jnp.eye(n, dtype=a.dtype), a.shape)
+    eye = jnp.broadcast_to(jnp.eye(n, dtype=matrix.dtype), matrix.shape)
     return h, eye.at[..., 1:, 1:].set(q)
 
 
-def lu_factor(a, overwrite_a=False, check_finite=True):
-    """(packed LU, pivots) for `lu_solve`."""
+def lu_factor(a: ArrayLike, overwrite_a: bool = False,
+              check_finite: bool = True) -> tuple[Array, Array]:
+    """LU factorization of a matrix, in the form that `lu_solve` takes.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The tuple `(lu, pivots)`: a matrix with `U` in its upper triangle and `L` (whose diagonal is
+        1) below it, and the row with which each row was exchanged in turn.
+    """
     (a,) = inexact("lu_factor", jnp.asarray(a))
     packed, pivots, _ = lax.linalg.lu(a)
     return packed, pivots
 
 
-def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
-    """Solution of a·x = b (or with aᵀ, aᴴ) from the LU factorisation of a."""
+def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
+             overwrite_b: bool = False, check_finite: bool = True) -> Array:
+    """Solution of `a x = b` from the LU factorization of `a`.
+
+    Args:
+        lu_and_piv: the factorization, from `lu_factor`.
+        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        trans: which system is solved: `a x = b` (0), `aᵀ x = b` (1) or `aᴴ x = b` (2).
+        overwrite_b, check_finite: ignored.
+
+    Returns:
+        The solution, of the shape of `b` (with the batch axes of the factorization).
+
+    Raises:
+        ValueError: `trans` is anything else.
+
+    >>> from toile.scipy import linalg
+    >>> factors = linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> linalg.lu_solve(factors, jnp.array([4.0, 3.0]))
+    Array([3., 2.], dtype=float32)
+    """
     if trans not in (0, 1, 2):
         raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}{here()}")
     packed, pivots = lu_and_piv
@@ -178,8 +371,23 @@ def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
     return _per_matrix("lu_solve", solve, (packed, permutation), b)
 
 
-def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
-    """(P, L, U) with a = P·L·U, or (P·L, U)."""
+def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
+       check_finite: bool = True) -> tuple[Array, Array, Array] | tuple[Array, Array]:
+    """LU decomposition of a matrix: `a = P L U`.
+
+    `P` is a permutation, `L` lower triangular with ones on its diagonal, `U` upper triangular.
+
+    Args:
+        a: one matrix of shape (m, n).
+        permute_l: whether `P L` is returned in place of `P` and `L`.
+        overwrite_a, check_finite: ignored.
+
+    Returns:
+        The tuple `(P, L, U)`, or `(P L, U)`.
+
+    Differences:
+        SciPy also takes batches.
+    """
     (a,) = inexact("lu", jnp.asarray(a))
     packed, _, permutation = lax.linalg.lu(a)
     m, n = a.shape
@@ -193,8 +401,26 @@ def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
     return p, lower, upper
 
 
-def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_finite=True):
-    """QR decomposition: (Q, R), (R,) for mode "r"; column pivots are appended if asked."""
+def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
+       mode: Literal["full", "r", "economic"] = "full", pivoting: bool = False,
+       check_finite: bool = True) -> tuple[Array, ...]:
+    """QR decomposition of a matrix: `a = Q R`, `Q` with orthonormal columns, `R` upper triangular.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        overwrite_a, lwork, check_finite: ignored.
+        mode: `"full"` for square `Q`, `"economic"` for `Q` with `min(m, n)` columns, `"r"` to
+            return the full `R` without `Q`.
+        pivoting: whether columns are permuted so that the diagonal of `R` decreases in magnitude;
+            `a[:, p] = Q R`.
+
+    Returns:
+        The tuple `(Q, R)`, or `(R,)` for `mode="r"`; with `pivoting`, the permutation `p` is added
+        at its end.
+
+    Raises:
+        ValueError: `mode` is anything else.
+    """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
     (a,) = inexact("qr", jnp.asarray(a))
@@ -202,9 +428,25 @@ def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_fini
     return (r, *p) if mode == "r" else (q, r, *p)
 
 
-def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a=False,
-                overwrite_c=False):
-    """Q·c ("left") or c·Q ("right"), and R, for the economic QR decomposition of a."""
+def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "right",
+                pivoting: bool = False, conjugate: bool = False, overwrite_a: bool = False,
+                overwrite_c: bool = False) -> tuple[Array, ...]:
+    """Product of a matrix with the factor `Q` of the economic QR decomposition of another.
+
+    Args:
+        a: matrix of shape (m, n) that is decomposed; `Q` has shape (m, min(m, n)).
+        c: matrix, or vector, that is multiplied with `Q`.
+        mode: `"left"` for `Q c`, `"right"` for `c Q`.
+        pivoting: whether columns of `a` are permuted, as in `qr`.
+        conjugate: whether `Q` is replaced by its complex conjugate.
+        overwrite_a, overwrite_c: ignored.
+
+    Returns:
+        The tuple `(product, R)`; with `pivoting`, the permutation is added at its end.
+
+    Raises:
+        ValueError: `mode` is anything else, or the shapes do not match.
+    """
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
         raise ValueError(f"mode must be 'right' or 'left', got {mode!r}{here()}")
@@ -230,9 +472,32 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
     return (out.ravel() if vector else out, r, *p)
 
 
-def solve(a, b, lower=False, overwrite_a=False, overwrite_b=False, debug=False, check_finite=True,
-          assume_a="gen"):
-    """Solution of a·x = b; "pos" uses Cholesky, reading one triangle of a."""
+def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+          overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,
+          assume_a: Literal["gen", "sym", "her", "pos"] = "gen") -> Array:
+    """Solution of `a x = b` for a square matrix `a`.
+
+    Args:
+        a: matrices of shape (..., n, n).
+        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        lower: with `assume_a="pos"`, which triangle of `a` is read; ignored otherwise.
+        overwrite_a, overwrite_b, debug, check_finite: ignored.
+        assume_a: `"pos"` if `a` is Hermitian and positive definite, which allows the faster
+            Cholesky factorization; the others (general, symmetric, Hermitian) are solved alike.
+
+    Returns:
+        The solution, of the shape of `b` (with the batch axes of `a`).
+
+    Raises:
+        ValueError: `assume_a` is anything else.
+
+    Differences:
+        SciPy raises an error where the matrix is singular; here the result has inf or NaN.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
+    Array([3., 2.], dtype=float32)
+    """
     valid = ["gen", "sym", "her", "pos"]
     if assume_a not in valid:
         raise ValueError(f"Expected assume_a to be one of {valid}; got {assume_a!r}{here()}")
@@ -297,17 +562,37 @@ def _polar_matrix(a, side, method, eps, max_iterations):
                               f"side={side!r}{here()}")
 
 
-def polar(a, side="right", *, method="qdwh", eps=None, max_iterations=None):
-    """Polar decomposition (u, p): a = u·p, or a = p·u for side "left"."""
-    a = jnp.asarray(a)
-    if a.ndim < 2:
+def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
+          method: Literal["qdwh", "svd"] = "qdwh", eps: float | None = None,
+          max_iterations: int | None = None) -> tuple[Array, Array]:
+    """Polar decomposition of a matrix: `a = u p`, or `a = p u`.
+
+    `u` has orthonormal columns or rows, and `p` is Hermitian and positive semidefinite.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        side: side on which `p` is: `"right"` for `a = u p`, `"left"` for `a = p u`.
+        method: `"qdwh"`, an iteration, or `"svd"`. The first asks for `m >= n` with `side="right"`
+            and for `m < n` with `side="left"`.
+        eps: precision at which the iteration stops; None for that of the dtype.
+        max_iterations: most steps of the iteration; None for 10.
+
+    Returns:
+        The tuple `(u, p)`.
+
+    Raises:
+        NotImplementedError: `"qdwh"` does not support the shape with this `side`.
+        ValueError: `a` is not a matrix, or `side` or `method` is anything else.
+    """
+    matrix = jnp.asarray(a)
+    if matrix.ndim < 2:
         raise ValueError("The input `a` must be at least a 2-D array." + here())
     if side not in ("right", "left"):
         raise ValueError("The argument `side` must be either 'right' or 'left'." + here())
     signature = "(m,n)->(m,n),(n,n)" if side == "right" else "(m,n)->(m,n),(m,m)"
     split = functools.partial(_polar_matrix, side=side, method=method, eps=eps,
                               max_iterations=max_iterations)
-    return jnp.vectorize(split, signature=signature)(a)
+    return jnp.vectorize(split, signature=signature)(matrix)
 
 
 # -- real to complex Schur form ------------------------------------------------------------------
@@ -348,14 +633,25 @@ def _rsf2csf_matrix(t, z):
     return lax.fori_loop(1, n, step, (t, z))
 
 
-def rsf2csf(T, Z, check_finite=True):
-    """The complex Schur form from the real one."""
-    T, Z = jnp.asarray(T), jnp.asarray(Z)
-    for name, x in (("Z", Z), ("T", T)):
+def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
+    """Complex Schur form from the real one: upper triangular `T` without blocks of size 2.
+
+    Args:
+        T, Z: real Schur form of matrices of shape (..., n, n), from `schur`.
+        check_finite: ignored.
+
+    Returns:
+        The tuple `(T, Z)` of complex arrays.
+
+    Raises:
+        ValueError: `T` or `Z` is not square, or their sizes differ.
+    """
+    t, z = jnp.asarray(T), jnp.asarray(Z)
+    for name, x in (("Z", z), ("T", t)):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
             raise ValueError(f"Input '{name}' must be square.{here()}")
-    if T.shape[-1] != Z.shape[-1]:
-        raise ValueError(f"Input array shapes must match: Z: {Z.shape} vs. T: {T.shape}{here()}")
-    dtype = to_complex(jnp.result_type(T, Z))
+    if t.shape[-1] != z.shape[-1]:
+        raise ValueError(f"Input array shapes must match: Z: {z.shape} vs. T: {t.shape}{here()}")
+    dtype = to_complex(jnp.result_type(t, z))
     convert = jnp.vectorize(_rsf2csf_matrix, signature="(n,n),(n,n)->(n,n),(n,n)")
-    return convert(T.astype(dtype), Z.astype(dtype))
+    return convert(t.astype(dtype), z.astype(dtype))

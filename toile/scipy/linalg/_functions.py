@@ -4,13 +4,18 @@ The exponential scales, takes a Padé approximant and squares; square roots, gen
 Sylvester's equation go through the complex Schur form.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import jvp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg._decompositions import inv, rsf2csf, schur, solve, solve_triangular
@@ -71,8 +76,27 @@ def _pade(degree, a):
     return _dot(a, odd + b[1] * eye), even + b[0] * eye
 
 
-def expm(A, *, upper_triangular=False, max_squarings=16):
-    """The matrix exponential; NaN where more than `max_squarings` squarings would be needed."""
+def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
+    """Exponential of a square matrix: the sum of `A^k / k!` over `k` from 0 on.
+
+    Args:
+        A: matrices of shape (..., n, n).
+        upper_triangular: whether `A` is known to be upper triangular, which saves work.
+        max_squarings: most squarings in the algorithm; a matrix with a norm so large that it would
+            need more has NaN as result.
+
+    Returns:
+        The exponentials, of the shape of `A`.
+
+    Raises:
+        TypeError: `A` is of a 16-bit dtype.
+        ValueError: the matrices are not square.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]]))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
     (A,) = inexact("expm", jnp.asarray(A))
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
         raise ValueError("Expected A to be a (batched) square matrix, got "
@@ -104,22 +128,50 @@ def _expm(a, upper_triangular, limit):
     return lax.cond(squarings > limit, lambda a: jnp.full_like(a, np.nan), finish, a)
 
 
-def expm_frechet(A, E, *, method=None, compute_expm=True):
-    """The exponential of A and its derivative along E; the derivative alone on request."""
-    A, E = jnp.asarray(A), jnp.asarray(E)
-    for name, x in (("A", A), ("E", E)):
+def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
+                 compute_expm: bool = True) -> tuple[Array, Array] | Array:
+    """Exponential of a square matrix, and its derivative in a direction.
+
+    Args:
+        A: matrices of shape (..., n, n).
+        E: direction, of the shape of `A`.
+        method: ignored.
+        compute_expm: whether the exponential is returned.
+
+    Returns:
+        The tuple `(exponential, derivative)`, or the derivative alone.
+
+    Raises:
+        ValueError: the matrices are not square, or their shapes differ.
+    """
+    a, e = jnp.asarray(A), jnp.asarray(E)
+    for name, x in (("A", a), ("E", e)):
         if x.ndim < 2 or x.shape[-2] != x.shape[-1]:
             raise ValueError(f"expected {name} to be a (batched) square matrix, got "
                              f"{name}.shape={x.shape}{here()}")
-    if A.shape != E.shape:
-        raise ValueError(f"expected A and E to be the same shape, got A.shape={A.shape} "
-                         f"E.shape={E.shape}{here()}")
-    y, dy = jvp(expm, (A,), (E,))
+    if a.shape != e.shape:
+        raise ValueError(f"expected A and E to be the same shape, got A.shape={a.shape} "
+                         f"E.shape={e.shape}{here()}")
+    y, dy = jvp(expm, (a,), (e,))
     return (y, dy) if compute_expm else dy
 
 
-def sqrtm(A, blocksize=1):
-    """The principal square root; complex."""
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
+    """Principal square root of a square matrix: `X` with `X X = A`.
+
+    Args:
+        A: one matrix of shape (n, n).
+        blocksize: not supported: only 1.
+
+    Returns:
+        The root, a complex matrix also where `A` is real.
+
+    Raises:
+        NotImplementedError: `blocksize` is greater than 1.
+
+    Differences:
+        SciPy returns a real matrix where the root is real.
+    """
     if blocksize > 1:
         raise NotImplementedError("Blocked version is not implemented yet." + here())
     t, z = schur(A, output="complex")
@@ -169,12 +221,33 @@ def _parlett(f, t):
     return lax.fori_loop(1, n, superdiagonal, (f, jnp.abs(t[0, 0])))
 
 
-def funm(A, func, disp=True):
-    """The matrix function of a scalar `func`; with `disp=False`, (result, error estimate)."""
-    A = jnp.asarray(A)
-    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+def funm(A: ArrayLike, func: Callable[[Array], Array],
+         disp: bool = True) -> Array | tuple[Array, Array]:
+    """Matrix function: an analytic function of numbers, applied to a square matrix.
+
+    For a diagonalizable `A = V D V⁻¹` it is `V func(D) V⁻¹`. It is computed by Parlett's
+    recurrence, which is inaccurate where eigenvalues are close to each other.
+
+    Args:
+        A: one matrix of shape (n, n), floating or complex.
+        func: function that is applied to the vector of eigenvalues.
+        disp: False to return an estimate of the error also.
+
+    Returns:
+        The function of the matrix, which is complex; with `disp=False`, the tuple of it and an
+        estimate of the error (in the 1-norm).
+
+    Raises:
+        ValueError: `A` is not a square matrix.
+
+    Differences:
+        SciPy returns a real matrix where the result is real, and with `disp=True` prints a warning
+        where the estimated error is large.
+    """
+    matrix = jnp.asarray(A)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError("expected square array_like input" + here())
-    t, z = rsf2csf(*schur(A))
+    t, z = rsf2csf(*schur(matrix))
     f, gap = _parlett(jnp.diag(func(jnp.diag(t))).astype(t.dtype), t)
     f = z @ f @ jnp.conj(z).T
     if disp:
@@ -223,8 +296,25 @@ def _sylvester(a, b, c, method, tol):
     return jnp.where(jnp.any(jnp.abs(gaps) < tol), np.nan, x)
 
 
-def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
-    """X with A·X + X·B = C; NaN where the equation is singular to within `tol`."""
+def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
+                    method: Literal["schur", "eigen"] = "schur", tol: float = 1e-8) -> Array:
+    """Solution `X` of the Sylvester equation `A X + X B = C`.
+
+    Args:
+        A: matrices of shape (..., m, m).
+        B: matrices of shape (..., n, n).
+        C: matrices of shape (..., m, n).
+        method: `"schur"`, by Schur decompositions, or `"eigen"`, by eigenvalue decompositions,
+            which is less accurate where `A` or `B` is nearly not diagonalizable.
+        tol: where the sum of an eigenvalue of `A` and one of `B` has a magnitude below this, the
+            equation has no unique solution and the result is NaN.
+
+    Returns:
+        The solution, of the shape of `C`; real where `C` is.
+
+    Raises:
+        ValueError: the shapes do not match, or `method` is anything else.
+    """
     A, B, C = inexact("solve_sylvester", jnp.asarray(A), jnp.asarray(B), jnp.asarray(C))
     m, n = C.shape[-2:]
     if A.shape[-2:] != (m, m) or B.shape[-2:] != (n, n):

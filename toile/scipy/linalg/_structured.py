@@ -4,13 +4,17 @@ Index arithmetic on constant index grids gathers the entries, so all are differe
 vectors and batched over leading axes where `jax.scipy.linalg` is.
 """
 
+from __future__ import annotations
+
 import math
 import operator
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, promoted
 from toile.scipy.special import comb
@@ -22,8 +26,23 @@ __all__ = [
 ]
 
 
-def block_diag(*arrs):
-    """The blocks placed along the diagonal, zeros elsewhere."""
+def block_diag(*arrs: ArrayLike) -> Array:
+    """Matrix with the given blocks along its diagonal and zeros elsewhere.
+
+    Args:
+        arrs: blocks of at most two dimensions; a number or vector is a block of one row.
+
+    Returns:
+        The matrix, of the dtype to which the blocks promote; of shape (1, 0) if there are none.
+
+    Raises:
+        ValueError: a block has more than two dimensions.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.block_diag(jnp.array([[1, 2]]), 3)
+    Array([[1, 2, 0],
+           [0, 0, 3]], dtype=int32)
+    """
 
     blocks = promoted("block_diag", *(arrs or (jnp.zeros((1, 0)),)))
     for i, a in enumerate(blocks):
@@ -39,15 +58,35 @@ def block_diag(*arrs):
     return jnp.concatenate(rows, axis=0)
 
 
-def _common_batch(*xs):
+def _vectors(name: str, x: ArrayLike) -> Array:
+    """`x` as an array of vectors, along its last axis."""
+    return jnp.atleast_1d(array(name, x))
+
+
+def _common_batch(*xs: Array) -> list[Array]:
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in xs))
     return [jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in xs]
 
 
-def toeplitz(c, r=None):
-    """First column c and first row r (conj(c) unless given), constant along diagonals."""
-    c = jnp.atleast_1d(array("toeplitz", c))
-    r = jnp.conjugate(c) if r is None else jnp.atleast_1d(array("toeplitz", r))
+def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
+    """Toeplitz matrix: constant along each diagonal.
+
+    Args:
+        c: first columns, along the last axis; leading axes are a batch.
+        r: first rows, along the last axis, whose first element is not used; None for the complex
+            conjugate of `c`.
+
+    Returns:
+        Matrices of shape (..., m, n), where m and n are the lengths of `c` and `r`.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.toeplitz(jnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 1, 2],
+           [3, 2, 1]], dtype=int32)
+    """
+    c = _vectors("toeplitz", c)
+    r = jnp.conjugate(c) if r is None else _vectors("toeplitz", r)
     c, r = _common_batch(*promoted("toeplitz", c, r))
     m, n = c.shape[-1], r.shape[-1]
     if m == 0 or n == 0:
@@ -57,8 +96,26 @@ def toeplitz(c, r=None):
     return values[..., index]
 
 
-def hankel(c, r=None):
-    """First column c and last row r (zeros unless given), constant along antidiagonals."""
+def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
+    """Hankel matrix: constant along each antidiagonal.
+
+    Args:
+        c: first columns, along the last axis; leading axes are a batch.
+        r: last rows, along the last axis, whose first element is not used; None for zeros, as many
+            as `c` has elements.
+
+    Returns:
+        Matrices of shape (..., m, n), where m and n are the lengths of `c` and `r`.
+
+    Raises:
+        ValueError: an argument is a scalar.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.hankel(jnp.array([1, 2, 3]))
+    Array([[1, 2, 3],
+           [2, 3, 0],
+           [3, 0, 0]], dtype=int32)
+    """
     c = array("hankel", c)
     r = jnp.zeros_like(c) if r is None else array("hankel", r)
     for name, x in (("c", c), ("r", r)):
@@ -73,16 +130,40 @@ def hankel(c, r=None):
     return values[..., np.arange(m)[:, None] + np.arange(n)[None, :]]
 
 
-def circulant(c):
-    """First column c, each further column rotated down by one."""
-    c = jnp.atleast_1d(array("circulant", c))
+def circulant(c: ArrayLike) -> Array:
+    """Circulant matrix: each column is the one before, rotated down by one.
+
+    Args:
+        c: first columns, along the last axis; leading axes are a batch.
+
+    Returns:
+        Matrices of shape (..., n, n).
+
+    >>> from toile.scipy import linalg
+    >>> linalg.circulant(jnp.array([1, 2, 3]))
+    Array([[1, 3, 2],
+           [2, 1, 3],
+           [3, 2, 1]], dtype=int32)
+    """
+    c = _vectors("circulant", c)
     n = c.shape[-1]
     return c[..., (np.arange(n)[:, None] - np.arange(n)[None, :]) % max(n, 1)]
 
 
-def leslie(f, s):
-    """Leslie matrix: fecundities f in the first row, survival rates s below the diagonal."""
-    f, s = jnp.atleast_1d(array("leslie", f)), jnp.atleast_1d(array("leslie", s))
+def leslie(f: ArrayLike, s: ArrayLike) -> Array:
+    """Leslie matrix, which advances a population by one step: rates of birth and survival.
+
+    Args:
+        f: birth rates of the n age groups, along the last axis: the first row. n is at least 2.
+        s: survival rates of all groups but the last: the elements below the diagonal.
+
+    Returns:
+        Matrices of shape (..., n, n).
+
+    Raises:
+        ValueError: the lengths do not fit.
+    """
+    f, s = _vectors("leslie", f), _vectors("leslie", s)
     if f.shape[-1] < 2:
         raise ValueError("The length of f along the last axis must be at least 2; got shape "
                          f"{f.shape}.{here()}")
@@ -97,9 +178,28 @@ def leslie(f, s):
     return out.at[..., 0, :].set(f)
 
 
-def companion(a):
-    """Companion matrix of the polynomial a, highest power first."""
-    a = jnp.atleast_1d(*inexact("companion", a))
+def companion(a: ArrayLike) -> Array:
+    """Companion matrix of a polynomial: its eigenvalues are the roots.
+
+    Args:
+        a: coefficients along the last axis, highest power first; at least 2, the first not 0.
+
+    Returns:
+        Matrices of shape (..., n, n), where n is the degree, of a floating dtype.
+
+    Raises:
+        ValueError: there are fewer than 2 coefficients.
+
+    Differences:
+        SciPy raises an error where the first coefficient is 0; here the result has inf or NaN.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.companion(jnp.array([1, -3, 2]))
+    Array([[ 3., -2.],
+           [ 1.,  0.]], dtype=float32)
+    """
+    (a,) = inexact("companion", a)
+    a = _vectors("companion", a)
     if a.shape[-1] < 2:
         raise ValueError("The length of `a` along the last axis must be at least 2; got shape "
                          f"{a.shape}.{here()}")
@@ -109,15 +209,35 @@ def companion(a):
     return out.at[..., 0, :].set(first)
 
 
-def fiedler(a):
-    """|a(i) - a(j)|."""
-    a = jnp.atleast_1d(array("fiedler", a))
+def fiedler(a: ArrayLike) -> Array:
+    """Fiedler matrix: the absolute differences `|a[i] - a[j]|` of all pairs.
+
+    Args:
+        a: numbers along the last axis; leading axes are a batch.
+
+    Returns:
+        Matrices of shape (..., n, n).
+    """
+    a = _vectors("fiedler", a)
     return jnp.abs(a[..., None] - a[..., None, :])
 
 
-def fiedler_companion(a):
-    """Fiedler's pentadiagonal companion matrix of the polynomial a."""
-    a = jnp.atleast_1d(*inexact("fiedler_companion", a))
+def fiedler_companion(a: ArrayLike) -> Array:
+    """Companion matrix of a polynomial with at most five diagonals that are not 0.
+
+    Its eigenvalues are the roots of the polynomial, as those of `companion`.
+
+    Args:
+        a: coefficients along the last axis, highest power first; at least 1, the first not 0.
+
+    Returns:
+        Matrices of shape (..., n, n), where n is the degree, of a floating dtype.
+
+    Raises:
+        ValueError: there are no coefficients.
+    """
+    (a,) = inexact("fiedler_companion", a)
+    a = _vectors("fiedler_companion", a)
     if a.shape[-1] == 0:
         raise ValueError("fiedler_companion requires the last axis of 'a' to have nonzero length, "
                          f"but got an array of shape {a.shape}.{here()}")
@@ -140,8 +260,28 @@ def fiedler_companion(a):
     return out
 
 
-def convolution_matrix(a, n, mode="full"):
-    """The matrix whose product with a vector of length n is its convolution with a."""
+def convolution_matrix(a: ArrayLike, n: int,
+                       mode: Literal["full", "valid", "same"] = "full") -> Array:
+    """Matrix whose product with a vector of length `n` is the convolution of `a` with it.
+
+    Args:
+        a: vectors along the last axis; leading axes are a batch.
+        n: number of columns: the length of the vectors that are convolved.
+        mode: which part of the convolution the product is, as in `toile.numpy.convolve`.
+
+    Returns:
+        Matrices of shape (..., m, n), where m is the length of the convolution.
+
+    Raises:
+        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is anything else.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.convolution_matrix(jnp.array([1, 2]), 3)
+    Array([[1, 0, 0],
+           [2, 1, 0],
+           [0, 2, 1],
+           [0, 0, 2]], dtype=int32)
+    """
     n = operator.index(n)
     if n <= 0:
         raise ValueError(f"n must be a positive integer; got {n}.{here()}")
@@ -163,14 +303,31 @@ def convolution_matrix(a, n, mode="full"):
     return padded[..., rows - np.arange(n)[None, :] + n - 1]
 
 
-def hilbert(n):
-    """1/(i + j + 1)."""
+def hilbert(n: int) -> Array:
+    """Hilbert matrix: `1 / (i + j + 1)` at row `i` and column `j`, counted from 0.
+
+    Args:
+        n: number of rows and columns.
+
+    Returns:
+        A matrix of shape (n, n), of the default float dtype.
+    """
     a = jnp.arange(n, dtype=default_float())[:, None]
     return 1 / (a + a.T + 1)
 
 
-def invhilbert(n):
-    """The inverse of `hilbert(n)`."""
+def invhilbert(n: int) -> Array:
+    """Inverse of the Hilbert matrix of size `n`, from its formula.
+
+    Args:
+        n: number of rows and columns.
+
+    Returns:
+        A matrix of shape (n, n), of the default float dtype.
+
+    Differences:
+        SciPy also has `exact`, for integers of any size.
+    """
     a = jnp.arange(n, dtype=default_float())
     i, j = a[:, None], a[None, :]
     s = i + j
@@ -190,8 +347,29 @@ def _check_kind(kind, preposition):
     return kind
 
 
-def pascal(n, kind=None):
-    """Pascal's triangle as a lower, upper or (their product) symmetric matrix."""
+def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
+    """Pascal matrix: binomial coefficients.
+
+    Args:
+        n: number of rows and columns.
+        kind: `"lower"` for Pascal's triangle as lower triangular matrix, `"upper"` for its
+            transpose, `"symmetric"` (the default, None) for the product of the two.
+
+    Returns:
+        A matrix of shape (n, n), of dtype `float32`.
+
+    Raises:
+        ValueError: `kind` is anything else.
+
+    Differences:
+        SciPy returns integers, and has `exact`.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.pascal(3, kind="lower").round()
+    Array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 2., 1.]], dtype=float32)
+    """
     kind = _check_kind(kind, "on")
     a = jnp.arange(n, dtype=np.float32)
     lower = _binomial(a[:, None], a[None, :])
@@ -200,8 +378,22 @@ def pascal(n, kind=None):
     )()
 
 
-def invpascal(n, kind=None):
-    """The inverse of `pascal(n, kind)`."""
+def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
+    """Inverse of the Pascal matrix of size `n`, from its formula.
+
+    Args:
+        n: number of rows and columns.
+        kind: form of the Pascal matrix, as in `pascal`.
+
+    Returns:
+        A matrix of shape (n, n), of the default float dtype.
+
+    Raises:
+        ValueError: `kind` is anything else.
+
+    Differences:
+        SciPy returns integers, and has `exact`.
+    """
     kind = _check_kind(kind, "one")
     a = jnp.arange(n, dtype=default_float())
     i, j = a[:, None], a[None, :]
@@ -211,8 +403,19 @@ def invpascal(n, kind=None):
     )()
 
 
-def helmert(n, full=False):
-    """Helmert's orthogonal contrasts; `full` adds the constant row."""
+def helmert(n: int, full: bool = False) -> Array:
+    """Helmert matrix: orthonormal rows, each the contrast of one element with those before.
+
+    Args:
+        n: number of columns.
+        full: whether the constant row `1/√n` is added on top, which makes the matrix square.
+
+    Returns:
+        A matrix of shape (n - 1, n), or (n, n), of the default float dtype.
+
+    Raises:
+        ValueError: `n` is less than 1.
+    """
     if n < 1:
         raise ValueError(f"n must be a positive integer; got {n}.{here()}")
     dtype = default_float()
@@ -226,8 +429,24 @@ def helmert(n, full=False):
     return out
 
 
-def hadamard(n, dtype=int):
-    """Sylvester's Hadamard matrix; n is a power of two."""
+def hadamard(n: int, dtype: DTypeLike = int) -> Array:
+    """Hadamard matrix: elements 1 and -1, rows orthogonal to one another.
+
+    Args:
+        n: number of rows and columns, a power of 2.
+        dtype: dtype of the elements.
+
+    Returns:
+        A matrix of shape (n, n), by Sylvester's construction.
+
+    Raises:
+        ValueError: `n` is not a power of 2.
+
+    >>> from toile.scipy import linalg
+    >>> linalg.hadamard(2)
+    Array([[ 1,  1],
+           [ 1, -1]], dtype=int32)
+    """
     if n < 1 or n & (n - 1):
         raise ValueError(f"n must be a positive power of 2; got {n}.{here()}")
     out = np.ones((1, 1), np.int8)
@@ -236,8 +455,22 @@ def hadamard(n, dtype=int):
     return jnp.asarray(out, dtype=dtype)
 
 
-def dft(n, scale=None, *, dtype=None):
-    """The matrix of the discrete Fourier transform, optionally over √n or n."""
+def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
+        dtype: DTypeLike | None = None) -> Array:
+    """Matrix whose product with a vector is its discrete Fourier transform.
+
+    Args:
+        n: length of the vectors.
+        scale: what the matrix is divided by: `√n` for `"sqrtn"`, which makes it unitary, `n` for
+            `"n"`, nothing for None.
+        dtype: complex dtype of the elements; None for the default.
+
+    Returns:
+        A matrix of shape (n, n).
+
+    Raises:
+        ValueError: `scale` is anything else, or `dtype` is not complex.
+    """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.{here()}")
     dtype = jnp.result_type(complex) if dtype is None else np.dtype(dtype)

@@ -5,10 +5,15 @@ all are refined together. Eigenvectors by inverse iteration, close ones orthogon
 each other.
 """
 
+from __future__ import annotations
+
+from typing import Literal
+
 import numpy as np
 
 from toile import lax, random
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import is_complex
 
@@ -124,9 +129,39 @@ def _eigenvectors(alpha, beta, values, key):
     return lax.while_loop(running, step, init)[1]
 
 
-def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
-                     key=None):
-    """Eigenvalues (and eigenvectors) of the matrix with diagonal d and off-diagonal e."""
+def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False,
+                     select: Literal["a", "i"] = "a",
+                     select_range: tuple[int, int] | None = None, tol: float | None = None,
+                     key: Array | None = None) -> Array | tuple[Array, Array]:
+    """Eigenvalues and eigenvectors of a Hermitian tridiagonal matrix.
+
+    Args:
+        d: diagonal, a vector of length n; of a complex one, the real part is used.
+        e: elements above the diagonal, a vector of length n - 1 of the same dtype.
+        eigvals_only: whether the eigenvectors are left out.
+        select: which eigenvalues are computed: `"a"` for all, `"i"` for those with the indices in
+            `select_range`.
+        select_range: first and last index, counted from 0 for the least eigenvalue.
+        tol: absolute precision of the eigenvalues; None for the best that the dtype allows.
+        key: random key for the vectors from which the iteration for the eigenvectors starts; None
+            for a fixed key.
+
+    Returns:
+        The tuple `(eigenvalues, eigenvectors)`, or the eigenvalues alone, which are real and in
+        ascending order. Column `i` of the eigenvectors belongs to eigenvalue `i`.
+
+    Raises:
+        NotImplementedError: `select` is `"v"`.
+        TypeError: the dtypes differ, or are neither 32- or 64-bit floats nor complex.
+
+    Differences:
+        SciPy also selects eigenvalues by an interval (`select="v"`), and takes integers.
+
+    >>> from toile.scipy import linalg
+    >>> d, e = jnp.array([2.0, 2.0]), jnp.array([1.0])
+    >>> linalg.eigh_tridiagonal(d, e, eigvals_only=True).round(3)
+    Array([1., 3.], dtype=float32)
+    """
     alpha, beta = jnp.asarray(d), jnp.asarray(e)
     if alpha.dtype != beta.dtype:
         raise TypeError(f"diagonal and off-diagonal values must have same dtype, got {alpha.dtype} "

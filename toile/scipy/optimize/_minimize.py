@@ -5,6 +5,9 @@ applies rank-two updates; the limited-memory variant rebuilds H·g from the last
 gradient changes.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,22 +15,37 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import value_and_grad
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.scipy.optimize._line_search import _dot, line_search
 
 
 class OptimizeResults(NamedTuple):
-    """The outcome of `minimize`."""
+    """Outcome of `minimize`: a tuple of arrays.
 
-    x: Any
-    success: Any
-    status: Any
-    fun: Any
-    jac: Any
-    hess_inv: Any
-    nfev: Any
-    njev: Any
-    nit: Any
+    Args:
+        x: the point that was found.
+        success: whether the algorithm converged.
+        status: why it ended: 0 for convergence, 1 for the limit of iterations, other numbers for
+            other reasons, such as a line search that failed.
+        fun: value of the function at `x`.
+        jac: gradient at `x`.
+        hess_inv: estimate of the inverse of the matrix of second derivatives; None from the
+            limited-memory method.
+        nfev: number of evaluations of the function.
+        njev: number of evaluations of its gradient.
+        nit: number of iterations.
+    """
+
+    x: Array
+    success: Array
+    status: Array
+    fun: Array
+    jac: Array
+    hess_inv: Array | None
+    nfev: Array
+    njev: Array
+    nit: Array
 
 
 class _BFGS(NamedTuple):
@@ -160,8 +178,40 @@ def _minimize_lbfgs(fun, x0, maxiter=None, norm=np.inf, maxcor=10, ftol=2.220446
     return OptimizeResults(s.x, success, s.status, s.f, s.g, None, s.nfev, s.nfev, s.k)
 
 
-def minimize(fun, x0, args=(), *, method, tol=None, options=None):
-    """Minimise `fun(x, *args)` from `x0` by method "BFGS"; `options` go to the algorithm."""
+def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (), *, method: str,
+             tol: float | None = None, options: Mapping[str, Any] | None = None) -> OptimizeResults:
+    """Local minimum of a function of a vector.
+
+    Args:
+        fun: function `fun(x, *args)` that returns a scalar, and that toile can differentiate.
+        x0: vector to start from.
+        args: further arguments of `fun`.
+        method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
+            which does not keep a matrix.
+        tol: ignored; use the option `gtol`.
+        options: for both methods `maxiter` (iterations; 200 times the length of `x0` by default),
+            `gtol` (norm of the gradient below which the algorithm ends; 1e-5) and `norm` (its
+            order; inf). For BFGS also `line_search_maxiter` (10). For limited-memory BFGS also
+            `maxcor` (steps that are kept; 10), `ftol` (decrease below which it ends), `maxfun` and
+            `maxgrad` (evaluations) and `maxls` (steps of a line search; 20).
+
+    Returns:
+        A named tuple with the point `x`, the value `fun` there, `success` and more: see
+        `OptimizeResults`.
+
+    Raises:
+        TypeError: `args` is not a tuple.
+        ValueError: `method` is anything else.
+
+    Differences:
+        SciPy has more methods, bounds and constraints, and computes gradients by differences
+        unless they are given.
+
+    >>> from toile.scipy.optimize import minimize
+    >>> result = minimize(lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")
+    >>> result.x.round(3)
+    Array([1., 1.], dtype=float32)
+    """
     if not isinstance(args, tuple):
         raise TypeError("args argument to jax.scipy.optimize.minimize must be a tuple, got "
                         f"{args}{here()}")

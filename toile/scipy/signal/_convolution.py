@@ -1,12 +1,21 @@
 """Convolution and correlation of arrays, directly or through the FFT."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.engine.source import here
 from toile.nn._promote import canonical_axis, inexact
+
+if TYPE_CHECKING:
+    from toile.typing import PrecisionLike
 
 _MODES = ("same", "full", "valid")
 
@@ -17,8 +26,27 @@ def _ordered(in1, in2):
     return all(a >= b for a, b in pairs), all(a <= b for a, b in pairs)
 
 
-def fftconvolve(in1, in2, mode="full", axes=None):
-    """Convolution by FFT over `axes` (all unless given)."""
+def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
+                axes: AxisLike = None) -> Array:
+    """Convolution of two arrays by fast Fourier transforms, which is faster for large arrays.
+
+    Args:
+        in1, in2: arrays with the same number of dimensions.
+        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
+            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
+        axes: axes along which the arrays are convolved; None for all. The others must have equal
+            sizes, and are a batch.
+
+    Returns:
+        An array of a floating or complex dtype.
+
+    Raises:
+        ValueError: the shapes do not fit, or `mode` is anything else.
+
+    >>> from toile.scipy import signal
+    >>> signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])).round(3)
+    Array([ 3., 10.,  8.], dtype=float32)
+    """
     in1, in2 = inexact("fftconvolve", in1, in2)
     if in1.ndim != in2.ndim:
         raise ValueError("in1 and in2 should have the same dimensionality" + here())
@@ -30,12 +58,12 @@ def fftconvolve(in1, in2, mode="full", axes=None):
 
     if axes is None:
         return convolve(in1, in2)
-    axes = axes if hasattr(axes, "__iter__") else (axes,)
-    axes = {canonical_axis(a, in1.ndim) for a in axes}
-    mapped = [a for a in range(in1.ndim) if a not in axes]
+    several = axes if isinstance(axes, Iterable) else (axes,)
+    chosen = {canonical_axis(a, in1.ndim) for a in several}
+    mapped = [a for a in range(in1.ndim) if a not in chosen]
     if any(in1.shape[a] != in2.shape[a] for a in mapped):
         raise ValueError(f"mapped axes must have same shape; got in1.shape={in1.shape!r} "
-                         f"in2.shape={in2.shape!r} axes={tuple(sorted(axes))!r}{here()}")
+                         f"in2.shape={in2.shape!r} axes={tuple(sorted(chosen))!r}{here()}")
     for axis in mapped:
         convolve = vmap(convolve, in_axes=axis, out_axes=axis)
     return convolve(in1, in2)
@@ -93,8 +121,32 @@ def _convolve_direct(in1, in2, mode, precision):
     return out[0, 0]
 
 
-def convolve(in1, in2, mode="full", method="auto", precision=None):
-    """Convolution of two arrays of the same rank; `method` "fft" goes through `fftconvolve`."""
+def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
+             method: Literal["auto", "direct", "fft"] = "auto",
+             precision: PrecisionLike = None) -> Array:
+    """Convolution of two arrays.
+
+    Args:
+        in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
+            at least as large as the other in every dimension.
+        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
+            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
+        method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
+        precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
+
+    Returns:
+        An array of a floating or complex dtype.
+
+    Raises:
+        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+
+    Differences:
+        SciPy chooses the faster method for `"auto"`, and keeps integers.
+
+    >>> from toile.scipy import signal
+    >>> signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
+    Array([ 3., 10.,  8.], dtype=float32)
+    """
     if method == "fft":
         return fftconvolve(in1, in2, mode=mode)
     if method not in ("direct", "auto"):
@@ -102,8 +154,32 @@ def convolve(in1, in2, mode="full", method="auto", precision=None):
     return _convolve_direct(in1, in2, mode, precision)
 
 
-def correlate(in1, in2, mode="full", method="auto", precision=None):
-    """Cross-correlation: convolution with the reversed conjugate of `in2`."""
+def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
+              method: Literal["auto", "direct", "fft"] = "auto",
+              precision: PrecisionLike = None) -> Array:
+    """Cross-correlation of two arrays: convolution with the reversed conjugate of `in2`.
+
+    Args:
+        in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
+            at least as large as the other in every dimension.
+        mode: part of the correlation that is returned: all (`"full"`), the center with the shape of
+            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
+        method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
+        precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
+
+    Returns:
+        An array of a floating or complex dtype.
+
+    Raises:
+        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+
+    Differences:
+        SciPy chooses the faster method for `"auto"`, and keeps integers.
+
+    >>> from toile.scipy import signal
+    >>> signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
+    Array([ 4., 11.,  6.], dtype=float32)
+    """
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method=method, precision=precision)
 
 
@@ -114,19 +190,55 @@ def _check_2d(name, in1, in2, boundary, fillvalue):
         raise ValueError(f"{name}() only supports 2-dimensional inputs.{here()}")
 
 
-def convolve2d(in1, in2, mode="full", boundary="fill", fillvalue=0, precision=None):
-    """Convolution of two matrices."""
+def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
+               boundary: Literal["fill"] = "fill", fillvalue: float = 0,
+               precision: PrecisionLike = None) -> Array:
+    """Convolution of two matrices.
+
+    Args:
+        in1, in2: matrices; one must be at least as large as the other in both dimensions.
+        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
+            `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
+        boundary: not supported: only `"fill"`.
+        fillvalue: not supported: only 0.
+        precision: precision of the products, as in `lax.conv_general_dilated`.
+
+    Returns:
+        A matrix of a floating or complex dtype.
+
+    Raises:
+        NotImplementedError: another `boundary` or `fillvalue` is given.
+        ValueError: the shapes do not fit, or `mode` is anything else.
+    """
     _check_2d("convolve2d", in1, in2, boundary, fillvalue)
     return _convolve_direct(in1, in2, mode, precision)
 
 
-def correlate2d(in1, in2, mode="full", boundary="fill", fillvalue=0, precision=None):
-    """Cross-correlation of two matrices."""
+def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
+                boundary: Literal["fill"] = "fill", fillvalue: float = 0,
+                precision: PrecisionLike = None) -> Array:
+    """Cross-correlation of two matrices: convolution with the reversed conjugate of `in2`.
+
+    Args:
+        in1, in2: matrices; one must be at least as large as the other in both dimensions.
+        mode: part of the correlation that is returned: all (`"full"`), the center with the shape of
+            `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
+        boundary: not supported: only `"fill"`.
+        fillvalue: not supported: only 0.
+        precision: precision of the products, as in `lax.conv_general_dilated`.
+
+    Returns:
+        A matrix of a floating or complex dtype.
+
+    Raises:
+        NotImplementedError: another `boundary` or `fillvalue` is given.
+        ValueError: the shapes do not fit, or `mode` is anything else.
+    """
     _check_2d("correlate2d", in1, in2, boundary, fillvalue)
-    in1, in2 = jnp.asarray(in1), jnp.asarray(in2)
-    covered = _ordered(in1, in2)[1]
-    if covered and (mode == "full" or (mode == "valid" and in1.shape != in2.shape)):
+    a, b = jnp.asarray(in1), jnp.asarray(in2)
+    covered = _ordered(a, b)[1]
+    if covered and (mode == "full" or (mode == "valid" and a.shape != b.shape)):
         # The smaller array slides: correlate the other way round, then conjugate back.
-        out = _convolve_direct(jnp.flip(in2), jnp.conj(in1), mode, precision)
+        out = _convolve_direct(jnp.flip(b), jnp.conj(a), mode, precision)
         return jnp.conj(out) if mode == "full" else out
-    return jnp.flip(_convolve_direct(jnp.flip(in1), jnp.conj(in2), mode, precision))
+    return jnp.flip(_convolve_direct(jnp.flip(a), jnp.conj(b), mode, precision))

@@ -4,20 +4,45 @@ The signal is cut into overlapping windows along one axis, each multiplied by a 
 transformed. The results are (frequencies, times, transform) or (frequencies, density).
 """
 
+from __future__ import annotations
+
 import functools
 import math
 import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, inexact, to_complex
 
 
-def detrend(data, axis=-1, type="linear", bp=0, overwrite_data=None):
-    """`data` less its mean ("constant") or least-squares line ("linear") per piece."""
+def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"] = "linear",
+            bp: int | Sequence[int] = 0, overwrite_data: None = None) -> Array:
+    """Signal without its linear trend, or without its mean.
+
+    Args:
+        data: array of samples.
+        axis: axis along which the samples are.
+        type: `"linear"` to subtract the line of least squares, `"constant"` to subtract the mean.
+        bp: indices at which a new piece begins, each with its own line; only used for `"linear"`.
+        overwrite_data: not supported: only None.
+
+    Returns:
+        An array of the shape of `data`, of a floating dtype.
+
+    Raises:
+        NotImplementedError: `overwrite_data` is given.
+        ValueError: `type` is anything else, or an index in `bp` is out of range.
+
+    >>> from toile.scipy import signal
+    >>> signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")
+    Array([-2., -1.,  3.], dtype=float32)
+    """
     if overwrite_data is not None:
         raise NotImplementedError("overwrite_data argument not implemented." + here())
     if type not in ("constant", "linear"):
@@ -121,9 +146,10 @@ def _segments(x, win, detrend_func, nperseg, noverlap, nfft, onesided):
     return jnp.fft.rfft(parts.real, n=nfft) if onesided else jnp.fft.fft(parts, n=nfft)
 
 
-def _detrender(kind, axis, ndim):
+def _detrender(kind: Any, axis: int, ndim: int) -> Callable[[Array], Array]:
     if isinstance(kind, str):
-        return functools.partial(detrend, type=kind, axis=-1)
+        options: dict[str, Any] = {"type": kind, "axis": -1}
+        return functools.partial(detrend, **options)
     if callable(kind):
         if axis == ndim - 1:
             return kind
@@ -225,9 +251,46 @@ def _scale(win, fs, scaling, mode):
     return jnp.sqrt(scale) if mode == "stft" else scale
 
 
-def stft(x, fs=1.0, window="hann", nperseg=256, noverlap=None, nfft=None, detrend=False,
-         return_onesided=True, boundary="zeros", padded=True, axis=-1):
-    """Short-time Fourier transform: (frequencies, segment times, transform)."""
+def stft(x: ArrayLike, fs: ArrayLike = 1.0,
+         window: str | tuple[Any, ...] | ArrayLike = "hann", nperseg: int = 256,
+         noverlap: int | None = None, nfft: int | None = None,
+         detrend: str | Callable[[Array], Array] | Literal[False] = False,
+         return_onesided: bool = True,
+         boundary: Literal["even", "odd", "constant", "zeros"] | None = "zeros",
+         padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:
+    """Short-time Fourier transform: Fourier transforms of overlapping segments of a signal.
+
+    Args:
+        x: array of samples.
+        fs: number of samples per unit of time.
+        window: window function: the values of a window, or its name as SciPy's `get_window` takes
+            it (`"hann"` needs no SciPy).
+        nperseg: number of samples in a segment; for an array as window, it must be its length.
+        noverlap: number of samples that neighboring segments share; None for half a segment.
+        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
+            the length of a segment.
+        detrend: what is subtracted from each segment: nothing (False), the mean (`"constant"`) or a
+            line (`"linear"`); or a function that is applied to the segments.
+        return_onesided: whether negative frequencies are left out, which are redundant for real
+            signals; for complex signals they never are.
+        boundary: how the signal is extended by half a segment at both ends: with zeros
+            (`"zeros"`), the end values (`"constant"`), a reflection (`"even"`) or a reflection with
+            opposite sign about the end values (`"odd"`); None for no extension.
+        padded: whether zeros are added at the end to make the last segment complete.
+        axis: axis along which the samples are.
+
+    Returns:
+        The tuple `(frequencies, times, transform)`. In the transform, `axis` has the frequencies,
+        and a new last axis the segments; times are those of the middle of the segments.
+
+    Raises:
+        ValueError: a length or an option is not valid.
+
+    >>> from toile.scipy import signal
+    >>> frequencies, times, z = signal.stft(jnp.ones(64), nperseg=16)
+    >>> frequencies.shape, times.shape, z.shape
+    ((9,), (9,), (9, 9))
+    """
     return _spectral(x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
                      "spectrum", axis, mode="stft", boundary=boundary, padded=padded)
 
@@ -238,9 +301,45 @@ def _median_bias(n):
     return 1 + np.sum(1.0 / (even + 1) - 1.0 / even)
 
 
-def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
-        return_onesided=True, scaling="density", axis=-1, average="mean"):
-    """Cross power spectral density by Welch's method: (frequencies, density)."""
+def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
+        window: str | tuple[Any, ...] | ArrayLike = "hann", nperseg: int | None = None,
+        noverlap: int | None = None, nfft: int | None = None,
+        detrend: str | Callable[[Array], Array] | Literal[False] = "constant",
+        return_onesided: bool = True, scaling: Literal["density", "spectrum"] = "density",
+        axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
+    """Cross power spectral density of two signals, by Welch's method.
+
+    The signals are cut into overlapping segments; the products of their Fourier transforms (that of
+    `x` conjugated) are averaged.
+
+    Args:
+        x, y: arrays of samples; the shorter one is padded with zeros. With None as `y`, the result
+            is that of `welch`.
+        fs: number of samples per unit of time.
+        window: window function: the values of a window, or its name as SciPy's `get_window` takes
+            it (`"hann"` needs no SciPy).
+        nperseg: number of samples in a segment; None for the length of the window, or the whole
+            signal.
+        noverlap: number of samples that neighboring segments share; None for half a segment.
+        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
+            the length of a segment.
+        detrend: what is subtracted from each segment: the mean (`"constant"`), a line (`"linear"`)
+            or nothing (False); or a function that is applied to the segments.
+        return_onesided: whether negative frequencies are left out, which are redundant for real
+            signals; for complex signals they never are.
+        scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
+        axis: axis along which the samples are.
+        average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
+
+    Returns:
+        The tuple `(frequencies, density)`; the density is complex, and `axis` has the frequencies.
+
+    Raises:
+        ValueError: a length or an option is not valid.
+
+    Differences:
+        SciPy's default segments have 256 samples.
+    """
     frequencies, _, p = _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend,
                                   return_onesided, scaling, axis)
     if y is not None:
@@ -261,9 +360,50 @@ def csd(x, y, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, det
     return frequencies, p / bias
 
 
-def welch(x, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, detrend="constant",
-          return_onesided=True, scaling="density", axis=-1, average="mean"):
-    """Power spectral density by Welch's method: (frequencies, density)."""
+def welch(x: ArrayLike, fs: ArrayLike = 1.0,
+          window: str | tuple[Any, ...] | ArrayLike = "hann", nperseg: int | None = None,
+          noverlap: int | None = None, nfft: int | None = None,
+          detrend: str | Callable[[Array], Array] | Literal[False] = "constant",
+          return_onesided: bool = True, scaling: Literal["density", "spectrum"] = "density",
+          axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
+    """Power spectral density of a signal, by Welch's method.
+
+    The signal is cut into overlapping segments; the squared magnitudes of their Fourier transforms
+    are averaged.
+
+    Args:
+        x: array of samples.
+        fs: number of samples per unit of time.
+        window: window function: the values of a window, or its name as SciPy's `get_window` takes
+            it (`"hann"` needs no SciPy).
+        nperseg: number of samples in a segment; None for the length of the window, or the whole
+            signal.
+        noverlap: number of samples that neighboring segments share; None for half a segment.
+        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
+            the length of a segment.
+        detrend: what is subtracted from each segment: the mean (`"constant"`), a line (`"linear"`)
+            or nothing (False); or a function that is applied to the segments.
+        return_onesided: whether negative frequencies are left out, which are redundant for real
+            signals; for complex signals they never are.
+        scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
+        axis: axis along which the samples are.
+        average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
+
+    Returns:
+        The tuple `(frequencies, density)`; the density is real, and `axis` has the frequencies.
+
+    Raises:
+        ValueError: a length or an option is not valid.
+
+    Differences:
+        SciPy's default segments have 256 samples.
+
+    >>> from toile.scipy import signal
+    >>> wave = jnp.sin(2 * jnp.pi * 8 * jnp.arange(256) / 64)
+    >>> frequencies, density = signal.welch(wave, fs=64, nperseg=64)
+    >>> frequencies[jnp.argmax(density)]
+    Array(8., dtype=float32)
+    """
     frequencies, p = csd(x, None, fs=fs, window=window, nperseg=nperseg, noverlap=noverlap,
                          nfft=nfft, detrend=detrend, return_onesided=return_onesided,
                          scaling=scaling, axis=axis, average=average)
@@ -299,9 +439,45 @@ def _istft_lengths(freqs, nperseg, noverlap, nfft, onesided):
     return nperseg, noverlap
 
 
-def istft(Zxx, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, input_onesided=True,
-          boundary=True, time_axis=-1, freq_axis=-2):
-    """Inverse of `stft`: (times, signal), by windowed overlap-add."""
+def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
+          window: str | tuple[Any, ...] | ArrayLike = "hann", nperseg: int | None = None,
+          noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
+          boundary: bool = True, time_axis: int = -1,
+          freq_axis: int = -2) -> tuple[Array, Array]:
+    """Signal from its short-time Fourier transform: the inverse of `stft`.
+
+    The segments are transformed back, multiplied with the window and added; the sum is divided by
+    that of the squared windows. The arguments must be those of `stft`.
+
+    Args:
+        Zxx: transform, with one axis of frequencies and one of segments.
+        fs: number of samples per unit of time.
+        window: window function: the values of a window, or its name as SciPy's `get_window` takes
+            it (`"hann"` needs no SciPy).
+        nperseg: number of samples in a segment; None for what follows from the number of
+            frequencies.
+        noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
+        nfft: length of the Fourier transforms; None for what follows from the number of
+            frequencies.
+        input_onesided: whether negative frequencies are left out.
+        boundary: whether the signal was extended at its ends, and half a segment is cut off there.
+        time_axis: axis of the segments.
+        freq_axis: axis of the frequencies.
+
+    Returns:
+        The tuple `(times, signal)`. `times` has the length of the first axis of the signal.
+
+    Raises:
+        ValueError: a length does not fit, or the two axes are the same.
+
+    Differences:
+        In SciPy, 0 for `noverlap` means no overlap.
+
+    >>> from toile.scipy import signal
+    >>> _, _, z = signal.stft(jnp.arange(32.0), nperseg=16)
+    >>> signal.istft(z)[1][1:5].round(3)
+    Array([1., 2., 3., 4.], dtype=float32)
+    """
     z = array("istft", Zxx)
     if z.ndim < 2:
         raise ValueError("Input stft must be at least 2d!" + here())

@@ -4,13 +4,18 @@ A and the preconditioner M are matrices or functions. Gradients come from the im
 `lax.custom_linear_solve`, so the iterations themselves are never differentiated.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.engine.source import here
 from toile.scipy.linalg import solve, solve_triangular
 from toile.tree_util import tree_leaves, tree_map, tree_structure
@@ -166,13 +171,74 @@ def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
     return x, None
 
 
-def cg(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
-    """Solution of A·x = b for Hermitian positive definite A: (x, None)."""
+def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
+       tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
+       M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
+    """Solution of `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
+
+    Derivatives are those of the exact solution: the iterations are not differentiated, and the
+    derivative is found by another solve.
+
+    Args:
+        A: square matrix, Hermitian and positive definite, or function that multiplies a value like
+            `b` by it: linear, and returning a value of the same structure.
+        b: right-hand side, an array or a pytree of arrays.
+        x0: value to start from, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration ends when the norm of the residual `b - A x` is at most the greater
+            of `tol` times the norm of `b`, and `atol`.
+        maxiter: most iterations; None for 10 times the number of elements of `b`.
+        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
+            none.
+
+    Returns:
+        The tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged
+        is not reported.
+
+    Raises:
+        TypeError: `A` or `M` is neither a matrix nor a function.
+        ValueError: a matrix is not square, or `x0` does not match `b`.
+
+    Differences:
+        SciPy returns a number that says whether the iteration converged, in place of None.
+
+    >>> from toile.scipy.sparse.linalg import cg
+    >>> x, _ = cg(lambda x: 2 * x, jnp.array([2.0, 4.0]))
+    >>> x
+    Array([1., 2.], dtype=float32)
+    """
     return _solve(_cg, A, b, x0, tol, atol, maxiter, M, symmetric=True)
 
 
-def bicgstab(A, b, x0=None, *, tol=1e-5, atol=0.0, maxiter=None, M=None):
-    """Solution of A·x = b for general A, by stabilised biconjugate gradients: (x, None)."""
+def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
+             tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
+             M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
+    """Solution of `A x = b` by the stabilized method of biconjugate gradients, for general `A`.
+
+    Derivatives are those of the exact solution: the iterations are not differentiated, and the
+    derivative is found by another solve.
+
+    Args:
+        A: square matrix, or function that multiplies a value like `b` by it: linear, and returning
+            a value of the same structure.
+        b: right-hand side, an array or a pytree of arrays.
+        x0: value to start from, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration ends when the norm of the residual `b - A x` is at most the greater
+            of `tol` times the norm of `b`, and `atol`.
+        maxiter: most iterations; None for 10 times the number of elements of `b`.
+        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
+            none.
+
+    Returns:
+        The tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged
+        is not reported.
+
+    Raises:
+        TypeError: `A` or `M` is neither a matrix nor a function.
+        ValueError: a matrix is not square, or `x0` does not match `b`.
+
+    Differences:
+        SciPy returns a number that says whether the iteration converged, in place of None.
+    """
     return _solve(_bicgstab, A, b, x0, tol, atol, maxiter, M, symmetric=False)
 
 
@@ -285,10 +351,40 @@ def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
     return _finish(A, b, x, V, y, M)
 
 
-def gmres(A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None,
-          solve_method="batched"):
-    """Solution of A·x = b for general A, restarting every `restart` steps: (x, 0 or -1)."""
-    A, b, x0, M = _prepare(A, b, x0, M)
+def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
+          tol: float = 1e-5, atol: float = 0.0, restart: int = 20, maxiter: int | None = None,
+          M: ArrayLike | Callable[[PyTree], PyTree] | None = None,
+          solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
+    """Solution of `A x = b` by the generalized minimal residual method, for general `A`.
+
+    Derivatives are those of the exact solution: the iterations are not differentiated, and the
+    derivative is found by another solve.
+
+    Args:
+        A: square matrix, or function that multiplies a value like `b` by it: linear, and returning
+            a value of the same structure.
+        b: right-hand side, an array or a pytree of arrays.
+        x0: value to start from, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration ends when the norm of the residual `M (b - A x)` is at most the
+            greater of `tol` times the norm of `b`, and `atol`.
+        restart: size of the basis that is built before the method starts again from the solution
+            so far; at most the number of elements of `b`. It takes memory for as many vectors.
+        maxiter: most restarts; None for 10 times the number of elements of `b`.
+        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
+            none.
+        solve_method: `"batched"` solves one least-squares problem for each restart; `"incremental"`
+            updates it with each vector, and can end before the basis is complete.
+
+    Returns:
+        The tuple `(x, info)`, where `x` has the structure of `b`, and `info` is 0, or -1 where `x`
+        has NaN. Whether the iteration converged is not reported.
+
+    Raises:
+        TypeError: `A` or `M` is neither a matrix nor a function.
+        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` is anything
+            else.
+    """
+    multiply, b, x0, precondition = _prepare(A, b, x0, M)
     size = _size(b)
     maxiter = 10 * size if maxiter is None else maxiter
     restart = min(restart, size)
@@ -298,14 +394,15 @@ def gmres(A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None
                          f"'batched'{here()}")
     b_norm = _norm(b)
     limit = jnp.maximum(tol * b_norm, atol)
-    ptol = _norm(M(b)) * jnp.minimum(1.0, limit / b_norm)
+    ptol = _norm(precondition(b)) * jnp.minimum(1.0, limit / b_norm)
 
     def iterate(A, b):
-        unit, norm = _normalized(M(_sub(b, A(x0))))
+        unit, norm = _normalized(precondition(_sub(b, A(x0))))
 
         def body(state):
             x, k, unit, norm = state
-            x, unit, norm = cycles[solve_method](A, b, x, unit, norm, ptol, restart, M)
+            x, unit, norm = cycles[solve_method](A, b, x, unit, norm, ptol, restart,
+                                                 precondition)
             return x, k + 1, unit, norm
 
         def running(state):
@@ -313,5 +410,5 @@ def gmres(A, b, x0=None, *, tol=1e-5, atol=0.0, restart=20, maxiter=None, M=None
 
         return lax.while_loop(running, body, (x0, 0, unit, norm))[0]
 
-    x = lax.custom_linear_solve(A, b, solve=iterate, transpose_solve=iterate)
+    x = lax.custom_linear_solve(multiply, b, solve=iterate, transpose_solve=iterate)
     return x, jnp.where(jnp.isnan(_norm(x)), -1, 0)

@@ -4,12 +4,16 @@
 4).
 """
 
+from __future__ import annotations
+
 import re
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.source import here
 
 __all__ = ["Rotation", "Slerp"]
@@ -40,7 +44,7 @@ def _compose(p, q):
 
 
 def _canonical(q):
-    """The representative whose last non-zero of (w, x, y, z) is positive."""
+    """The representative whose first non-zero of (w, x, y, z) is positive."""
     negative, zero = q < 0, q == 0
     flip, undecided = jnp.zeros(q.shape[:-1], bool), jnp.ones(q.shape[:-1], bool)
     for i in (3, 0, 1, 2):
@@ -57,33 +61,80 @@ def _about(axis, angle):
 
 
 class Rotation(NamedTuple):
-    """One rotation or a batch of them."""
+    """Rotation in three dimensions, or a batch of rotations.
 
-    quat: Any
+    Rotations are created by the class methods `from_quat`, `from_euler`, `from_matrix` and so on.
+    `r1 * r2` is the rotation by `r2` and then by `r1`; a batch can be indexed and has a length. A
+    rotation is a named tuple of one array, and so a pytree.
+
+    Args:
+        quat: unit quaternions (x, y, z, w), of shape (4,) for one rotation or (n, 4) for a batch;
+            they are not normalized.
+
+    Differences:
+        SciPy's class has more methods, and quaternions are normalized by its constructor.
+
+    >>> from toile.scipy.spatial.transform import Rotation
+    >>> turn = Rotation.from_euler("z", 90, degrees=True)
+    >>> turn.apply(jnp.array([1.0, 0.0, 0.0])).round(3)
+    Array([0., 1., 0.], dtype=float32)
+    """
+
+    quat: Array
 
     @classmethod
-    def concatenate(cls, rotations):
-        """The batches joined into one."""
+    def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
+        """Batches of rotations joined into one.
+
+        Args:
+            rotations: batches, in order.
+
+        Returns:
+            One batch.
+        """
         return cls(jnp.concatenate([rotation.quat for rotation in rotations]))
 
     @classmethod
-    def from_euler(cls, seq, angles, degrees=False):
-        """From angles about the axes named in `seq`: lower case fixed axes, upper case moving."""
+    def from_euler(cls, seq: str, angles: ArrayLike, degrees: bool = False) -> Rotation:
+        """Rotation by Euler angles.
+
+        Args:
+            seq: one to three axes to rotate about in turn: letters of `"xyz"` for fixed axes, or of
+                `"XYZ"` for axes that turn with the object. Neighbors must differ.
+            angles: angles about the axes, along the last axis; a number for one axis.
+            degrees: whether the angles are in degrees; otherwise they are in radians.
+
+        Returns:
+            One rotation, or a batch for `angles` with two dimensions.
+
+        Raises:
+            ValueError: `seq` is anything else.
+        """
         if not 1 <= len(seq) <= 3:
             raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
                              f"characters, got {seq}{here()}")
         axes, intrinsic = _axis_indices(seq, len(seq))
-        angles = jnp.atleast_1d(angles)
-        angles = jnp.deg2rad(angles) if degrees else angles
-        quat = _about(axes[0], angles[..., 0])
+        turns = jnp.atleast_1d(angles)
+        turns = jnp.deg2rad(turns) if degrees else turns
+        quat = _about(axes[0], turns[..., 0])
         for i in range(1, len(axes)):
-            other = _about(axes[i], angles[..., i])
+            other = _about(axes[i], turns[..., i])
             quat = _compose(quat, other) if intrinsic else _compose(other, quat)
         return cls(quat)
 
     @classmethod
-    def from_matrix(cls, matrix):
-        """From rotation matrices `(..., 3, 3)`, by the best conditioned of four formulas."""
+    def from_matrix(cls, matrix: ArrayLike) -> Rotation:
+        """Rotation by a matrix.
+
+        Args:
+            matrix: rotation matrices of shape (3, 3) or (n, 3, 3); they are not made orthogonal.
+
+        Returns:
+            One rotation, or a batch of n.
+
+        Differences:
+            SciPy replaces a matrix that is not orthogonal by one near it.
+        """
         m = jnp.asarray(matrix)
         diagonal = jnp.diagonal(m, axis1=-2, axis2=-1)
         trace = jnp.sum(diagonal, axis=-1)
@@ -105,21 +156,43 @@ class Rotation(NamedTuple):
         return cls(quat / _norm(quat))
 
     @classmethod
-    def from_mrp(cls, mrp):
-        """From modified Rodrigues parameters."""
+    def from_mrp(cls, mrp: ArrayLike) -> Rotation:
+        """Rotation by modified Rodrigues parameters: the axis times `tan(angle / 4)`.
+
+        Args:
+            mrp: vectors of shape (3,) or (n, 3).
+
+        Returns:
+            One rotation, or a batch of n.
+        """
         mrp = jnp.asarray(mrp)
         square = jnp.sum(mrp * mrp, axis=-1, keepdims=True) + 1
         return cls(jnp.concatenate([2 * mrp, 2 - square], axis=-1) / square)
 
     @classmethod
-    def from_quat(cls, quat):
-        """From quaternions, normalised."""
+    def from_quat(cls, quat: ArrayLike) -> Rotation:
+        """Rotation by a quaternion (x, y, z, w), which is normalized.
+
+        Args:
+            quat: quaternions of shape (4,) or (n, 4).
+
+        Returns:
+            One rotation, or a batch of n.
+        """
         quat = jnp.asarray(quat)
         return cls(quat / _norm(quat))
 
     @classmethod
-    def from_rotvec(cls, rotvec, degrees=False):
-        """From rotation vectors: axis times angle."""
+    def from_rotvec(cls, rotvec: ArrayLike, degrees: bool = False) -> Rotation:
+        """Rotation by a rotation vector: the axis times the angle.
+
+        Args:
+            rotvec: vectors of shape (3,) or (n, 3).
+            degrees: whether the angles are in degrees; otherwise they are in radians.
+
+        Returns:
+            One rotation, or a batch of n.
+        """
         rotvec = jnp.asarray(rotvec)
         rotvec = jnp.deg2rad(rotvec) if degrees else rotvec
         angle = _norm(rotvec)
@@ -129,46 +202,80 @@ class Rotation(NamedTuple):
         return cls(jnp.concatenate([scale * rotvec, jnp.cos(angle / 2)], axis=-1))
 
     @classmethod
-    def identity(cls, num=None, dtype=float):
-        """The rotation by nothing."""
+    def identity(cls, num: None = None, dtype: DTypeLike = float) -> Rotation:
+        """Rotation that changes nothing.
+
+        Args:
+            num: not supported: only None, for one rotation.
+            dtype: dtype of the quaternion.
+
+        Returns:
+            One rotation.
+        """
         if num is not None:
             raise AssertionError(f"Rotation.identity: needed num=None, got {num}")
         return cls(jnp.array([0.0, 0.0, 0.0, 1.0], dtype=dtype))
 
     @classmethod
-    def random(cls, random_key, num=None):
-        """Not available."""
+    def random(cls, random_key: Array, num: int | None = None) -> NoReturn:
+        """Not available: raises NotImplementedError.
+
+        Args:
+            random_key, num: not used.
+        """
         raise NotImplementedError()
 
-    def __getitem__(self, indexer):
+    def __getitem__(self, indexer: Any) -> Rotation:
         if self.single:
             raise TypeError("Single rotation is not subscriptable." + here())
         return Rotation(self.quat[indexer])
 
-    def __len__(self):
+    def __len__(self) -> int:
         if self.single:
             raise TypeError("Single rotation has no len()." + here())
         return self.quat.shape[0]
 
-    def __mul__(self, other):
+    def __mul__(self, other: Rotation) -> Rotation:
         return Rotation.from_quat(_compose(self.quat, other.quat))
 
-    def apply(self, vectors, inverse=False):
-        """The vectors rotated (or rotated back)."""
+    def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
+        """Rotated vectors.
+
+        Args:
+            vectors: vectors of shape (3,) or (n, 3); one rotation is applied to all vectors, one
+                vector is rotated by all rotations of a batch.
+            inverse: whether the vectors are rotated back.
+
+        Returns:
+            An array of shape (3,) or (n, 3).
+        """
         matrix = self.as_matrix()
         matrix = jnp.where(inverse, jnp.swapaxes(matrix, -1, -2), matrix)
         return jnp.matmul(matrix, jnp.asarray(vectors)[..., None])[..., 0]
 
-    def as_euler(self, seq, degrees=False):
-        """Three Euler angles about the axes named in `seq`."""
+    def as_euler(self, seq: str, degrees: bool = False) -> Array:
+        """Euler angles of the rotation.
+
+        Where the second angle makes the others ambiguous, the third is 0.
+
+        Args:
+            seq: three axes, as in `from_euler`.
+            degrees: whether the angles are in degrees; otherwise they are in radians.
+
+        Returns:
+            An array of shape (3,) or (n, 3), of angles from -π up to π.
+
+        Raises:
+            ValueError: `seq` is anything else.
+        """
         if len(seq) != 3:
             raise ValueError(f"Expected 3 axes, got {seq}.{here()}")
         axes, intrinsic = _axis_indices(seq, 3)
         angles = _euler(self.quat, axes, not intrinsic)
         return jnp.rad2deg(angles) if degrees else angles
 
-    def as_matrix(self):
-        """Rotation matrices `(..., 3, 3)`."""
+    def as_matrix(self) -> Array:
+        """Rotation matrix, of shape (3, 3), or (n, 3, 3) for a batch."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         x2, y2, z2, w2 = x * x, y * y, z * z, w * w
         rows = [
@@ -178,14 +285,21 @@ class Rotation(NamedTuple):
         ]
         return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
-    def as_mrp(self):
-        """Modified Rodrigues parameters."""
+    def as_mrp(self) -> Array:
+        """Modified Rodrigues parameters: the axis times `tan(angle / 4)`, of shape (..., 3)."""
         w = self.quat[..., 3:]
         sign = jnp.where(w < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1.0 + sign * w)
 
-    def as_rotvec(self, degrees=False):
-        """Rotation vectors: axis times angle."""
+    def as_rotvec(self, degrees: bool = False) -> Array:
+        """Rotation vector: the axis times the angle.
+
+        Args:
+            degrees: whether the angles are in degrees; otherwise they are in radians.
+
+        Returns:
+            An array of shape (3,) or (n, 3); angles are from 0 to π.
+        """
         quat = jnp.where(self.quat[..., 3:] < 0, -self.quat, self.quat)
         angle = 2.0 * jnp.arctan2(_norm(quat[..., :3]), quat[..., 3:])
         square = angle * angle
@@ -194,38 +308,58 @@ class Rotation(NamedTuple):
         scale = jnp.rad2deg(scale) if degrees else scale
         return scale * quat[..., :3]
 
-    def as_quat(self, canonical=False, scalar_first=False):
-        """Quaternions, optionally with a canonical sign or the scalar first."""
+    def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
+        """Quaternion of the rotation.
+
+        Args:
+            canonical: whether the sign, which is arbitrary, is chosen such that the first of (w, x,
+                y, z) that is not 0 is positive.
+            scalar_first: whether the order is (w, x, y, z); otherwise it is (x, y, z, w).
+
+        Returns:
+            An array of shape (4,) or (n, 4).
+        """
         quat = _canonical(self.quat) if canonical else self.quat
         return jnp.roll(quat, shift=1, axis=-1) if scalar_first else quat
 
-    def inv(self):
-        """The inverse rotations."""
+    def inv(self) -> Rotation:
+        """Inverse of the rotation."""
         return Rotation(self.quat * jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype))
 
-    def magnitude(self):
-        """The rotation angles."""
+    def magnitude(self) -> Array:
+        """Angle of the rotation in radians, from 0 to π; a vector of length n for a batch."""
         quat = self.quat
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
-    def mean(self, weights=None):
-        """The (weighted) mean rotation: the top eigenvector of Σ w·q·qᵀ."""
+    def mean(self, weights: ArrayLike | None = None) -> Rotation:
+        """Mean of a batch of rotations: the one with the least squared chordal distances.
+
+        Args:
+            weights: weights of the rotations, a vector; None for equal weights.
+
+        Returns:
+            One rotation.
+
+        Raises:
+            TypeError: this is one rotation and not a batch.
+            ValueError: there are more or fewer weights than rotations.
+        """
         dtype = self.quat.dtype
         if weights is None:
             weights = jnp.ones(self.quat.shape[0], dtype=dtype)
-        weights = jnp.asarray(weights, dtype=dtype)
-        if weights.ndim != 1:
+        shares = jnp.asarray(weights, dtype=dtype)
+        if shares.ndim != 1:
             raise ValueError("Expected `weights` to be 1 dimensional, got shape "
-                             f"{weights.shape}.{here()}")
-        if weights.shape[0] != len(self):
+                             f"{shares.shape}.{here()}")
+        if shares.shape[0] != len(self):
             raise ValueError("Expected `weights` to have number of values equal to number of "
-                             f"rotations, got {weights.shape[0]} values and {len(self)} "
+                             f"rotations, got {shares.shape[0]} values and {len(self)} "
                              f"rotations.{here()}")
-        moment = jnp.dot(weights[None, :] * self.quat.T, self.quat)
+        moment = jnp.dot(shares[None, :] * self.quat.T, self.quat)
         return Rotation(jnp.linalg.eigh(moment)[1][:, -1])
 
     @property
-    def single(self):
+    def single(self) -> bool:
         """Whether this is one rotation and not a batch."""
         return self.quat.ndim == 1
 
@@ -266,40 +400,79 @@ def _euler(quat, axes, extrinsic):
 
 
 class Slerp(NamedTuple):
-    """Spherical linear interpolation between rotations at given times; build with `Slerp.init`."""
+    """Interpolation between rotations at given times, at constant angular velocity in between.
 
-    times: Any
-    timedelta: Any
+    It is created by `Slerp.init`, and called with times.
+
+    Args:
+        times: times of the rotations.
+        timedelta: differences of the times.
+        rotations: rotations at all times but the last.
+        rotvecs: rotation vectors from each rotation to the next.
+
+    Differences:
+        SciPy's class is created by its constructor, `Slerp(times, rotations)`.
+
+    >>> from toile.scipy.spatial.transform import Rotation, Slerp
+    >>> ends = Rotation.from_euler("z", jnp.array([[0.0], [90.0]]), degrees=True)
+    >>> Slerp.init(jnp.array([0.0, 1.0]), ends)(0.5).as_rotvec(degrees=True).round(3)
+    Array([ 0.,  0., 45.], dtype=float32)
+    """
+
+    times: Array
+    timedelta: Array
     rotations: Rotation
-    rotvecs: Any
+    rotvecs: Array
 
     @classmethod
-    def init(cls, times, rotations):
-        """The interpolation through `rotations` at `times`."""
+    def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
+        """Interpolation between rotations at given times.
+
+        Args:
+            times: vector of ascending times.
+            rotations: batch of at least 2 rotations, one for each time.
+
+        Returns:
+            The interpolation.
+
+        Raises:
+            TypeError: `rotations` is not a `Rotation`.
+            ValueError: there are fewer than 2 rotations, or not as many as times.
+        """
         if not isinstance(rotations, Rotation):
             raise TypeError("`rotations` must be a `Rotation` instance." + here())
         if rotations.single or len(rotations) == 1:
             raise ValueError("`rotations` must be a sequence of at least 2 rotations." + here())
-        times = jnp.asarray(times, dtype=rotations.quat.dtype)
-        if times.ndim != 1:
+        stamps = jnp.asarray(times, dtype=rotations.quat.dtype)
+        if stamps.ndim != 1:
             raise ValueError("Expected times to be specified in a 1 dimensional array, got "
-                             f"{times.ndim} dimensions.{here()}")
-        if times.shape[0] != len(rotations):
+                             f"{stamps.ndim} dimensions.{here()}")
+        if stamps.shape[0] != len(rotations):
             raise ValueError("Expected number of rotations to be equal to number of timestamps "
-                             f"given, got {len(rotations)} rotations and {times.shape[0]} "
+                             f"given, got {len(rotations)} rotations and {stamps.shape[0]} "
                              f"timestamps.{here()}")
         starts, ends = Rotation(rotations.quat[:-1]), Rotation(rotations.quat[1:])
-        return cls(times, jnp.diff(times), starts, (starts.inv() * ends).as_rotvec())
+        return cls(stamps, jnp.diff(stamps), starts, (starts.inv() * ends).as_rotvec())
 
-    def __call__(self, times):
-        """The rotations at `times`."""
-        times = jnp.asarray(times, dtype=self.times.dtype)
-        if times.ndim > 1:
+    def __call__(self, times: ArrayLike) -> Rotation:
+        """Rotations at the given times.
+
+        Args:
+            times: number or vector, between the first and the last time; this is not checked.
+
+        Returns:
+            One rotation, or a batch for a vector.
+
+        Raises:
+            ValueError: `times` has more than one dimension.
+        """
+        at = jnp.asarray(times, dtype=self.times.dtype)
+        if at.ndim > 1:
             raise ValueError("`times` must be at most 1-dimensional." + here())
-        single = times.ndim == 0
-        times = jnp.atleast_1d(times)
-        i = jnp.maximum(jnp.searchsorted(self.times, times) - 1, 0)
-        fraction = (times - self.times[i]) / self.timedelta[i]
+        single = at.ndim == 0
+        at = jnp.atleast_1d(at)
+        i = jnp.maximum(jnp.searchsorted(self.times, at) - 1, 0)
+        fraction = (at - self.times[i]) / self.timedelta[i]
         step = Rotation.from_rotvec(self.rotvecs[i] * fraction[:, None])
-        out = self.rotations[i] * step
-        return out[0] if single else out
+        out = Rotation(self.rotations.quat[i]) * step
+        return Rotation(out.quat[0]) if single else out

@@ -4,42 +4,97 @@ I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; sp
 the normalised associated Legendre recurrence, row by row in the degree.
 """
 
+from __future__ import annotations
+
 import operator
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 
 __all__ = ["bessel_jn", "i0", "i0e", "i1", "i1e", "sph_harm_y"]
 
 
-def i0e(x):
-    """exp(-|x|)·I₀(x)."""
+def i0e(x: ArrayLike) -> Array:
+    """Exponentially scaled modified Bessel function of order 0: `exp(-|x|) I₀(x)`.
+
+    It is finite for large `x`, where `i0` overflows.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     return lax.bessel_i0e(*inexact("i0e", x))
 
 
-def i0(x):
-    """The modified Bessel function I₀."""
+def i0(x: ArrayLike) -> Array:
+    """Modified Bessel function of the first kind, of order 0.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     (x,) = inexact("i0", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i0e(x)
 
 
-def i1e(x):
-    """exp(-|x|)·I₁(x)."""
+def i1e(x: ArrayLike) -> Array:
+    """Exponentially scaled modified Bessel function of order 1: `exp(-|x|) I₁(x)`.
+
+    It is finite for large `x`, where `i1` overflows.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     return lax.bessel_i1e(*inexact("i1e", x))
 
 
-def i1(x):
-    """The modified Bessel function I₁."""
+def i1(x: ArrayLike) -> Array:
+    """Modified Bessel function of the first kind, of order 1.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     (x,) = inexact("i1", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i1e(x)
 
 
-def bessel_jn(z, *, v, n_iter=50):
-    """J_0(z) ... J_v(z), stacked on a leading axis."""
+def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
+    """Bessel functions of the first kind of all orders up to `v`: `J_0(z)`, ..., `J_v(z)`.
+
+    They are computed together by a recurrence that runs from order `n_iter` down to 0. In
+    `float32`, the recurrence overflows where `z` is small compared with `n_iter` (below about 3.5
+    for 50), and the result is NaN; fewer steps are then enough. The result is also NaN at 0.
+
+    Args:
+        z: real array or number.
+        v: highest order, an integer of at least 0.
+        n_iter: order at which the recurrence starts; it should be well above `v` and `z`.
+
+    Returns:
+        An array of shape `(v + 1, *z.shape)`, of a floating dtype.
+
+    Raises:
+        ValueError: `z` is complex.
+
+    >>> from toile.scipy import special
+    >>> special.bessel_jn(jnp.array(1.0), v=2, n_iter=20).round(4)
+    Array([0.7652, 0.4401, 0.1149], dtype=float32)
+    """
     (z,) = inexact("bessel_jn", z)
     if is_complex(z):
         raise ValueError("complex input not supported." + here())
@@ -83,18 +138,42 @@ def _legendre_rows(l_max, x):
     return jnp.stack(rows, axis=1)
 
 
-def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
-    """Spherical harmonic of degree n and order m at polar angle theta and azimuth phi."""
+def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: None = None,
+               n_max: int | None = None) -> Array:
+    """Spherical harmonics, normalized to an integral of 1 of their squared magnitude.
+
+    Args:
+        n: degrees, a vector of integers of at least 0.
+        m: orders, integers with `|m| ≤ n`, of the shape of `n` or one for all.
+        theta: polar angles (from the north pole, 0 to π), of the shape of `n` or one for all.
+        phi: azimuthal angles (0 to 2π), of the shape of `n` or one for all.
+        diff_n: not supported: only None.
+        n_max: upper bound of the degrees, which must be given inside `jit`; None for the greatest
+            of `n`. Degrees above it are treated as `n_max`.
+
+    Returns:
+        A complex vector of the length of `n`.
+
+    Raises:
+        NotImplementedError: `diff_n` is given.
+        TypeError: `n` is a scalar.
+
+    Differences:
+        SciPy takes `n`, `m` and the angles of any shapes that broadcast.
+
+    >>> from toile.scipy import special
+    >>> special.sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.0]))
+    Array([0.48860252+0.j], dtype=complex64)
+    """
     if diff_n is not None:
         raise NotImplementedError("The 'diff_n' argument to jax.scipy.special.sph_harm_y is not "
                                   "supported." + here())
-    if jnp.isscalar(theta):
-        theta = jnp.array([theta])
+    polar = jnp.array([theta]) if jnp.isscalar(theta) else theta
     n_max = int(jnp.max(n)) if n_max is None else operator.index(n_max)
-    n, m, phi = jnp.asarray(n), jnp.asarray(m), jnp.asarray(phi)
-    table = _legendre_rows(n_max, jnp.cos(theta))
-    order = jnp.abs(m)
-    value = table.at[order, n, jnp.arange(len(n))].get(mode="clip")
-    angle = order * phi
+    degree, order, azimuth = jnp.asarray(n), jnp.asarray(m), jnp.asarray(phi)
+    table = _legendre_rows(n_max, jnp.cos(polar))
+    size = jnp.abs(order)
+    value = table.at[size, degree, jnp.arange(len(degree))].get(mode="clip")
+    angle = size * azimuth
     out = lax.complex(value * jnp.cos(angle), value * jnp.sin(angle))
-    return jnp.where(m < 0, (-1.0) ** order * jnp.conjugate(out), out)
+    return jnp.where(order < 0, (-1.0) ** size * jnp.conjugate(out), out)

@@ -4,11 +4,14 @@ x·log y is 0 at x = 0 whatever y; the custom rules keep derivatives free of the
 composition would give there.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax, nn
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.nn._promote import inexact, real_inexact
 from toile.nn._softmax import logsumexp as logsumexp
 
@@ -18,14 +21,28 @@ __all__ = [
 ]
 
 
-def expit(x):
-    """The logistic sigmoid."""
+def expit(x: ArrayLike) -> Array:
+    """Logistic function: `1 / (1 + exp(-x))`, the inverse of `logit`.
+
+    Args:
+        x: array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype; for real `x`, values from 0 to 1.
+    """
     return lax.logistic(*inexact("expit", x))
 
 
 @custom_jvp
-def logit(x):
-    """log(x / (1 - x)), the inverse of `expit`."""
+def logit(x: ArrayLike) -> Array:
+    """Logarithm of the odds of a probability: `log(x / (1 - x))`, the inverse of `expit`.
+
+    Args:
+        x: probabilities; the result is -inf at 0, inf at 1 and NaN outside.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     (x,) = inexact("logit", x)
     return jnp.log(x / (1 - x))
 
@@ -53,13 +70,35 @@ _xlogy = _x_log(jnp.log, lambda y: y)
 _xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
-def xlogy(x, y):
-    """x·log(y), 0 where x is 0."""
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
+    """Product `x log(y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+
+    Args:
+        x: factors, which are broadcast against `y`.
+        y: numbers whose logarithm is taken.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    >>> from toile.scipy import special
+    >>> special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 1.0]))
+    Array([0., 0.], dtype=float32)
+    """
     return _xlogy(*inexact("xlogy", x, y))
 
 
-def xlog1py(x, y):
-    """x·log(1 + y), 0 where x is 0."""
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
+    """Product `x log(1 + y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+
+    It is accurate for small `y`.
+
+    Args:
+        x: factors, which are broadcast against `y`.
+        y: numbers to which 1 is added before the logarithm is taken.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     return _xlog1py(*inexact("xlog1py", x, y))
 
 
@@ -71,14 +110,42 @@ def _xlogx(x):
 _xlogx.defjvps(lambda dx, y, x: dx * (jnp.log(x) + 1))
 
 
-def entr(x):
-    """-x·log(x), the entropy of one probability; -inf for negative x."""
+def entr(x: ArrayLike) -> Array:
+    """Contribution of one probability to the entropy: `-x log(x)`.
+
+    It is 0 at 0 and -inf for negative `x`. The sum over a distribution is its entropy in nats.
+
+    Args:
+        x: probabilities, or other real numbers.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     (x,) = real_inexact("entr", x)
     return jnp.where(x < 0, jnp.full_like(x, -np.inf), -_xlogx(x))
 
 
-def rel_entr(p, q):
-    """p·log(p/q), with its limits at zero."""
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
+    """Contribution of one outcome to the relative entropy: `p log(p / q)`.
+
+    It is 0 where `p` is 0 and `q` is not negative, and inf elsewhere outside `p > 0`, `q > 0`. The
+    sum over two distributions is the Kullback-Leibler divergence of `p` from `q`.
+
+    Args:
+        p, q: probabilities, which are broadcast against each other.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+
+    Differences:
+        SciPy returns NaN where an argument is NaN; here the result is inf.
+    """
     p, q = real_inexact("rel_entr", p, q)
     both = (p > 0.0) & (q > 0.0)
     safe_p, safe_q = jnp.where(both, p, 1), jnp.where(both, q, 1)
@@ -87,8 +154,21 @@ def rel_entr(p, q):
     return jnp.where(both, value, at_zero)
 
 
-def kl_div(p, q):
-    """rel_entr(p, q) - p + q, the pointwise Kullback-Leibler divergence."""
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
+    """Contribution of one outcome to a divergence: `p log(p / q) - p + q`.
+
+    Unlike `rel_entr`, it is nowhere negative; over distributions, which sum to 1, both have the
+    same sum, the Kullback-Leibler divergence. It is inf where `rel_entr` is.
+
+    Args:
+        p, q: probabilities, or other numbers that are not negative; broadcast against each other.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+    """
     p, q = real_inexact("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
@@ -99,23 +179,63 @@ def _box_cox(log_x, lmbda):
     return jnp.where(zero, log_x, jnp.expm1(safe * log_x) / safe)
 
 
-def boxcox(x, lmbda):
-    """(x^λ - 1)/λ, log(x) at λ = 0."""
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """Box-Cox transformation: `(x^lmbda - 1) / lmbda`, or `log(x)` where `lmbda` is 0.
+
+    Args:
+        x: positive numbers; the result is NaN for negative ones.
+        lmbda: powers, which are broadcast against `x`.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     x, lmbda = inexact("boxcox", x, lmbda)
     return _box_cox(jnp.log(x), lmbda)
 
 
-def boxcox1p(x, lmbda):
-    """((1+x)^λ - 1)/λ, log(1+x) at λ = 0."""
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
+    """Box-Cox transformation of `1 + x`, accurate for small `x`.
+
+    It is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
+
+    Args:
+        x: numbers above -1; the result is NaN for lesser ones.
+        lmbda: powers, which are broadcast against `x`.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     x, lmbda = inexact("boxcox1p", x, lmbda)
     return _box_cox(jnp.log1p(x), lmbda)
 
 
-def softmax(x, /, *, axis=None):
-    """exp(x) normalised to sum 1, over all elements unless `axis` is given."""
+def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
+    """Exponentials of the elements, divided by their sum.
+
+    Args:
+        x: array of logits.
+        axis: axis, or axes, along which the results sum to 1; None for all.
+
+    Returns:
+        An array of the shape of `x`.
+
+    Differences:
+        The default of `toile.nn.softmax` is the last axis; here, as in SciPy, it is all axes.
+    """
     return nn.softmax(x, axis=axis)
 
 
-def log_softmax(x, /, *, axis=None):
-    """Logarithm of `softmax`."""
+def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
+    """Logarithm of `softmax`, computed without forming it.
+
+    Args:
+        x: array of logits.
+        axis: axis, or axes, along which the exponentials of the results sum to 1; None for all.
+
+    Returns:
+        An array of the shape of `x`.
+
+    Differences:
+        The default of `toile.nn.log_softmax` is the last axis; here, as in SciPy, it is all axes.
+    """
     return nn.log_softmax(x, axis=axis)

@@ -4,6 +4,8 @@ Rational approximations in float32 or float64, each with the exact derivative as
 that no approximation is differentiated.
 """
 
+from __future__ import annotations
+
 import functools
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
 from toile.scipy.special import _tables
@@ -24,23 +27,60 @@ __all__ = [
 _SQRT_PI = np.sqrt(np.pi)
 
 
-def erf(x):
-    """2/√π ∫₀ˣ exp(-t²) dt."""
+def erf(x: ArrayLike) -> Array:
+    """Error function: `2/√π` times the integral of `exp(-t²)` from 0 to `x`.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Differences:
+        SciPy also takes complex numbers.
+    """
     return lax.erf(*inexact("erf", x))
 
 
-def erfc(x):
-    """1 - erf(x), accurate for large x."""
+def erfc(x: ArrayLike) -> Array:
+    """Complementary error function: `1 - erf(x)`, accurate for large `x`.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Differences:
+        SciPy also takes complex numbers.
+    """
     return lax.erfc(*inexact("erfc", x))
 
 
-def erfinv(x):
-    """The inverse of `erf`."""
+def erfinv(x: ArrayLike) -> Array:
+    """Inverse of the error function `erf`.
+
+    Args:
+        x: values of `erf`; the result is -inf at -1, inf at 1 and NaN outside.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     return lax.erf_inv(*inexact("erfinv", x))
 
 
-def erfcinv(y):
-    """The inverse of `erfc`, accurate near 0 and 2, where it is infinite."""
+def erfcinv(y: ArrayLike) -> Array:
+    """Inverse of the complementary error function `erfc`, accurate for small `y`.
+
+    Args:
+        y: values of `erfc`; the result is inf at 0, -inf at 2 and NaN outside.
+
+    Returns:
+        An array of the shape of `y`, of a floating dtype.
+
+    Raises:
+        ValueError: `y` is complex.
+    """
     y, = real_inexact("erfcinv", y)
     if np.dtype(y.dtype).itemsize < 4:
         return _erfcinv(y.astype(np.float32)).astype(y.dtype)
@@ -81,8 +121,15 @@ def _wofz(z):
 _wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
 
 
-def wofz(z):
-    """The Faddeeva function exp(-z²) erfc(-iz)."""
+def wofz(z: ArrayLike) -> Array:
+    """Faddeeva function: `exp(-z²) erfc(-iz)` for complex `z`.
+
+    Args:
+        z: array or number, real or complex.
+
+    Returns:
+        A complex array of the shape of `z`.
+    """
     (z,) = inexact("wofz", z)
     return _wofz(z.astype(to_complex(z.dtype)))
 
@@ -107,8 +154,17 @@ def _erfcx(x):
 _erfcx.defjvps(lambda dx, y, x: dx * (2 * x * y - const(x, 2.0 / _SQRT_PI)))
 
 
-def erfcx(x):
-    """exp(x²)·erfc(x), for real or complex x."""
+def erfcx(x: ArrayLike) -> Array:
+    """Scaled complementary error function: `exp(x²) erfc(x)`.
+
+    It stays accurate for large `x`, where `erfc` is 0.
+
+    Args:
+        x: array or number, real or complex.
+
+    Returns:
+        An array of the shape of `x`, floating or complex as `x` is.
+    """
     (x,) = inexact("erfcx", x)
     return _wofz(x * 1j) if is_complex(x) else _erfcx(x)
 
@@ -135,8 +191,18 @@ def _dawsn(x):
 _dawsn.defjvps(lambda dx, y, x: dx * (const(x, 1) - const(x, 2) * x * y))
 
 
-def dawsn(x):
-    """Dawson's integral exp(-x²) ∫₀ˣ exp(t²) dt."""
+def dawsn(x: ArrayLike) -> Array:
+    """Dawson's integral: `exp(-x²)` times the integral of `exp(t²)` from 0 to `x`.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     return _dawsn(*real_inexact("dawsn", x))
 
 
@@ -168,8 +234,18 @@ def _fresnel_parts(x, x2):
 
 
 @custom_jvp
-def fresnel(x):
-    """The Fresnel integrals (S, C) of sin(πt²/2) and cos(πt²/2)."""
+def fresnel(x: ArrayLike) -> tuple[Array, Array]:
+    """Fresnel integrals: of `sin(πt²/2)` and of `cos(πt²/2)` from 0 to `x`.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        The tuple `(S, C)`, the integrals of the sine and of the cosine: arrays of the shape of `x`.
+
+    Raises:
+        NotImplementedError: `x` is complex.
+    """
     (x,) = inexact("fresnel", x)
     if is_complex(x):
         raise NotImplementedError("Support for complex-valued inputs is not implemented "
@@ -207,8 +283,20 @@ def _fresnel_jvp(primals, tangents):
 # -- the normal distribution ---------------------------------------------------------------------
 
 
-def ndtr(x):
-    """The standard normal distribution function."""
+def ndtr(x: ArrayLike) -> Array:
+    """Distribution function of the standard normal distribution.
+
+    This is the probability that a standard normal variable is at most `x`.
+
+    Args:
+        x: array or number of dtype `float32` or `float64`.
+
+    Returns:
+        An array of the shape and dtype of `x`, of values from 0 to 1.
+
+    Raises:
+        TypeError: `x` has another dtype: integers are not converted.
+    """
     return _ndtr(float_array(x))
 
 
@@ -221,8 +309,19 @@ def _ndtr(x):
     return 0.5 * y
 
 
-def ndtri(p):
-    """The inverse of `ndtr`."""
+def ndtri(p: ArrayLike) -> Array:
+    """Quantiles of the standard normal distribution: the inverse of `ndtr`.
+
+    Args:
+        p: probabilities, of dtype `float32` or `float64`; the result is -inf at 0, inf at 1 and NaN
+            outside.
+
+    Returns:
+        An array of the shape and dtype of `p`.
+
+    Raises:
+        TypeError: `p` has another dtype: integers are not converted.
+    """
     p = float_array(p)
     upper = p > const(p, -np.expm1(-2.0))
     q = jnp.where(upper, const(p, 1.0) - p, p)
@@ -254,23 +353,36 @@ def _log_ndtr_tail(x, order):
 
 
 @functools.partial(custom_jvp, nondiff_argnums=(1,))
-def log_ndtr(x, series_order=3):
-    """log of `ndtr`, accurate in the far tail by an asymptotic series of `series_order` terms."""
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
+    """Logarithm of `ndtr`, accurate far into the lower tail, where `ndtr` is 0.
+
+    Args:
+        x: array or number of dtype `float32` or `float64`.
+        series_order: number of terms of the asymptotic series that is used below -10 (`float32`) or
+            -20 (`float64`); from 0 to 30.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` has another dtype, or `series_order` is not an integer.
+        ValueError: `series_order` is out of range.
+    """
     if not isinstance(series_order, int):
         raise TypeError("series_order must be a Python integer." + here())
     if series_order < 0:
         raise ValueError("series_order must be non-negative." + here())
     if series_order > 30:
         raise ValueError("series_order must be <= 30." + here())
-    x = jnp.asarray(x)
-    if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported.{here()}")
-    low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
-    low, high = const(x, low), const(x, high)
-    beyond = x > high  # there log Φ(x) = -Φ(-x) to rounding
-    direct = _ndtr(jnp.where(beyond, -x, jnp.maximum(x, low)))
-    tail = _log_ndtr_tail(jnp.minimum(x, low), series_order)
-    return jnp.where(beyond, -direct, jnp.where(x > low, jnp.log(direct), tail))
+    z = jnp.asarray(x)
+    if z.dtype not in (np.float32, np.float64):
+        raise TypeError(f"x.dtype={z.dtype} is not supported.{here()}")
+    low, high = (-20, 8) if z.dtype == np.float64 else (-10, 5)
+    low, high = const(z, low), const(z, high)
+    beyond = z > high  # there log Φ(z) = -Φ(-z) to rounding
+    direct = _ndtr(jnp.where(beyond, -z, jnp.maximum(z, low)))
+    tail = _log_ndtr_tail(jnp.minimum(z, low), series_order)
+    return jnp.where(beyond, -direct, jnp.where(z > low, jnp.log(direct), tail))
 
 
 @log_ndtr.defjvp
@@ -319,7 +431,17 @@ def _owens_t_jvp(primals, tangents):
     return y, (along_h * dh + along_a * da).astype(y.dtype)
 
 
-def owens_t(h, a):
-    """Owen's T: probability of X > h and 0 < Y < aX for independent standard normals."""
+def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
+    """Owen's T function: the probability of `X > h` and `0 < Y < a X`.
+
+    `X` and `Y` are independent standard normal variables.
+
+    Args:
+        h: lower bound of `X`.
+        a: slope of the upper bound of `Y`; for negative `a`, the result is `-owens_t(h, -a)`.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     h, a = inexact("owens_t", h, a)
     return _owens_t(*jnp.broadcast_arrays(h, a))

@@ -4,10 +4,13 @@ Coefficients are rounded to the dtype of the argument first, so results are stro
 run over whole arrays; an element that has converged is frozen while the others go on.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 
 
@@ -35,13 +38,13 @@ def eps(x):
     return float(jnp.finfo(x.dtype).eps)
 
 
-def float_array(x):
+def float_array(x: ArrayLike) -> Array:
     """`x` as an array of float32 or float64; other dtypes are refused."""
-    x = jnp.asarray(x)
-    if x.dtype not in (np.float32, np.float64):
-        raise TypeError(f"x.dtype={x.dtype} is not supported, see docstring for supported "
+    out = jnp.asarray(x)
+    if out.dtype not in (np.float32, np.float64):
+        raise TypeError(f"x.dtype={out.dtype} is not supported, see docstring for supported "
                         f"types.{here()}")
-    return x
+    return out
 
 
 def series(start, term, ratio, weight=None, limit=250, needed=True):

@@ -4,11 +4,14 @@ E_n is summed by its power series up to 1 and by a continued fraction beyond, fo
 time; Ei, Si and Ci use rational approximations on intervals. Derivatives are the exact ones.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import real_inexact
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, eps, float_array, quotient
@@ -113,14 +116,39 @@ def _expn_jvp(primals, tangents):
     return _expn(n, x), -dx * _expn(n - 1, x)
 
 
-def expn(n, x):
-    """The exponential integral E_n(x) = ∫₁^∞ exp(-xt)/tⁿ dt."""
+def expn(n: ArrayLike, x: ArrayLike) -> Array:
+    """Exponential integral of order `n`: the integral of `exp(-x t) / t^n` from 1 to infinity.
+
+    Args:
+        n: orders, integers of at least 0; derivatives with respect to them are 0.
+        x: numbers of at least 0. The result is NaN where `n` or `x` is negative.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+
+    Differences:
+        SciPy rounds `n` down to an integer; here the result is NaN or inexact where `n` is not an
+        integer.
+    """
     n, x = real_inexact("expn", n, x)
     return _expn(*jnp.broadcast_arrays(lax.stop_gradient(n), x))
 
 
-def exp1(x):
-    """The exponential integral E₁."""
+def exp1(x: ArrayLike) -> Array:
+    """Exponential integral of order 1: the integral of `exp(-t) / t` from `x` to infinity.
+
+    Args:
+        x: numbers of at least 0; the result is inf at 0 and NaN for negative numbers.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     (x,) = real_inexact("exp1", x)
     return expn(1, x)
 
@@ -136,8 +164,20 @@ def _expi_positive(x):
 
 
 @custom_jvp
-def expi(x):
-    """The exponential integral Ei(x), principal value for positive x."""
+def expi(x: ArrayLike) -> Array:
+    """Exponential integral Ei: the integral of `exp(t) / t` from minus infinity to `x`.
+
+    For positive `x` it is the principal value; at 0 it is -inf.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     (x,) = real_inexact("expi", x)
     below = x < 0
     left = -exp1(jnp.where(below, -x, jnp.ones_like(x)))
@@ -173,8 +213,21 @@ def _sici_far(x):
 
 
 @custom_jvp
-def sici(x):
-    """The sine and cosine integrals (Si, Ci)."""
+def sici(x: ArrayLike) -> tuple[Array, Array]:
+    """Sine and cosine integrals.
+
+    The sine integral is that of `sin(t) / t` from 0 to `x`; the cosine integral is minus that of
+    `cos(t) / t` from `|x|` to infinity, -inf at 0.
+
+    Args:
+        x: real array or number.
+
+    Returns:
+        The tuple `(Si, Ci)` of arrays of the shape of `x`.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     (x,) = real_inexact("sici", x)
     ax = jnp.abs(x)
     small, large = ax <= 4, ax <= 1e9
@@ -189,8 +242,20 @@ def _sici_jvp(primals, tangents):
     return sici(x), (jnp.sinc(x / np.pi) * dx, jnp.cos(x) / x * dx)
 
 
-def spence(x):
-    """Spence's function ∫₁ˣ log t/(1 - t) dt."""
+def spence(x: ArrayLike) -> Array:
+    """Spence's function: the integral of `log(t) / (1 - t)` from 1 to `x`.
+
+    It is the dilogarithm of `1 - x`.
+
+    Args:
+        x: array or number of dtype `float32` or `float64`; the result is NaN for negative numbers.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    Raises:
+        TypeError: `x` has another dtype: integers are not converted.
+    """
     x = float_array(x)
     regular = (x >= 0.0) & (x != 1.0) & (x != 0.0)
     value = _spence(jnp.where(regular, x, const(x, 0.75)))

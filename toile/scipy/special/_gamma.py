@@ -4,6 +4,8 @@ Real arguments go through `lax.lgamma` and its relatives, which carry their own 
 ones through Lanczos' approximation with g = 7.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 
@@ -12,6 +14,7 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp, jvp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, inexact_broadcast, is_complex, is_integer, real_inexact
 from toile.scipy.special._tables import LANCZOS, ZETA
@@ -22,13 +25,31 @@ __all__ = [
 ]
 
 
-def gammaln(x):
-    """log|Γ(x)|."""
+def gammaln(x: ArrayLike) -> Array:
+    """Logarithm of the absolute value of the gamma function.
+
+    Args:
+        x: real array or number; the result is inf at 0 and at negative integers.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+    """
     return lax.lgamma(*inexact("gammaln", x))
 
 
-def gammasgn(x):
-    """Sign of Γ(x); NaN at its poles below zero."""
+def gammasgn(x: ArrayLike) -> Array:
+    """Sign of the gamma function.
+
+    Args:
+        x: real array or number; the result is NaN at negative integers, and at 0 the sign of the
+            zero.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype: 1, -1 or NaN.
+
+    Raises:
+        ValueError: `x` is complex.
+    """
     (x,) = real_inexact("gammasgn", x)
     scalar = np.dtype(x.dtype).type
     low = jnp.floor(x)
@@ -38,8 +59,16 @@ def gammasgn(x):
     return jnp.select([pole, minus], [scalar(np.nan), scalar(-1.0)], scalar(1.0))
 
 
-def gamma(x):
-    """Γ(x)."""
+def gamma(x: ArrayLike) -> Array:
+    """Gamma function, which continues the factorial: `gamma(n + 1)` is `n!`.
+
+    Args:
+        x: array or number, real or complex; the result is NaN at negative integers, and inf with
+            the sign of the zero at a real 0.
+
+    Returns:
+        An array of the shape of `x`, floating or complex as `x` is.
+    """
     (x,) = inexact("gamma", x)
     if is_complex(x):
         bad = _pole(x) | jnp.isnan(x)
@@ -48,8 +77,19 @@ def gamma(x):
     return gammasgn(x) * jnp.exp(lax.lgamma(x))
 
 
-def loggamma(x):
-    """log Γ(x), analytic off the negative axis; NaN for real x ≤ 0."""
+def loggamma(x: ArrayLike) -> Array:
+    """Logarithm of the gamma function, in the branch that is analytic off the negative axis.
+
+    Args:
+        x: array or number, real or complex; the result is NaN for real numbers up to 0, and at 0
+            and negative integers.
+
+    Returns:
+        An array of the shape of `x`, floating or complex as `x` is.
+
+    Differences:
+        SciPy's result is inf at a real 0.
+    """
     (x,) = inexact("loggamma", x)
     if is_complex(x):
         return _complex_loggamma(x)
@@ -119,38 +159,94 @@ def _lgamma_ratio(a, b):
     return jnp.where(u <= v, w - v - u, w - u - v)  # the larger of u, v last
 
 
-def betaln(a, b):
-    """log|B(a, b)|."""
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
+    """Logarithm of the absolute value of the beta function.
+
+    Args:
+        a, b: real arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     a, b = inexact("betaln", a, b)
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
     direct = lax.lgamma(small) + (lax.lgamma(large) - lax.lgamma(small + large))
     return jnp.where(large < 8, direct, lax.lgamma(small) + _lgamma_ratio(small, large))
 
 
-def beta(a, b):
-    """B(a, b) = Γ(a)Γ(b)/Γ(a+b)."""
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
+    """Beta function: `gamma(a) gamma(b) / gamma(a + b)`.
+
+    Args:
+        a, b: real arrays or numbers, which are broadcast against each other.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+    """
     a, b = real_inexact("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * jnp.exp(betaln(a, b))
 
 
-def betainc(a, b, x):
-    """The regularised incomplete beta function."""
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized incomplete beta function.
+
+    It is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`: the
+    distribution function of the beta distribution.
+
+    Args:
+        a, b: shape parameters, which are not negative.
+        x: upper ends of the integral, from 0 to 1; the result is NaN outside.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+    """
     a, b, x = inexact_broadcast("betainc", a, b, x)
     if is_complex(x):
         raise ValueError("betainc does not support complex-valued inputs." + here())
     return lax.betainc(a, b, x)
 
 
-def factorial(n, exact=False):
-    """n! as a float; 0 for negative n."""
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
+    """Factorial as a floating-point number: `gamma(n + 1)`, and 0 for negative `n`.
+
+    Args:
+        n: array or number; it need not be an integer.
+        exact: not supported: only False.
+
+    Returns:
+        An array of the shape of `n`, of a floating dtype. It is accurate to a few units in the last
+        place, also for small `n`.
+
+    Raises:
+        NotImplementedError: `exact` is True.
+    """
     if exact:
         raise NotImplementedError("factorial with exact=True" + here())
     (n,) = inexact("factorial", n)
     return jnp.where(n < 0, 0, jnp.exp(lax.lgamma(n + 1)))
 
 
-def comb(N, k, *, repetition=False):
-    """Number of ways to choose k of N, with or without repetition; 0 outside 0 ≤ k ≤ N."""
+def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
+    """Number of ways to choose `k` of `N` things, as a floating-point number.
+
+    Args:
+        N: number of things.
+        k: number of things that are chosen; the result is 0 where it is negative or above `N`.
+        repetition: whether a thing may be chosen more than once.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to. It is accurate to a
+        few units in the last place, also for small numbers.
+
+    Differences:
+        SciPy also has `exact`, for integers of any size.
+    """
     N, k = inexact("comb", N, k)
     if repetition:
         return jnp.where((k == 0) & (N >= 0), 1.0, comb(N + k - 1, k))
@@ -159,8 +255,21 @@ def comb(N, k, *, repetition=False):
     return jnp.where(ok, jnp.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n + 1 - k)), 0.0)
 
 
-def multigammaln(a, d):
-    """log of the multivariate gamma function of dimension d."""
+def multigammaln(a: ArrayLike, d: int) -> Array:
+    """Logarithm of the multivariate gamma function.
+
+    It is `d (d - 1) log(π) / 4` plus the sum of `gammaln(a - j / 2)` for `j` from 0 to `d - 1`.
+
+    Args:
+        a: real array or number, greater than `(d - 1) / 2`.
+        d: dimension, an integer.
+
+    Returns:
+        An array of the shape of `a`, of a floating dtype.
+
+    Differences:
+        SciPy raises an error where `a` is too small; here it is not checked.
+    """
     d = operator.index(d) if not isinstance(d, float) else int(d)
     a, size = inexact("multigammaln", a, d)
     constant = 0.25 * size * (size - 1) * np.log(np.pi)
@@ -168,30 +277,74 @@ def multigammaln(a, d):
     return jnp.sum(gammaln(jnp.expand_dims(a, -1) - steps), axis=-1) + constant
 
 
-def digamma(x):
-    """d log Γ(x)/dx."""
+def digamma(x: ArrayLike) -> Array:
+    """Digamma function: the derivative of `log(gamma(x))`.
+
+    Args:
+        x: real array or number; the result is NaN at negative integers, and -inf at 0.
+
+    Returns:
+        An array of the shape of `x`, of a floating dtype.
+
+    Differences:
+        SciPy also takes complex numbers.
+    """
     return lax.digamma(*inexact("digamma", x))
 
 
-def polygamma(n, x):
-    """The n-th derivative of `digamma`; n must be of integer type."""
-    n = jnp.asarray(n)
-    if not is_integer(n):
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
+    """Polygamma function: the `n`-th derivative of `digamma`.
+
+    Args:
+        n: orders of the derivative, of integer type.
+        x: real array or number, which is broadcast against `n`.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: `n` is not of integer type, or `x` is complex.
+    """
+    orders = jnp.asarray(n)
+    if not is_integer(orders):
         raise ValueError("Argument `n` to polygamma must be of integer type. Got dtype "
-                         f"{n.dtype}.{here()}")
-    n, x = inexact_broadcast("polygamma", n, x)
+                         f"{orders.dtype}.{here()}")
+    n, x = inexact_broadcast("polygamma", orders, x)
     if is_complex(x):
         raise ValueError("polygamma does not support complex-valued inputs." + here())
     return lax.polygamma(n, x)
 
 
-def gammainc(a, x):
-    """The regularised lower incomplete gamma function."""
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized lower incomplete gamma function.
+
+    It is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`: the distribution
+    function of the gamma distribution.
+
+    Args:
+        a: shape parameters, which are not negative.
+        x: upper ends of the integral, which are not negative. The result is NaN where `a` or `x` is
+            negative.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     return lax.igamma(*inexact_broadcast("gammainc", a, x))
 
 
-def gammaincc(a, x):
-    """The regularised upper incomplete gamma function."""
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
+    """Regularized upper incomplete gamma function: `1 - gammainc(a, x)`.
+
+    It is accurate where the result is small.
+
+    Args:
+        a: shape parameters, which are not negative.
+        x: lower ends of the integral, which are not negative. The result is NaN where `a` or `x` is
+            negative.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+    """
     return lax.igammac(*inexact_broadcast("gammaincc", a, x))
 
 
@@ -200,8 +353,22 @@ def _zeta(x, q):
     return lax.zeta(x, q)
 
 
-def zeta(x, q=None):
-    """The Hurwitz zeta function Σ (k + q)^-x."""
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
+    """Hurwitz zeta function: the sum of `(k + q)^-x` over `k` from 0 on.
+
+    Args:
+        x: exponents; the result is inf at 1 and NaN below.
+        q: first bases; it must be given, and 1 makes the function Riemann's.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        NotImplementedError: `q` is None.
+
+    Differences:
+        In SciPy, None stands for Riemann's zeta function.
+    """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "
                                   "compute the Hurwitz Zeta function." + here())
@@ -234,13 +401,38 @@ _poch.defjvps(lambda dz, y, z, m: (digamma(z + m) - digamma(z)) * _poch(z, m) * 
               m: digamma(z + m) * _poch(z, m) * dm)
 
 
-def poch(z, m):
-    """The rising factorial Γ(z+m)/Γ(z)."""
+def poch(z: ArrayLike, m: ArrayLike) -> Array:
+    """Rising factorial (Pochhammer symbol): `gamma(z + m) / gamma(z)`.
+
+    Args:
+        z: first factor; for an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
+        m: number of factors; it need not be an integer.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+
+    Differences:
+        The result is NaN where `z` is a negative integer (unless `m` is 0); SciPy's is finite where
+        the product is.
+    """
     return _poch(*real_inexact("jnp.poch", z, m))
 
 
-def bernoulli(n):
-    """The Bernoulli numbers B(0) ... B(n)."""
+def bernoulli(n: int) -> Array:
+    """Bernoulli numbers up to the `n`-th: `B(0)`, ..., `B(n)`.
+
+    Args:
+        n: index of the last number, an integer of at least 0.
+
+    Returns:
+        A vector of length `n + 1`, of the default float dtype; `B(1)` is -1/2.
+
+    Raises:
+        ValueError: `n` is negative.
+    """
     n = operator.index(n)
     if n < 0:
         raise ValueError("n must be a non-negative integer." + here())

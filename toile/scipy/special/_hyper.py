@@ -5,11 +5,14 @@ argument (₂F₁) outside. Derivatives: in x by the contiguous function, in the
 series differentiated term by term, where d(a)_k/da = (a)_k (ψ(a+k) - ψ(a)).
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact_broadcast, is_complex
 from toile.scipy.special._evaluate import eps, series
@@ -54,8 +57,22 @@ def _along_b1(db, y, a, b, x):
 _hyp1f1.defjvps(_along_a1, _along_b1, lambda dx, y, a, b, x: a / b * _hyp1f1(a + 1, b + 1, x) * dx)
 
 
-def hyp1f1(a, b, x):
-    """Kummer's confluent hypergeometric function."""
+def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
+    """Kummer's confluent hypergeometric function ₁F₁.
+
+    It is the sum of `(a)_k x^k / ((b)_k k!)` over `k` from 0 on, where `(a)_k` is `poch(a, k)`.
+
+    Args:
+        a: parameter of the numerator.
+        b: parameter of the denominator; the result is infinite at 0 (unless `a` is 0).
+        x: real argument. All are broadcast against one another.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        ValueError: an argument is complex.
+    """
     a, b, x = inexact_broadcast("hyp1f1", a, b, x)
     if is_complex(x):
         raise ValueError("hyp1f1 does not support complex-valued inputs." + here())
@@ -204,6 +221,24 @@ _hyp2f1.defjvps(lambda da, y, a, b, c, x: da * _parameter_slope(a, b, c, x, _psi
                 lambda dx, y, a, b, c, x: a * b / c * _hyp2f1(a + 1, b + 1, c + 1, x) * dx)
 
 
-def hyp2f1(a, b, c, x):
-    """Gauss' hypergeometric function."""
+def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
+    """Gauss' hypergeometric function ₂F₁.
+
+    Inside the unit circle it is the sum of `(a)_k (b)_k x^k / ((c)_k k!)` over `k` from 0 on, where
+    `(a)_k` is `poch(a, k)`.
+
+    Args:
+        a, b: parameters of the numerator.
+        c: parameter of the denominator; the result is inf where it is 0 or a negative integer.
+        x: real argument, from -1 to 1. All are broadcast against one another.
+
+    Returns:
+        An array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function is right for all real `x`. Below -1 the series, which diverges there, is
+        summed here too (right only where it ends because `a` or `b` is a negative integer), and
+        above 1 the result is inf in most cases. SciPy's result is finite for a negative integer `c`
+        where the sum ends before the terms become infinite.
+    """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

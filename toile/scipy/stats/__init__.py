@@ -1,7 +1,8 @@
 """Probability distributions, one module each, and a few statistics, as in `jax.scipy.stats`.
 
 A distribution offers some of logpdf/pdf (logpmf/pmf), cdf, logcdf, sf, logsf, ppf and isf.
-Arguments outside the support give -inf, invalid parameters NaN. Each loads when it is first used.
+Outside the support the density is 0 and its logarithm -inf. Parameters are checked (NaN where they
+are invalid) only where a docstring says so. Each module loads when it is first used.
 """
 
 from toile.engine.lazy import attach as _attach

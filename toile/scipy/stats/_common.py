@@ -1,17 +1,21 @@
 """What distributions with a location and a scale share."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
 
-def standardized(name, x, loc, scale):
+def standardized(name: str, x: ArrayLike, loc: ArrayLike,
+                 scale: ArrayLike) -> tuple[Array, Array]:
     """(x - loc) / scale and the scale, in one floating dtype."""
     x, loc, scale = inexact(name, x, loc, scale)
     return (x - loc) / scale, scale
 
 
-def where_positive(scale, value):
+def where_positive(scale: Array, value: Array) -> Array:
     """`value`, or NaN where the scale is not positive."""
     return jnp.where(scale > 0, value, np.nan)

@@ -1,22 +1,30 @@
 """Statistics of samples: mode, ranks, standard error of the mean."""
 
+from __future__ import annotations
+
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import array, canonical_axis, default_float, inexact
 
 
 class ModeResult(NamedTuple):
-    """The most common value, and how often it occurs."""
+    """The most common values, and how often they occur.
 
-    mode: Any
-    count: Any
+    Args:
+        mode: the most common values.
+        count: how often each of them occurs.
+    """
+
+    mode: Array
+    count: Any  # an array; tuples have a method of this name
 
 
 def _check_policy(name, nan_policy):
@@ -41,8 +49,29 @@ def _mode(x):
     return values[jnp.argmax(counts)], jnp.max(counts)
 
 
-def mode(a, axis=0, nan_policy="propagate", keepdims=False):
-    """The most common value along `axis` (the smallest of them), with its count."""
+def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = "propagate",
+         keepdims: bool = False) -> ModeResult:
+    """Most common value along an axis, and how often it occurs.
+
+    Of several values that are equally common, the smallest is returned. NaNs count as equal to one
+    another and greater than any number.
+
+    Args:
+        a: array whose elements are counted.
+        axis: axis along which they are counted; None for all elements.
+        nan_policy: only `"propagate"` is supported.
+        keepdims: whether the axis stays in the results, with size 1.
+
+    Returns:
+        A named tuple `(mode, count)`. For an empty axis, `mode` is NaN and `count` is 0.
+
+    Raises:
+        NotImplementedError: `nan_policy` is `"omit"` or `"raise"`.
+
+    >>> from toile.scipy import stats
+    >>> stats.mode(jnp.array([3, 1, 3, 1, 2]))
+    ModeResult(mode=Array(1, dtype=int32), count=Array(2, dtype=int32))
+    """
     x = jnp.atleast_1d(array("mode", a))
     _check_policy("mode", nan_policy)
     shape = x.shape
@@ -77,8 +106,32 @@ def _ranks(a, method, dtype):
     return 0.5 * (count[dense] + count[dense - 1] + 1)
 
 
-def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
-    """Ranks from 1, ties resolved by `method`; all NaN if any value is."""
+def rankdata(a: ArrayLike,
+             method: Literal["average", "min", "max", "dense", "ordinal"] = "average", *,
+             axis: int | None = None, nan_policy: Literal["propagate"] = "propagate") -> Array:
+    """Ranks of the elements of an array, starting with 1 for the smallest.
+
+    Args:
+        a: array whose elements are ranked.
+        method: rank of elements that are equal: the mean (`"average"`), least (`"min"`) or greatest
+            (`"max"`) of the ranks that they take up together; `"dense"` is `"min"` without gaps
+            after equal elements; `"ordinal"` gives them different ranks, in their order in `a`.
+        axis: axis along which elements are ranked; None to rank all, and return a vector.
+        nan_policy: only `"propagate"` is supported: where any element is NaN, all ranks are.
+
+    Returns:
+        An array of the default float dtype: of the shape of `a`, or a vector where `axis` is None.
+
+    Raises:
+        NotImplementedError: `nan_policy` is `"omit"` or `"raise"`.
+
+    Differences:
+        SciPy returns integers for all methods but `"average"`.
+
+    >>> from toile.scipy import stats
+    >>> stats.rankdata(jnp.array([10, 20, 10, 5]))
+    Array([2.5, 4. , 2.5, 1. ], dtype=float32)
+    """
     a = array("rankdata", a)
     _check_policy("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
@@ -90,8 +143,28 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     return jnp.where(jnp.any(jnp.isnan(a)), np.nan, _ranks(a, method, dtype)).astype(dtype)
 
 
-def sem(a, axis=0, ddof=1, nan_policy="propagate", *, keepdims=False):
-    """Standard error of the mean: standard deviation over √n."""
+def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
+        nan_policy: Literal["propagate", "omit"] = "propagate", *,
+        keepdims: bool = False) -> Array:
+    """Standard error of the mean: the standard deviation divided by `√n`.
+
+    Args:
+        a: array of samples.
+        axis: axis along which the samples are; None for all elements.
+        ddof: what is subtracted from the number of samples in the divisor of the variance.
+        nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to leave NaNs out.
+        keepdims: whether the axis stays in the result, with size 1.
+
+    Returns:
+        An array of the shape of `a` without `axis`, of a floating dtype.
+
+    Raises:
+        ValueError: `nan_policy` is anything else, `"raise"` included.
+
+    >>> from toile.scipy import stats
+    >>> stats.sem(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(3)
+    Array(0.707, dtype=float32)
+    """
     (x,) = inexact("sem", a)
     if nan_policy == "propagate":
         size = x.size if axis is None else x.shape[axis]

@@ -3,13 +3,17 @@
 The estimate is a pytree of arrays, so it can be built inside and passed through any transformation.
 """
 
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
 from toile import numpy as jnp
 from toile import random
 from toile.api import vmap
+from toile.engine.annotations import Array, ArrayLike, ShapeLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg import cho_factor, cho_solve, cholesky
@@ -21,36 +25,59 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 
 @register_pytree_node_class
 class gaussian_kde:
-    """Density estimate from `dataset` of shape (d, n); bandwidth by Scott's rule unless given."""
+    """Estimate of a probability density from samples: a normal density around each sample.
 
-    neff: Any
-    dataset: Any
-    weights: Any
-    covariance: Any
-    inv_cov: Any
+    An estimate is called with points and returns the density there. It is a pytree of arrays that
+    cannot be changed, so that it can be created inside and passed to transformed functions.
 
-    def __init__(self, dataset, bw_method=None, weights=None):
-        dataset = jnp.atleast_2d(jnp.asarray(dataset))
-        if is_complex(dataset):
+    Args:
+        dataset: samples, an array of shape (d, n) for n samples in d dimensions, or a vector of
+            samples in one dimension.
+        bw_method: bandwidth, by which the covariance of the samples is scaled (squared): a number,
+            the name of a rule (`"scott"`, which is the default, or `"silverman"`), or a function
+            of the estimate that returns a number.
+        weights: weights of the samples, normalized to sum 1; None for equal weights.
+
+    Differences:
+        SciPy's estimates can be changed, by `set_bandwidth`, and `resample` takes a size in place
+        of a key and a shape.
+
+    >>> from toile.scipy.stats import gaussian_kde
+    >>> estimate = gaussian_kde(jnp.array([0.0, 1.0, 2.0]))
+    >>> estimate(jnp.array([0.0, 1.0])).round(3)
+    Array([0.249, 0.318], dtype=float32)
+    """
+
+    neff: Array
+    dataset: Array
+    weights: Array
+    covariance: Array
+    inv_cov: Array
+
+    def __init__(self, dataset: ArrayLike,
+                 bw_method: str | ArrayLike | Callable[[gaussian_kde], ArrayLike] | None = None,
+                 weights: ArrayLike | None = None):
+        data = jnp.atleast_2d(jnp.asarray(dataset))
+        if is_complex(data):
             raise NotImplementedError("gaussian_kde does not support complex data" + here())
-        if not dataset.size > 1:
+        if not data.size > 1:
             raise ValueError("`dataset` input should have multiple elements." + here())
-        d, n = dataset.shape
+        d, n = data.shape
         if weights is None:
-            (dataset,) = inexact("gaussian_kde", dataset)
-            weights = jnp.full(n, 1.0 / n, dtype=dataset.dtype)
+            (data,) = inexact("gaussian_kde", data)
+            shares = jnp.full(n, 1.0 / n, dtype=data.dtype)
         else:
-            dataset, weights = inexact("gaussian_kde", dataset, jnp.asarray(weights))
-            weights = jnp.atleast_1d(weights)
-            weights = weights / jnp.sum(weights)
-            if weights.ndim != 1:
+            data, shares = inexact("gaussian_kde", data, jnp.asarray(weights))
+            shares = jnp.atleast_1d(shares)
+            shares = shares / jnp.sum(shares)
+            if shares.ndim != 1:
                 raise ValueError("`weights` input should be one-dimensional." + here())
-            if len(weights) != n:
+            if len(shares) != n:
                 raise ValueError("`weights` input should be of length n" + here())
-        neff = 1 / jnp.sum(weights**2)
-        self._set(neff=neff, dataset=dataset, weights=weights)
+        neff = 1 / jnp.sum(shares**2)
+        self._set(neff=neff, dataset=data, weights=shares)
         factor = self._bandwidth(bw_method, d, neff)
-        spread = jnp.cov(dataset, rowvar=True, bias=False, aweights=weights)
+        spread = jnp.cov(data, rowvar=True, bias=False, aweights=shares)
         spread = jnp.atleast_2d(spread)
         self._set(covariance=spread * factor**2, inv_cov=jnp.linalg.inv(spread) / factor**2)
 
@@ -73,39 +100,71 @@ class gaussian_kde:
     def __setattr__(self, name, value):
         raise AttributeError(f"gaussian_kde is immutable: cannot set {name}")
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> tuple[tuple[Array, ...], None]:
         """The arrays, and no static data."""
         return tuple(getattr(self, name) for name in _FIELDS), None
 
     @classmethod
-    def tree_unflatten(cls, aux_data, children):
-        """The estimate from its arrays."""
+    def tree_unflatten(cls, aux_data: None, children: Sequence[Array]) -> gaussian_kde:
+        """The estimate that has these arrays.
+
+        Args:
+            aux_data: not used.
+            children: the arrays, as `tree_flatten` returns them.
+        """
         out = cls.__new__(cls)
         out._set(**dict(zip(_FIELDS, children)))
         return out
 
     @property
-    def d(self):
+    def d(self) -> int:
         """Number of dimensions."""
         return self.dataset.shape[0]
 
     @property
-    def n(self):
+    def n(self) -> int:
         """Number of data points."""
         return self.dataset.shape[1]
 
-    def evaluate(self, points):
-        """Density at `points` of shape (d, m)."""
+    def evaluate(self, points: ArrayLike) -> Array:
+        """Density at the given points.
+
+        Args:
+            points: array of shape (d, m) for m points, or a vector: of m points in one dimension,
+                or one point in d dimensions.
+
+        Returns:
+            A vector of m densities.
+
+        Raises:
+            ValueError: the points have another number of dimensions than the samples.
+        """
         return jnp.sum(self.weights * jnp.exp(self._log_kernels(points)), axis=-1)
 
     __call__ = evaluate
 
-    def pdf(self, x):
-        """Density, as `evaluate`."""
+    def pdf(self, x: ArrayLike) -> Array:
+        """Density at the given points, as `evaluate`.
+
+        Args:
+            x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
+                point in d dimensions.
+
+        Returns:
+            A vector of m densities.
+        """
         return self.evaluate(x)
 
-    def logpdf(self, x):
-        """Log of the density."""
+    def logpdf(self, x: ArrayLike) -> Array:
+        """Logarithm of the density at the given points.
+
+        Args:
+            x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
+                point in d dimensions.
+
+        Returns:
+            A vector of m logarithms.
+        """
         return logsumexp(jnp.log(self.weights) + self._log_kernels(x), axis=-1)
 
     def _log_kernels(self, points):
@@ -135,18 +194,33 @@ class gaussian_kde:
         root = jnp.sqrt(2 * np.pi) ** self.d * jnp.prod(jnp.diag(factor[0]))
         return factor, 1.0 / root
 
-    def integrate_gaussian(self, mean, cov):
-        """Integral of the estimate times a normal density."""
-        mean, cov = jnp.atleast_1d(jnp.squeeze(mean)), jnp.atleast_2d(cov)
-        if mean.shape != (self.d,):
-            raise ValueError(f"mean does not have dimension {self.d}{here()}")
-        if cov.shape != (self.d, self.d):
-            raise ValueError(f"covariance does not have dimension {self.d}{here()}")
-        factor, norm = self._against(cov)
-        return _convolve(factor, norm, self.dataset, self.weights, mean)
+    def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
+        """Integral over all space of the estimate times a normal density.
 
-    def integrate_box_1d(self, low, high):
-        """Probability of the interval [low, high], in one dimension."""
+        Args:
+            mean: mean of the normal density, a vector of length d (or a number if d is 1).
+            cov: its covariance, a matrix of shape (d, d) (or a number if d is 1).
+
+        Returns:
+            A scalar array.
+        """
+        center, spread = jnp.atleast_1d(jnp.squeeze(mean)), jnp.atleast_2d(cov)
+        if center.shape != (self.d,):
+            raise ValueError(f"mean does not have dimension {self.d}{here()}")
+        if spread.shape != (self.d, self.d):
+            raise ValueError(f"covariance does not have dimension {self.d}{here()}")
+        factor, norm = self._against(spread)
+        return _convolve(factor, norm, self.dataset, self.weights, center)
+
+    def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
+        """Probability of an interval, for an estimate in one dimension.
+
+        Args:
+            low, high: ends of the interval, two numbers.
+
+        Returns:
+            A scalar array.
+        """
         if self.d != 1:
             raise ValueError("integrate_box_1d() only handles 1D pdfs" + here())
         if jnp.ndim(low) != 0 or jnp.ndim(high) != 0:
@@ -157,8 +231,15 @@ class gaussian_kde:
         high = jnp.squeeze((high - self.dataset) / sigma)
         return jnp.sum(self.weights * (ndtr(high) - ndtr(low)))
 
-    def integrate_kde(self, other):
-        """Integral of the product with another estimate."""
+    def integrate_kde(self, other: gaussian_kde) -> Array:
+        """Integral over all space of the product with another estimate.
+
+        Args:
+            other: estimate with the same number of dimensions.
+
+        Returns:
+            A scalar array.
+        """
         if other.d != self.d:
             raise ValueError("KDEs are not the same dimensionality" + here())
         factor, norm = self._against(other.covariance)
@@ -169,8 +250,16 @@ class gaussian_kde:
 
         return jnp.sum(vmap(at, in_axes=1)(small.dataset) * small.weights)
 
-    def resample(self, key, shape=()):
-        """Draws from the estimate, of shape (d, *shape)."""
+    def resample(self, key: Array, shape: ShapeLike = ()) -> Array:
+        """Random samples from the estimate.
+
+        Args:
+            key: random key, from `toile.random.key`.
+            shape: shape of the samples, of rank 0 or 1: `()` for one sample, `(m,)` for m.
+
+        Returns:
+            An array of shape (d, *shape).
+        """
         index_key, noise_key = random.split(key)
         index = random.choice(index_key, self.n, shape=shape, p=self.weights)
         mean = jnp.zeros(self.d, self.covariance.dtype)
@@ -178,18 +267,28 @@ class gaussian_kde:
                                            dtype=self.dataset.dtype)
         return self.dataset[:, index] + noise.T
 
-    def integrate_box(self, low_bounds, high_bounds, maxpts=None):
-        """Not available beyond one dimension."""
+    def integrate_box(self, low_bounds: ArrayLike, high_bounds: ArrayLike,
+                      maxpts: int | None = None) -> NoReturn:
+        """Not available: raises NotImplementedError (use `integrate_box_1d`).
+
+        Args:
+            low_bounds, high_bounds, maxpts: not used.
+        """
         raise NotImplementedError("only 1D box integrations are supported; use "
                                   "`integrate_box_1d`" + here())
 
-    def set_bandwidth(self, bw_method=None):
-        """Not available: the estimate is immutable."""
+    def set_bandwidth(self, bw_method: object = None) -> NoReturn:
+        """Not available: raises NotImplementedError, since an estimate cannot be changed.
+
+        Args:
+            bw_method: not used.
+        """
         raise NotImplementedError("dynamically changing the bandwidth method is not "
                                   "supported" + here())
 
 
-def _convolve(factor, norm, target, weights, mean):
+def _convolve(factor: tuple[Array, bool], norm: Array, target: Array, weights: Array,
+              mean: Array) -> Array:
     diff = target - mean[:, None]
     energy = 0.5 * jnp.sum(diff * cho_solve(factor, diff), axis=0)
     return norm * jnp.sum(jnp.exp(-energy) * weights)

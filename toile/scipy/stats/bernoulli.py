@@ -1,35 +1,103 @@
 """The Bernoulli distribution: 1 with probability p, else 0, shifted by `loc`."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import xlog1py, xlogy
 
+__all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
-def logpmf(k, p, loc=0):
-    """Log of the probability of k."""
+
+def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Logarithm of the probabilities `pmf` of the Bernoulli distribution.
+
+    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is -inf outside
+    [0, 1].
+
+    Args:
+        k: values whose probability is asked for.
+        p: probability of a success (1), in [0, 1].
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
+        here the formula is evaluated without checks.
+    """
     k, p, loc = inexact("bernoulli.logpmf", k, p, loc)
     x = k - loc
     value = xlogy(x, p) + xlog1py(1 - x, -p)
     return jnp.where((x < 0) | (x > 1), -np.inf, value)
 
 
-def pmf(k, p, loc=0):
-    """Probability of k."""
+def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Probability that a variable with the Bernoulli distribution equals `k`.
+
+    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is 0 outside [0,
+    1].
+
+    Args:
+        k: values whose probability is asked for.
+        p: probability of a success (1), in [0, 1].
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
+        here the formula is evaluated without checks.
+    """
     return jnp.exp(logpmf(k, p, loc))
 
 
-def cdf(k, p):
-    """Probability of at most k."""
+def cdf(k: ArrayLike, p: ArrayLike) -> Array:
+    """Probability that a variable with the Bernoulli distribution is at most `k`.
+
+    The result is 0 below 0, `1 - p` from 0 up to 1, and 1 from 1 on; NaN where `p` is not in [0,
+    1].
+
+    Args:
+        k: bounds that the variable is compared with.
+        p: probability of a success (1), in [0, 1].
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc`.
+    """
     k, p = inexact("bernoulli.cdf", k, p)
     bad = jnp.isnan(k) | jnp.isnan(p) | (p < 0) | (p > 1)
     one = jnp.ones_like(k)
     return jnp.select([bad, k < 0, k < 1, k >= 1], [np.nan, 0 * one, 1 - p, one])
 
 
-def ppf(q, p):
-    """The least k whose distribution function reaches q."""
+def ppf(q: ArrayLike, p: ArrayLike) -> Array:
+    """Quantiles of the Bernoulli distribution: the inverse of `cdf`.
+
+    The result is 0 up to `q = 1 - p` and 1 beyond; NaN where `p` or `q` is not in [0, 1].
+
+    Args:
+        q: probabilities, from 0 to 1.
+        p: probability of a success (1), in [0, 1].
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc`, and its result is `-1` at `q = 0`.
+
+    >>> from toile.scipy.stats import bernoulli
+    >>> bernoulli.ppf(jnp.array([0.2, 0.8]), 0.5)
+    Array([0., 1.], dtype=float32)
+    """
     q, p = inexact("bernoulli.ppf", q, p)
     bad = jnp.isnan(q) | jnp.isnan(p) | (p < 0) | (p > 1) | (q < 0) | (q > 1)
     one = jnp.ones_like(q)

@@ -1,15 +1,36 @@
 """The beta distribution on [loc, loc + scale]."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import clamp, inexact
 from toile.scipy.special import betainc, betaln, xlog1py, xlogy
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-def logpdf(x, a, b, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the beta distribution.
+
+    The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is -inf outside the
+    interval. The result is NaN where `a`, `b` or `scale` is not positive.
+
+    Args:
+        x: points at which the density is evaluated.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+    """
     x, a, b, loc, scale = inexact("beta.logpdf", x, a, b, loc, scale)
     y = (x - loc) / scale
     value = -betaln(a, b) + (xlogy(a - 1, y) + xlog1py(b - 1, -y)) - jnp.log(scale)
@@ -17,8 +38,24 @@ def logpdf(x, a, b, loc=0, scale=1):
     return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), np.nan, value)
 
 
-def pdf(x, a, b, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """Probability density of the beta distribution.
+
+    The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is 0 outside the
+    interval. The result is NaN where `a`, `b` or `scale` is not positive.
+
+    Args:
+        x: points at which the density is evaluated.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+    """
     return lax.exp(logpdf(x, a, b, loc, scale))
 
 
@@ -27,23 +64,91 @@ def _standard(name, x, a, b, loc, scale):
     return clamp(0, (x - loc) / scale, 1), a, b
 
 
-def cdf(x, a, b, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the beta distribution is at most `x`.
+
+    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale` limited to [0, 1].
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+
+    >>> from toile.scipy.stats import beta
+    >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     y, a, b = _standard("beta.cdf", x, a, b, loc, scale)
     return betainc(a, b, y)
 
 
-def logcdf(x, a, b, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the beta distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return lax.log(cdf(x, a, b, loc, scale))
 
 
-def sf(x, a, b, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the beta distribution is greater than `x`.
+
+    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale` limited to [0,
+    1].
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
 
 
-def logsf(x, a, b, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+          scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the beta distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
+            end, the greater `b`, near the lower end.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return lax.log(sf(x, a, b, loc, scale))

@@ -1,15 +1,38 @@
 """The beta-binomial distribution: binomial with a beta-distributed probability."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import betaln
 
+__all__ = ["logpmf", "pmf"]
 
-def logpmf(k, n, a, b, loc=0):
-    """Log of the probability of k successes in n trials."""
+
+def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Logarithm of the probabilities `pmf` of the beta-binomial distribution.
+
+    The variable is the number of successes in `n` trials whose probability of success is drawn once
+    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
+    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is -inf outside
+    the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
+
+    Args:
+        k: values whose probability is asked for.
+        n: number of trials.
+        a, b: shape parameters of the beta distribution, which are positive.
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer; here it is rounded down.
+    """
     k, n, a, b, loc = inexact("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
     choices = -(jnp.log1p(n) + betaln(n - y + 1, y + 1))
@@ -19,6 +42,24 @@ def logpmf(k, n, a, b, loc=0):
     return jnp.where((n < 0) | (a <= 0) | (b <= 0), np.nan, value)
 
 
-def pmf(k, n, a, b, loc=0):
-    """Probability of k successes in n trials."""
+def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Probability that a variable with the beta-binomial distribution equals `k`.
+
+    The variable is the number of successes in `n` trials whose probability of success is drawn once
+    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
+    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is 0 outside
+    the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
+
+    Args:
+        k: values whose probability is asked for.
+        n: number of trials.
+        a, b: shape parameters of the beta distribution, which are positive.
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer; here it is rounded down.
+    """
     return lax.exp(logpmf(k, n, a, b, loc))

@@ -1,15 +1,38 @@
 """The binomial distribution."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import gammaln, xlog1py, xlogy
 
+__all__ = ["logpmf", "pmf"]
 
-def logpmf(k, n, p, loc=0):
-    """Log of the probability of k - loc successes in n trials."""
+
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Logarithm of the probabilities `pmf` of the binomial distribution.
+
+    The variable is the number of successes in `n` independent trials. The probability is
+    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
+    result is -inf outside the support `0 ≤ y ≤ n`.
+
+    Args:
+        k: values whose probability is asked for.
+        n: number of trials.
+        p: probability of a success in one trial, in [0, 1].
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
+        here the formula is evaluated without checks.
+    """
     k, n, p, loc = inexact("binom.logpmf", k, n, p, loc)
     y = k - loc
     choices = gammaln(n + 1) - (gammaln(y + 1) + gammaln(n - y + 1))
@@ -19,6 +42,28 @@ def logpmf(k, n, p, loc=0):
     return jnp.where((k >= loc) & (k < loc + n + 1), value, -np.inf)
 
 
-def pmf(k, n, p, loc=0):
-    """Probability of k - loc successes in n trials."""
+def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Probability that a variable with the binomial distribution equals `k`.
+
+    The variable is the number of successes in `n` independent trials. The probability is
+    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
+    result is 0 outside the support `0 ≤ y ≤ n`.
+
+    Args:
+        k: values whose probability is asked for.
+        n: number of trials.
+        p: probability of a success in one trial, in [0, 1].
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
+        here the formula is evaluated without checks.
+
+    >>> from toile.scipy.stats import binom
+    >>> binom.pmf(jnp.arange(4), 3, 0.5).round(3)
+    Array([0.125, 0.375, 0.375, 0.125], dtype=float32)
+    """
     return lax.exp(logpmf(k, n, p, loc))

@@ -1,54 +1,167 @@
 """The Cauchy distribution."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.stats._common import standardized
 
+__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the Cauchy distribution.
+
+    The density is `1 / (π scale (1 + y²))`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     y, scale = standardized("cauchy.logpdf", x, loc, scale)
     return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the Cauchy distribution.
+
+    The density is `1 / (π scale (1 + y²))`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the Cauchy distribution is at most `x`.
+
+    The result is `1/2 + arctan(y)/π`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return 0.5 + 1 / np.pi * jnp.arctan(standardized("cauchy.cdf", x, loc, scale)[0])
 
 
-def logcdf(x, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the Cauchy distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.log(cdf(x, loc, scale))
 
 
-def sf(x, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the Cauchy distribution is greater than `x`.
+
+    The result is `1 - cdf`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("cauchy.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
 
 
-def logsf(x, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the Cauchy distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("cauchy.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
 
 
-def isf(q, loc=0, scale=1):
-    """Inverse of the survival function."""
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the Cauchy distribution from the upper end: the inverse of `sf`.
+
+    The result is `loc - scale * tan(π (q - 1/2))`: inf at 0, -inf at 1, NaN outside.
+
+    Args:
+        q: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     q, loc, scale = inexact("cauchy.isf", q, loc, scale)
     return lax.neg(ppf(q, lax.neg(loc), scale))
 
 
-def ppf(q, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the Cauchy distribution: the inverse of `cdf`.
+
+    The result is `loc + scale * tan(π (q - 1/2))`: -inf at 0, inf at 1, NaN outside.
+
+    Args:
+        q: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
     # tan(pi (q - 1/2)) is -1 / tan(pi q) and 1 / tan(pi (1 - q)), exact near q = 0 and q = 1.
     middle = abs(q - 0.5) < 0.25

@@ -1,15 +1,37 @@
 """The chi-squared distribution with `df` degrees of freedom."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import clamp, inexact
 from toile.scipy.special import gammainc, gammaincc
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-def logpdf(x, df, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the chi-squared distribution.
+
+    The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
+    `(x - loc) / scale`; the result is -inf below `loc`.
+
+    Args:
+        x: points at which the density is evaluated.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked. At
+        `x = loc` with `df = 2`, the result is NaN, where SciPy's is finite.
+    """
     x, df, loc, scale = inexact("chi2.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
     half = df / 2
@@ -18,8 +40,25 @@ def logpdf(x, df, loc=0, scale=1):
     return jnp.where(x < loc, -np.inf, constant - jnp.log(scale) + kernel)
 
 
-def pdf(x, df, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the chi-squared distribution.
+
+    The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
+    `(x - loc) / scale`; the result is 0 below `loc`.
+
+    Args:
+        x: points at which the density is evaluated.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked. At
+        `x = loc` with `df = 2`, the result is NaN, where SciPy's is finite.
+    """
     return lax.exp(logpdf(x, df, loc, scale))
 
 
@@ -28,21 +67,79 @@ def _gamma_arguments(name, x, df, loc, scale):
     return df / 2, clamp(0, (x - loc) / (scale * 2), np.inf)
 
 
-def cdf(x, df, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the chi-squared distribution is at most `x`.
+
+    The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 0 below
+    `loc`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return gammainc(*_gamma_arguments("chi2.cdf", x, df, loc, scale))
 
 
-def logcdf(x, df, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the chi-squared distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return lax.log(cdf(x, df, loc, scale))
 
 
-def sf(x, df, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the chi-squared distribution is greater than `x`.
+
+    The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 1 below
+    `loc`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return gammaincc(*_gamma_arguments("chi2.sf", x, df, loc, scale))
 
 
-def logsf(x, df, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the chi-squared distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return lax.log(sf(x, df, loc, scale))

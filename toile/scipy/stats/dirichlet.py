@@ -1,16 +1,41 @@
 """The Dirichlet distribution; the components run along the first axis of x."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact
 from toile.scipy.special import gammaln, xlogy
 
+__all__ = ["logpdf", "pdf"]
 
-def logpdf(x, alpha):
-    """Log of the density; the last component of x may be left out."""
+
+def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
+    """Logarithm of the probability density of the Dirichlet distribution.
+
+    The density at proportions `x` that sum to 1 is proportional to the product of
+    `x[i]^(alpha[i] - 1)`. The result is -inf where a proportion is not positive or the sum differs
+    from 1 by 1e-6 or more.
+
+    Args:
+        x: proportions along the first axis, one for each entry of `alpha`; the last may be left
+            out, and is then 1 minus the sum of the others. Further axes are a batch.
+        alpha: vector of concentrations, which are positive.
+
+    Returns:
+        An array of the shape of `x` without its first axis.
+
+    Raises:
+        ValueError: `alpha` is not a vector, or `x` has another number of proportions.
+
+    Differences:
+        SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not
+        checked.
+    """
     x, alpha = inexact("dirichlet.logpdf", jnp.asarray(x), jnp.asarray(alpha))
     if alpha.ndim != 1:
         raise ValueError(f"`alpha` must be one-dimensional; got alpha.shape={alpha.shape}{here()}")
@@ -18,15 +43,40 @@ def logpdf(x, alpha):
     if x.shape[0] not in (size, size - 1):
         raise ValueError("`x` must have either the same number of entries as `alpha` or one entry "
                          f"fewer; got x.shape={x.shape}, alpha.shape={alpha.shape}{here()}")
+    parts: Array = x
     if x.shape[0] != size:
-        x = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)], axis=0)
+        parts = jnp.concatenate([x, 1 - jnp.sum(x, axis=0, keepdims=True)], axis=0)
     constant = jnp.sum(gammaln(alpha)) - gammaln(jnp.sum(alpha))
-    alpha = jnp.reshape(alpha, (size,) + (1,) * (x.ndim - 1))
-    value = jnp.sum(xlogy(alpha - 1, x), axis=0) - constant
-    on_simplex = jnp.all(x > 0, axis=0) & (jnp.abs(jnp.sum(x, axis=0) - 1) < 1e-6)
+    powers = jnp.reshape(alpha, (size,) + (1,) * (parts.ndim - 1)) - 1
+    value = jnp.sum(xlogy(powers, parts), axis=0) - constant
+    on_simplex = jnp.all(parts > 0, axis=0) & (jnp.abs(jnp.sum(parts, axis=0) - 1) < 1e-6)
     return jnp.where(on_simplex, value, -np.inf)
 
 
-def pdf(x, alpha):
-    """Density."""
+def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
+    """Probability density of the Dirichlet distribution.
+
+    The density at proportions `x` that sum to 1 is proportional to the product of
+    `x[i]^(alpha[i] - 1)`. The result is 0 where a proportion is not positive or the sum differs
+    from 1 by 1e-6 or more.
+
+    Args:
+        x: proportions along the first axis, one for each entry of `alpha`; the last may be left
+            out, and is then 1 minus the sum of the others. Further axes are a batch.
+        alpha: vector of concentrations, which are positive.
+
+    Returns:
+        An array of the shape of `x` without its first axis.
+
+    Raises:
+        ValueError: `alpha` is not a vector, or `x` has another number of proportions.
+
+    Differences:
+        SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not
+        checked.
+
+    >>> from toile.scipy.stats import dirichlet
+    >>> dirichlet.pdf(jnp.array([0.25, 0.75]), jnp.array([1.0, 1.0]))
+    Array(1., dtype=float32)
+    """
     return lax.exp(logpdf(x, alpha))

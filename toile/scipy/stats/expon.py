@@ -1,49 +1,153 @@
 """The exponential distribution."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the exponential distribution.
+
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is -inf below
+    `loc`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("expon.logpdf", x, loc, scale)
     return jnp.where(x < loc, -np.inf, -((x - loc) / scale + jnp.log(scale)))
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the exponential distribution.
+
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is 0 below `loc`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the exponential distribution is at most `x`.
+
+    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("expon.cdf", x, loc, scale)
     y = (loc - x) / scale
     return jnp.where(x < loc, jnp.zeros_like(y), -jnp.expm1(y))
 
 
-def logcdf(x, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the exponential distribution.
+
+    Where `(x - loc) / scale` is below the precision of the dtype, the result is -inf.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.log1p(-sf(x, loc, scale))
 
 
-def logsf(x, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the exponential distribution.
+
+    The result is `-(x - loc) / scale`, and 0 below `loc`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("expon.logsf", x, loc, scale)
     y = (loc - x) / scale
     return jnp.where(x < loc, jnp.zeros_like(y), y)
 
 
-def sf(x, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the exponential distribution is greater than `x`.
+
+    The result is `exp(-(x - loc) / scale)`, and 1 below `loc`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.exp(logsf(x, loc, scale))
 
 
-def ppf(q, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the exponential distribution: the inverse of `cdf`.
+
+    The result is `loc - scale * log(1 - q)`: `loc` at 0, inf at 1, NaN outside.
+
+    Args:
+        q: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     q, loc, scale = inexact("expon.ppf", q, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)
     return jnp.where(bad, np.nan, loc - scale * jnp.log1p(-q))

@@ -1,23 +1,69 @@
 """The generalised normal distribution, density proportional to exp(-|x|^beta)."""
 
+from __future__ import annotations
+
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import gammainc
 
+__all__ = ["cdf", "logpdf", "pdf"]
 
-def logpdf(x, beta):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """Logarithm of the probability density of the generalized normal distribution.
+
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
+    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+
+    Args:
+        x: points at which the density is evaluated.
+        beta: shape parameter, which is positive.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+    """
     x, beta = inexact("gennorm.logpdf", x, beta)
     return jnp.log(0.5 * beta) - lax.lgamma(1 / beta) - jnp.abs(x) ** beta
 
 
-def cdf(x, beta):
-    """Distribution function."""
+def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """Probability that a variable with the generalized normal distribution is at most `x`.
+
+    The result is `(1 + sign(x) special.gammainc(1/beta, |x|^beta)) / 2`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        beta: shape parameter, which is positive.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+    """
     x, beta = inexact("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
 
 
-def pdf(x, beta):
-    """Density."""
+def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
+    """Probability density of the generalized normal distribution.
+
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
+    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+
+    Args:
+        x: points at which the density is evaluated.
+        beta: shape parameter, which is positive.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+    """
     return lax.exp(logpdf(x, beta))

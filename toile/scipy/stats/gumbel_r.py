@@ -1,51 +1,142 @@
 """The right-skewed Gumbel distribution (of maxima)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn import log1mexp
 from toile.nn._promote import inexact
 from toile.scipy.special import xlogy
 from toile.scipy.stats._common import standardized, where_positive
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the right-skewed Gumbel distribution.
+
+    The density is `exp(-y - exp(-y)) / scale`, where `y` is `(x - loc) / scale`. The result is NaN
+    where `scale` is not positive.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+    """
     z, scale = standardized("gumbel_r.logpdf", x, loc, scale)
     return where_positive(scale, xlogy(-1, scale) - (z + jnp.exp(-z)))
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the right-skewed Gumbel distribution.
+
+    The density is `exp(-y - exp(-y)) / scale`, where `y` is `(x - loc) / scale`. The result is NaN
+    where `scale` is not positive.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def logcdf(x, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the right-skewed Gumbel distribution.
+
+    The result is NaN where `scale` is not positive.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+    """
     z, scale = standardized("gumbel_r.logcdf", x, loc, scale)
     return where_positive(scale, -jnp.exp(-z))
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the right-skewed Gumbel distribution is at most `x`.
+
+    The result is `exp(-exp(-y))`, where `y` is `(x - loc) / scale`. The result is NaN where `scale`
+    is not positive.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+    """
     return lax.exp(logcdf(x, loc, scale))
 
 
-def ppf(p, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the right-skewed Gumbel distribution: the inverse of `cdf`.
+
+    The result is `loc - scale * log(-log(p))`, and NaN where `p` is not strictly between 0 and 1.
+
+    Args:
+        p: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's result is -inf at 0 and inf at 1, and NaN where `scale` is not positive; here
+        `scale` is not checked.
+    """
     p, loc, scale = inexact("gumbel_r.ppf", p, loc, scale)
     value = loc - scale * jnp.log(xlogy(-1, p))
     return jnp.where((p > 0) & (p < 1), value, np.nan)
 
 
-def sf(x, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the right-skewed Gumbel distribution is greater than `x`.
+
+    It is computed as `1 - cdf(x)`, which rounds to 0 far in the upper tail, where `exp(logsf(x))`
+    is accurate. The result is NaN where `scale` is not positive.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+    """
     z, scale = standardized("gumbel_r.sf", x, loc, scale)
     return where_positive(scale, 1 - jnp.exp(-jnp.exp(-z)))
 
 
-def logsf(x, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the right-skewed Gumbel distribution.
+
+    The result is `log(1 - exp(-exp(-y)))`, where `y` is `(x - loc) / scale`; it is accurate far
+    into the upper tail. The result is NaN where `scale` is not positive.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+    """
     z, scale = standardized("gumbel_r.logsf", x, loc, scale)
     return where_positive(scale, log1mexp(jnp.exp(-z)))

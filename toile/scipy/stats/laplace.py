@@ -1,23 +1,75 @@
 """The Laplace distribution."""
 
+from __future__ import annotations
+
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.stats._common import standardized
 
+__all__ = ["cdf", "logpdf", "pdf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the Laplace distribution.
+
+    The density is `exp(-|y|) / (2 scale)`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("laplace.logpdf", x, loc, scale)
     return -(jnp.abs(x - loc) / scale + jnp.log(2 * scale))
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the Laplace distribution.
+
+    The density is `exp(-|y|) / (2 scale)`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+
+    >>> from toile.scipy.stats import laplace
+    >>> laplace.pdf(jnp.array([-1.0, 0.0, 1.0])).round(3)
+    Array([0.184, 0.5  , 0.184], dtype=float32)
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the Laplace distribution is at most `x`.
+
+    The result is `exp(y) / 2` up to 0 and `1 - exp(-y) / 2` beyond, where `y` is
+    `(x - loc) / scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     y, _ = standardized("laplace.cdf", x, loc, scale)
     return jnp.where(y <= 0, 0.5 * jnp.exp(y), 1 - 0.5 * jnp.exp(-y))

@@ -1,41 +1,130 @@
 """The logistic distribution."""
 
+from __future__ import annotations
+
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import expit, logit
 from toile.scipy.stats._common import standardized
 
+__all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the logistic distribution.
+
+    The density is `exp(-y) / (scale (1 + exp(-y))²)`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     y, scale = standardized("logistic.logpdf", x, loc, scale)
     half = y / 2
     return -2 * jnp.logaddexp(half, -half) - jnp.log(scale)
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the logistic distribution.
+
+    The density is `exp(-y) / (scale (1 + exp(-y))²)`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def ppf(x, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the logistic distribution: the inverse of `cdf`.
+
+    The result is `loc + scale * log(x / (1 - x))`: -inf at 0, inf at 1, NaN outside.
+
+    Args:
+        x: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("logistic.ppf", x, loc, scale)
     return logit(x) * scale + loc
 
 
-def sf(x, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the logistic distribution is greater than `x`.
+
+    The result is `1 / (1 + exp(y))`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return expit(-standardized("logistic.sf", x, loc, scale)[0])
 
 
-def isf(x, loc=0, scale=1):
-    """Inverse of the survival function."""
+def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the logistic distribution from the upper end: the inverse of `sf`.
+
+    The result is `loc - scale * log(x / (1 - x))`: inf at 0, -inf at 1, NaN outside.
+
+    Args:
+        x: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, loc, scale = inexact("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the logistic distribution is at most `x`.
+
+    The result is `1 / (1 + exp(-y))`, where `y` is `(x - loc) / scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     return expit(standardized("logistic.cdf", x, loc, scale)[0])

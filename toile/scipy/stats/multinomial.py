@@ -1,16 +1,40 @@
 """The multinomial distribution."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_integer, promoted
 from toile.scipy.special import gammaln, xlogy
 
+__all__ = ["logpmf", "pmf"]
 
-def logpmf(x, n, p):
-    """Log of the probability of the counts x in n trials; x and n are integers."""
+
+def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
+    """Logarithm of the probabilities `pmf` of the multinomial distribution.
+
+    The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
+    result is -inf where the sum of `x` is not `n`.
+
+    Args:
+        x: vector of counts, one for each outcome; integers.
+        n: number of trials; an integer.
+        p: probabilities of the outcomes, along the last axis.
+
+    Returns:
+        An array of the dtype of `p`, of the shape of `n` broadcast against the leading axes of `p`.
+
+    Raises:
+        ValueError: `x` or `n` is not of integer type.
+
+    Differences:
+        SciPy takes batches of `x` and checks that `p` sums to 1. Here all elements of `x` are
+        summed, so that `x` is one vector, and `p` is not checked.
+    """
     (p,) = inexact("multinomial.logpmf", p)
     x, n = promoted("multinomial.logpmf", x, n)
     if not is_integer(x):
@@ -21,6 +45,29 @@ def logpmf(x, n, p):
     return jnp.where(jnp.equal(jnp.sum(x), n), value, -np.inf)
 
 
-def pmf(x, n, p):
-    """Probability of the counts x in n trials."""
+def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
+    """Probability of the given counts of outcomes in the multinomial distribution.
+
+    The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
+    result is 0 where the sum of `x` is not `n`.
+
+    Args:
+        x: vector of counts, one for each outcome; integers.
+        n: number of trials; an integer.
+        p: probabilities of the outcomes, along the last axis.
+
+    Returns:
+        An array of the dtype of `p`, of the shape of `n` broadcast against the leading axes of `p`.
+
+    Raises:
+        ValueError: `x` or `n` is not of integer type.
+
+    Differences:
+        SciPy takes batches of `x` and checks that `p` sums to 1. Here all elements of `x` are
+        summed, so that `x` is one vector, and `p` is not checked.
+
+    >>> from toile.scipy.stats import multinomial
+    >>> multinomial.pmf(jnp.array([1, 1]), 2, jnp.array([0.5, 0.5])).round(3)
+    Array(0.5, dtype=float32)
+    """
     return lax.exp(logpmf(x, n, p))

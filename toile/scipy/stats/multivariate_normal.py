@@ -1,18 +1,45 @@
 """The multivariate normal distribution; batches over leading axes."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact
 from toile.scipy.linalg import solve_triangular
 
+__all__ = ["logpdf", "pdf"]
+
 _LOG_2PI = np.log(2 * np.pi)
 
 
-def logpdf(x, mean, cov, allow_singular=None):
-    """Log of the density; `cov` is a matrix, or a scalar variance of every component."""
+def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
+    """Logarithm of the probability density of the multivariate normal distribution.
+
+    The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
+
+    Args:
+        x: points at which the density is evaluated: vectors of length `n` along the last axis.
+        mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
+        cov: covariance matrices along the last two axes, which are positive definite; a scalar is
+            the variance of each component, which are then independent.
+        allow_singular: not supported: only None.
+
+    Returns:
+        An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
+        NaN where `cov` is not positive definite.
+
+    Raises:
+        NotImplementedError: `allow_singular` is given.
+        ValueError: `cov` is neither a scalar nor n×n matrices.
+
+    Differences:
+        SciPy has default values for `mean` and `cov`, and raises an error where `cov` is not
+        positive definite.
+    """
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf" + here())
     x, mean, cov = inexact("multivariate_normal.logpdf", *map(jnp.asarray, (x, mean, cov)))
@@ -32,6 +59,30 @@ def logpdf(x, mean, cov, allow_singular=None):
     return -0.5 * jnp.sum(y * y, -1) - n / 2 * _LOG_2PI - log_det
 
 
-def pdf(x, mean, cov):
-    """Density."""
+def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
+    """Probability density of the multivariate normal distribution.
+
+    The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
+
+    Args:
+        x: points at which the density is evaluated: vectors of length `n` along the last axis.
+        mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
+        cov: covariance matrices along the last two axes, which are positive definite; a scalar is
+            the variance of each component, which are then independent.
+
+    Returns:
+        An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
+        NaN where `cov` is not positive definite.
+
+    Raises:
+        ValueError: `cov` is neither a scalar nor n×n matrices.
+
+    Differences:
+        SciPy has default values for `mean` and `cov`, and raises an error where `cov` is not
+        positive definite.
+
+    >>> from toile.scipy.stats import multivariate_normal
+    >>> multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2)).round(4)
+    Array(0.1592, dtype=float32)
+    """
     return lax.exp(logpdf(x, mean, cov))

@@ -1,56 +1,171 @@
 """The Pareto distribution of shape b, on [loc + scale, ∞)."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
-def _standard(name, x, b, loc, scale):
+
+def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
+              scale: ArrayLike) -> tuple[Array, Array, Array, Array]:
     """((x - loc)/scale, b, scale, whether x is below the support)."""
     x, b, loc, scale = inexact(name, x, b, loc, scale)
     return (x - loc) / scale, b, scale, x < loc + scale
 
 
-def logpdf(x, b, loc=0, scale=1):
-    """Log of the density."""
+def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the Pareto distribution.
+
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is -inf below
+    `loc + scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     y, b, scale, below = _standard("pareto.logpdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, -(jnp.log(scale / b) + (b + 1) * jnp.log(y)))
 
 
-def pdf(x, b, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the Pareto distribution.
+
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is 0 below
+    `loc + scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     return lax.exp(logpdf(x, b, loc, scale))
 
 
-def cdf(x, b, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the Pareto distribution is at most `x`.
+
+    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     y, b, _, below = _standard("pareto.cdf", x, b, loc, scale)
     value = 1 - y**-b
     return jnp.where(below, jnp.zeros_like(value), value)
 
 
-def logcdf(x, b, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the Pareto distribution.
+
+    Args:
+        x: bounds that the variable is compared with.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     y, b, _, below = _standard("pareto.logcdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, jnp.log1p(-(y**-b)))
 
 
-def logsf(x, b, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the Pareto distribution.
+
+    The result is `-b log(y)`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     y, b, _, below = _standard("pareto.logsf", x, b, loc, scale)
     value = -(b * jnp.log(y))
     return jnp.where(below, jnp.zeros_like(value), value)
 
 
-def sf(x, b, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the Pareto distribution is greater than `x`.
+
+    The result is `y^-b`, where `y` is `(x - loc) / scale`, and 1 below `loc + scale`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+
+    >>> from toile.scipy.stats import pareto
+    >>> pareto.sf(jnp.array([1.0, 2.0, 4.0]), 1)
+    Array([1.  , 0.5 , 0.25], dtype=float32)
+    """
     return lax.exp(logsf(x, b, loc, scale))
 
 
-def ppf(q, b, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the Pareto distribution: the inverse of `cdf`.
+
+    The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in [0, 1].
+
+    Args:
+        q: probabilities, from 0 to 1.
+        b: shape parameter, which is positive: the tail falls off as `x^-b`.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN for parameters outside their range; here they are not checked.
+    """
     q, b, loc, scale = inexact("pareto.ppf", q, b, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)
     return jnp.where(bad, np.nan, loc + scale * (1 - q) ** -(1 / b))

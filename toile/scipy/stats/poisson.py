@@ -1,27 +1,77 @@
 """The Poisson distribution of mean mu."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import entr, gammaincc, gammaln, xlogy
 
+__all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
-def logpmf(k, mu, loc=0):
-    """Log of the probability of k; -inf for non-integers."""
+
+def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Logarithm of the probabilities `pmf` of the Poisson distribution.
+
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is -inf below `loc`
+    and where `k` is not an integer.
+
+    Args:
+        k: values whose probability is asked for.
+        mu: mean of the distribution before the shift by `loc`; not negative.
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy asks that `k - loc` is an integer, not `k`.
+
+    >>> from toile.scipy.stats import poisson
+    >>> poisson.logpmf(0, jnp.array([1.0, 2.0]))
+    Array([-1., -2.], dtype=float32)
+    """
     k, mu, loc = inexact("poisson.logpmf", k, mu, loc)
     x = k - loc
     value = xlogy(x, mu) - gammaln(x + 1) - mu
     return jnp.where((x < 0) | (jnp.round(k) != k), -np.inf, value)
 
 
-def pmf(k, mu, loc=0):
-    """Probability of k."""
+def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Probability that a variable with the Poisson distribution equals `k`.
+
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is 0 below `loc` and
+    where `k` is not an integer.
+
+    Args:
+        k: values whose probability is asked for.
+        mu: mean of the distribution before the shift by `loc`; not negative.
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy asks that `k - loc` is an integer, not `k`.
+    """
     return jnp.exp(logpmf(k, mu, loc))
 
 
-def cdf(k, mu, loc=0):
-    """Probability of at most k."""
+def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Probability that a variable with the Poisson distribution is at most `k`.
+
+    The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`, and 0 below `loc`.
+
+    Args:
+        k: bounds that the variable is compared with.
+        mu: mean of the distribution before the shift by `loc`; not negative.
+        loc: location: the distribution is shifted by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+    """
     k, mu, loc = inexact("poisson.cdf", k, mu, loc)
     x = k - loc
     value = gammaincc(jnp.floor(1 + x), mu)
@@ -35,8 +85,23 @@ def _entropy_sum(mu, terms, reach):
     return jnp.sum(entr(p), axis=0)
 
 
-def entropy(mu, loc=0):
-    """Entropy: summed for small mu, by its asymptotic expansion from 100 on."""
+def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
+    """Entropy of the Poisson distribution, in nats.
+
+    It is summed over the probabilities for `mu` below 100, and computed from the asymptotic
+    expansion `log(2πe mu)/2 - 1/(12 mu)` from 100 on.
+
+    Args:
+        mu: mean of the distribution before the shift by `loc`; not negative.
+        loc: location: the distribution is shifted by it, which does not change the entropy.
+
+    Returns:
+        The entropies: an array of the shape and floating dtype that the arguments promote to.
+
+    >>> from toile.scipy.stats import poisson
+    >>> poisson.entropy(jnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.305], dtype=float32)
+    """
     mu, loc = inexact("poisson.entropy", mu, loc)
     small = _entropy_sum(mu, 35, mu + 20)
     medium = _entropy_sum(mu, 250, mu + 10 * jnp.sqrt(mu) + 20)

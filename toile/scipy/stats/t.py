@@ -1,14 +1,36 @@
 """Student's t distribution with `df` degrees of freedom."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["logpdf", "pdf"]
 
-def logpdf(x, df, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of Student's t distribution.
+
+    The density is `Γ((df+1)/2) / (√(π df) Γ(df/2) scale) (1 + y²/df)^(-(df+1)/2)`, where `y` is
+    `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,
+        SciPy's result is that of the normal distribution; here it is NaN.
+    """
     x, df, loc, scale = inexact("t.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
     half = df / 2
@@ -18,6 +40,23 @@ def logpdf(x, df, loc=0, scale=1):
     return -(constant + power * lax.log1p(y * y / df))
 
 
-def pdf(x, df, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of Student's t distribution.
+
+    The density is `Γ((df+1)/2) / (√(π df) Γ(df/2) scale) (1 + y²/df)^(-(df+1)/2)`, where `y` is
+    `(x - loc) / scale`.
+
+    Args:
+        x: points at which the density is evaluated.
+        df: degrees of freedom, a positive number.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,
+        SciPy's result is that of the normal distribution; here it is NaN.
+    """
     return lax.exp(logpdf(x, df, loc, scale))

@@ -1,21 +1,26 @@
 """The normal distribution truncated to [a, b] standard deviations around `loc`."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 from toile.scipy.special import log_ndtr, logsumexp, ndtr
 from toile.scipy.stats import norm
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
-def _log_difference(x, y):
+
+def _log_difference(x: Array, y: Array) -> Array:
     """log(exp(x) - exp(y))."""
     signs = jnp.stack([jnp.ones_like(x), -jnp.ones_like(y)])
     return logsumexp(jnp.stack([x, y]), b=signs, axis=0)
 
 
-def _log_mass(a, b):
+def _log_mass(a: Array, b: Array) -> Array:
     """log(Φ(b) - Φ(a)); the right tail is mirrored to the left, where Φ is accurate."""
     a, b = jnp.broadcast_arrays(a, b)
     left, right = b <= 0, a > 0
@@ -26,8 +31,30 @@ def _log_mass(a, b):
     return jnp.where(left | right, tail, central)
 
 
-def logpdf(x, a, b, loc=0, scale=1):
-    """Log of the density."""
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the truncated normal distribution.
+
+    The distribution is normal, with location `loc` and scale `scale`, and restricted to
+    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
+    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
+    result is -inf outside the interval. The result is NaN where `a` is not less than `b`.
+
+    Args:
+        x: points at which the density is evaluated.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+    """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
     y = (x - loc) / scale
@@ -35,36 +62,139 @@ def logpdf(x, a, b, loc=0, scale=1):
     return jnp.where(a >= b, np.nan, value)
 
 
-def pdf(x, a, b, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """Probability density of the truncated normal distribution.
+
+    The distribution is normal, with location `loc` and scale `scale`, and restricted to
+    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
+    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
+    result is 0 outside the interval. The result is NaN where `a` is not less than `b`.
+
+    Args:
+        x: points at which the density is evaluated.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+
+    >>> from toile.scipy.stats import truncnorm
+    >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
+    Array([0.        , 0.79788446, 0.4839414 ], dtype=float32)
+    """
     return lax.exp(logpdf(x, a, b, loc, scale))
 
 
-def logcdf(x, a, b, loc=0, scale=1):
-    """Log of the distribution function."""
+def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+           scale: ArrayLike = 1) -> Array:
+    """Logarithm of the distribution function `cdf` of the truncated normal distribution.
+
+    The result is NaN where `a` is not less than `b`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     x, a, b, loc, scale = inexact("truncnorm.logcdf", x, a, b, loc, scale)
-    x, a, b = jnp.broadcast_arrays(x, a, b)
-    y = (x - loc) / scale
-    whole = _log_mass(a, b)
-    below = _log_mass(a, y) - whole
-    above = _log_mass(y, b) - whole
+    points, low, high = jnp.broadcast_arrays(x, a, b)
+    y = (points - loc) / scale
+    whole = _log_mass(low, high)
+    below = _log_mass(low, y) - whole
+    above = _log_mass(y, high) - whole
     # Near 1 the complement keeps the digits.
-    cases = [y >= b, y <= a, below > -0.1, y > a]
+    cases = [y >= high, y <= low, below > -0.1, y > low]
     value = jnp.select(cases, [0, -np.inf, jnp.log1p(-jnp.exp(above)), below])
-    return jnp.where(a >= b, np.nan, value)
+    return jnp.where(low >= high, np.nan, value)
 
 
-def cdf(x, a, b, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+        scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the truncated normal distribution is at most `x`.
+
+    The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
+    standard normal distribution function; 0 below the interval and 1 above it. The result is NaN
+    where `a` is not less than `b`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     return lax.exp(logcdf(x, a, b, loc, scale))
 
 
-def logsf(x, a, b, loc=0, scale=1):
-    """Log of the survival function."""
+def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
+          scale: ArrayLike = 1) -> Array:
+    """Logarithm of the survival function `sf` of the truncated normal distribution.
+
+    The result is NaN where `a` is not less than `b`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     x, a, b, loc, scale = inexact("truncnorm.logsf", x, a, b, loc, scale)
     return logcdf(-x, -b, -a, -loc, scale)
 
 
-def sf(x, a, b, loc=0, scale=1):
-    """Survival function 1 - cdf."""
+def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the truncated normal distribution is greater than `x`.
+
+    The result is `1 - cdf`. The result is NaN where `a` is not less than `b`.
+
+    Args:
+        x: bounds that the variable is compared with.
+        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        loc: location of the normal distribution before it is truncated.
+        scale: scale of the normal distribution before it is truncated; positive.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Raises:
+        TypeError: the arguments promote to `float16` or `bfloat16`.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     return lax.exp(logsf(x, a, b, loc, scale))

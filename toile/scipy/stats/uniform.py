@@ -1,25 +1,79 @@
 """The uniform distribution on [loc, loc + scale]."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["cdf", "logpdf", "pdf", "ppf"]
 
-def logpdf(x, loc=0, scale=1):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Logarithm of the probability density of the uniform distribution.
+
+    The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
+    result is -inf outside the interval.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     x, loc, scale = inexact("uniform.logpdf", x, loc, scale)
     return jnp.where((x > loc + scale) | (x < loc), -np.inf, -jnp.log(scale))
 
 
-def pdf(x, loc=0, scale=1):
-    """Density."""
+def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability density of the uniform distribution.
+
+    The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
+    result is 0 outside the interval.
+
+    Args:
+        x: points at which the density is evaluated.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+
+    >>> from toile.scipy.stats import uniform
+    >>> uniform.pdf(jnp.array([1.0, 3.0, 5.0]), loc=2, scale=2)
+    Array([0. , 0.5, 0. ], dtype=float32)
+    """
     return lax.exp(logpdf(x, loc, scale))
 
 
-def cdf(x, loc=0, scale=1):
-    """Distribution function."""
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Probability that a variable with the uniform distribution is at most `x`.
+
+    The interval is [loc, loc + scale]. The result is `(x - loc) / scale` inside the interval, 0
+    below it and 1 above it.
+
+    Args:
+        x: bounds that the variable is compared with.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+    """
     x, loc, scale = inexact("uniform.cdf", x, loc, scale)
     zero, one = jnp.array(0, x.dtype), jnp.array(1, x.dtype)
     high = loc + scale
@@ -27,8 +81,26 @@ def cdf(x, loc=0, scale=1):
     return jnp.select([x < loc, x > high, inside], [zero, one, (x - loc) / scale])
 
 
-def ppf(q, loc=0, scale=1):
-    """Inverse of the distribution function."""
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    """Quantiles of the uniform distribution: the inverse of `cdf`.
+
+    The result is `loc + scale * q`, and NaN where `q` is not in [0, 1].
+
+    Args:
+        q: probabilities, from 0 to 1.
+        loc: location: the distribution is shifted by it.
+        scale: scale, which is positive: the distribution is stretched by it.
+
+    Returns:
+        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy returns NaN where `scale` is not positive; here it is not checked.
+
+    >>> from toile.scipy.stats import uniform
+    >>> uniform.ppf(jnp.array([0.0, 0.5, 1.0]), loc=2, scale=2)
+    Array([2., 3., 4.], dtype=float32)
+    """
     q, loc, scale = inexact("uniform.ppf", q, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)
     return jnp.where(bad, np.nan, loc + scale * q)

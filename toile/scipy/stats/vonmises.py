@@ -1,19 +1,54 @@
 """The von Mises distribution on the circle."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["logpdf", "pdf"]
 
-def logpdf(x, kappa):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
+    """Logarithm of the probability density of the von Mises distribution.
+
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
+    2π in `x`. The result is NaN where `kappa` is not positive.
+
+    Args:
+        x: angles at which the density is evaluated, in radians.
+        kappa: concentration around 0, which is positive.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
+        is NaN here.
+    """
     x, kappa = inexact("vonmises.logpdf", x, kappa)
     value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * np.pi * lax.bessel_i0e(kappa))
     return jnp.where(kappa > 0, value, np.nan)
 
 
-def pdf(x, kappa):
-    """Density."""
+def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
+    """Probability density of the von Mises distribution.
+
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
+    2π in `x`. The result is NaN where `kappa` is not positive.
+
+    Args:
+        x: angles at which the density is evaluated, in radians.
+        kappa: concentration around 0, which is positive.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
+        is NaN here.
+    """
     return lax.exp(logpdf(x, kappa))

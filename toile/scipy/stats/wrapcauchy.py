@@ -1,20 +1,53 @@
 """The wrapped Cauchy distribution on [0, 2π]."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
+from toile.engine.annotations import Array, ArrayLike
 from toile.nn._promote import inexact
 
+__all__ = ["logpdf", "pdf"]
 
-def logpdf(x, c):
-    """Log of the density."""
+
+def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
+    """Logarithm of the probability density of the wrapped Cauchy distribution.
+
+    The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is
+    -inf outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
+
+    Args:
+        x: angles at which the density is evaluated, in radians.
+        c: concentration around 0, strictly between 0 and 1.
+
+    Returns:
+        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`.
+    """
     x, c = inexact("wrapcauchy.logpdf", x, c)
     value = jnp.log(1 - c * c) - np.log(2 * np.pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
     value = jnp.where((x >= 0) & (x <= np.pi * 2), value, -np.inf)
     return jnp.where((c > 0) & (c < 1), value, np.nan)
 
 
-def pdf(x, c):
-    """Density."""
+def pdf(x: ArrayLike, c: ArrayLike) -> Array:
+    """Probability density of the wrapped Cauchy distribution.
+
+    The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is 0
+    outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
+
+    Args:
+        x: angles at which the density is evaluated, in radians.
+        c: concentration around 0, strictly between 0 and 1.
+
+    Returns:
+        The densities: an array of the shape and floating dtype that the arguments promote to.
+
+    Differences:
+        SciPy's function also takes `loc` and `scale`.
+    """
     return lax.exp(logpdf(x, c))
