@@ -170,9 +170,10 @@ def test_the_programs_of_the_front_pages_run(page):
         run_python(block, "-W", "error")
 
 
-def test_no_file_is_longer_than_800_lines():
+def test_no_file_is_longer_than_1200_lines():
+    """With docstrings; `tools.code_limits` counts the code alone."""
     lengths = {f.relative_to(ROOT): len(f.read_text().splitlines()) for f in PACKAGE.rglob("*.py")}
-    assert {file: n for file, n in lengths.items() if n > 800} == {}
+    assert {file: n for file, n in lengths.items() if n > 1200} == {}
 
 
 def test_every_package_is_shipped():

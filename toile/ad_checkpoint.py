@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from toile.api.autodiff import vjp
 from toile.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
+from toile.api.linear_maps import vjp
 from toile.api.programs import make_jaxpr
 from toile.control.call import Call
 from toile.control.remat import Offloadable, Recompute, Saveable

@@ -11,8 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.api.autodiff import jvp
 from toile.api.custom import dress, forwarded, positional, signature_of
+from toile.api.linear_maps import jvp
 from toile.control.call import Call, move_mapped, nonzero_mask, pick, spread
 from toile.control.scan import Scan
 from toile.engine.arrays import Array

@@ -97,4 +97,4 @@ reveal_type(clipped(x))  # Array
 reveal_type(Scaler().scaled(x))  # Array
 
 tx = optim.adam(1e-3)
-reveal_type(tx)  # GradientTransformationExtraArgs
+reveal_type(tx.init({}))  # Any

@@ -4,16 +4,9 @@ Importing it registers the platforms with the engine.
 """
 
 import toile.platforms  # noqa: F401 - makes them known
-from toile.api.autodiff import (
-    VJPFunction,
-    grad,
-    jvp,
-    linear_transpose,
-    linearize,
-    value_and_grad,
-    vjp,
-)
+from toile.api.autodiff import grad, value_and_grad
 from toile.api.custom import custom_gradient, custom_jvp, custom_vjp
+from toile.api.linear_maps import VJPFunction, jvp, linear_transpose, linearize, vjp
 from toile.api.programs import (
     closure_convert,
     ensure_compile_time_eval,

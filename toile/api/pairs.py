@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toile.api.autodiff import vjp
+from toile.api.linear_maps import vjp
 from toile.api.programs import jit
 from toile.staging.flat_functions import argnums_of
 

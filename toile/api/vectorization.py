@@ -11,7 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from toile.api.autodiff import _check_callable, _check_inputs, documented, jvp, vjp
+from toile.api.autodiff import check_callable, check_inputs, documented
+from toile.api.linear_maps import jvp, vjp
 from toile.engine import dtypes
 from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
@@ -83,7 +84,7 @@ def vmap(
     >>> toile.vmap(lambda x, y: x + y, in_axes=(0, None))(jnp.arange(3), 10)
     Array([10, 11, 12], dtype=int32)
     """
-    _check_callable("vmap", fun)
+    check_callable("vmap", fun)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not isinstance(in_axes, (tuple, int, type(None))):
@@ -252,7 +253,7 @@ def jacfwd(
     Array([[2., 0.],
            [0., 4.]], dtype=float32)
     """
-    _check_callable("jacfwd", fun)
+    check_callable("jacfwd", fun)
     given_argnums(argnums, "jacfwd")
 
     @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
@@ -303,14 +304,14 @@ def jacrev(
     Array([[1., 1.],
            [3., 2.]], dtype=float32)
     """
-    _check_callable("jacrev", fun)
+    check_callable("jacrev", fun)
 
     @documented(fun, f"Jacobian of {name_of(fun)} with respect to positional argument(s) "
                      f"{argnums}. It takes the same arguments and returns the derivatives.")
     def jacobian_f(*args: Any, **kwargs: Any) -> Any:
         chosen, partial = _fixed(fun, argnums, args, kwargs, "jacrev")
         leaves = flatten(chosen)[0]
-        _check_inputs("jacrev", fun, leaves, chosen, holomorphic, allow_int)
+        check_inputs("jacrev", fun, leaves, chosen, holomorphic, allow_int)
         if has_aux:
             y, pullback, aux = vjp(partial, *chosen, has_aux=True)
         else:

@@ -92,5 +92,3 @@ igamma_p, igammac_p, zeta_p = special.igamma, special.igammac, special.zeta
 igamma_grad_a_p = special.igamma_grad_a
 regularized_incomplete_beta_p = special.regularized_incomplete_beta
 bessel_i0e_p, bessel_i1e_p = special.bessel_i0e, special.bessel_i1e
-
-__all__ = [name for name in globals() if name.endswith("_p")]

@@ -17,12 +17,6 @@ from toile.lax._elementwise import binary, two, unary
 from toile.lax._operands import F, named, operand, stretched
 from toile.primitives import bits
 
-__all__ = [
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "clz", "eq", "ge", "gt", "le",
-    "lt", "ne", "population_count", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical",
-]  # fmt: skip
-
 # What lax accepts where an operation itself accepts more.
 _ORDERED = "biuf"
 

@@ -11,8 +11,6 @@ from toile.engine.source import here
 from toile.primitives.elementwise import convert
 from toile.primitives.fft import Fft, FftType
 
-__all__ = ["FftType", "fft"]
-
 
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.

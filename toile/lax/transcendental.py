@@ -12,15 +12,6 @@ from toile.primitives import elementwise as ops
 from toile.primitives import special
 from toile.primitives import transcendental as curves
 
-__all__ = [
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e",
-    "betainc", "cbrt", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2",
-    "expm1", "igamma", "igamma_grad_a", "igammac", "lgamma", "log", "log1p", "log2", "logistic",
-    "one_minus_square", "polygamma", "random_gamma_grad", "rsqrt", "sin", "sinh", "sqrt", "tan",
-    "tanh", "zeta",
-]  # fmt: skip
-
-
 # --------------------------------------------------------------------------------- transcendental
 
 @accurate(curves.exp)

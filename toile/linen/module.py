@@ -19,6 +19,7 @@ from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
 from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
 from toile.engine.trace import state as engine_state
 from toile.ids import uuid
 from toile.linen import dataclass, kw_only_dataclasses
@@ -172,6 +173,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     _state: ClassVar[ModuleState] = ModuleState()
     _parent_ref: ClassVar[Any] = None
+    _id: ClassVar[Any]  # of each instance, set when it is made
     scope: ClassVar[Any] = None  # a Scope, once the module is bound
     _own_fields: ClassVar[tuple[str, ...]] = ()
     _compact_name_scope_methods: ClassVar[tuple[str, ...]] = ()
@@ -268,23 +270,28 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         else:
             self._register_submodules(name, val)
 
-    def __getattr__(self, name: str) -> Any:
-        """Attributes that `setup` defines: run it first."""
-        if name in _COPY_PROTOCOL:
-            raise AttributeError(name)
-        self._try_setup()
-        if name in self.__dict__:
-            return self.__dict__[name]
-        cls = type(self).__name__
-        text = f'"{cls}" object has no attribute "{name}".'
-        if self.scope is None:
-            text += (
-                f" If \"{name}\" is defined in '.setup()', remember these fields are only "
-                "accessible from inside 'init' or 'apply': this module is unbound, it has fields "
-                f"but no variables. Bind it first: model = {cls}(…).bind(variables), then "
-                f"model.{name}"
-            )
-        raise AttributeError(text + here())
+    if not TYPE_CHECKING:  # to checkers, attributes are those that are assigned somewhere
+
+        def __getattr__(self, name: str) -> Any:
+            """Attributes that `setup` defines: run it first."""
+            if name in _COPY_PROTOCOL:
+                raise AttributeError(name)
+            self._try_setup()
+            if name in self.__dict__:
+                return self.__dict__[name]
+            cls = type(self).__name__
+            text = f'"{cls}" object has no attribute "{name}".'
+            near = did_you_mean(name, {*self.__dict__, *dir(type(self))})
+            if near:
+                text += near
+            elif self.scope is None:
+                text += (
+                    f" If \"{name}\" is defined in '.setup()', remember these fields are only "
+                    "accessible from inside 'init' or 'apply': this module is unbound, it has "
+                    f"fields but no variables. Bind it first: model = {cls}(…).bind(variables), "
+                    f"then model.{name}"
+                )
+            raise AttributeError(text + here())
 
     def __dir__(self) -> list[str]:
         self._try_setup()

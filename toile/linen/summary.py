@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from toile import numpy as jnp
-from toile.api.autodiff import vjp
+from toile.api.linear_maps import vjp
 from toile.api.programs import eval_shape, jit
 from toile.core import meta
 from toile.core.filters import CollectionFilter

@@ -22,8 +22,6 @@ from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.records import dataclass
 from toile.engine.source import here
 
-__all__ = ["get_scaled_dot_general_config", "scaled_dot_general", "scaled_matmul"]
-
 AxesOfBoth: TypeAlias = tuple[Sequence[int], Sequence[int]]
 DotDimensionNumbers: TypeAlias = tuple[AxesOfBoth, AxesOfBoth]
 

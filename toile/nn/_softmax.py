@@ -22,8 +22,6 @@ from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, is_integer
 from toile.parallel.specs import ShardingLike
 
-__all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
-
 
 @overload
 def logsumexp(

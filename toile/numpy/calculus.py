@@ -19,8 +19,6 @@ from toile.numpy import _helpers as h
 from toile.numpy import selection
 from toile.numpy._helpers import arr, as_array, canonical_axes, canonical_axis, promote_inexact
 
-__all__ = ["diff", "ediff1d", "gradient", "packbits", "trapezoid", "unpackbits", "unwrap"]
-
 
 def _along(x, axis, start, stop):
     return lax.slice_in_dim(x, start, stop, axis=axis)

@@ -19,11 +19,6 @@ from toile.numpy._promotion import broadcast_shapes, broadcast_to, promote_args,
 from toile.numpy.creation import asarray
 from toile.numpy.ufuncs import isfinite, isinf, isnan
 
-__all__ = [
-    "allclose", "array_equal", "array_equiv", "iscomplex", "iscomplexobj", "isclose", "isneginf",
-    "isposinf", "isreal", "isrealobj", "isscalar",
-]
-
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:

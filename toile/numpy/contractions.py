@@ -24,11 +24,6 @@ from toile.numpy._helpers import canonical_axis, check, promote, raw_buffer
 from toile.numpy._operands import no_out
 from toile.primitives.arrays.contraction import ONE_THREAD
 
-__all__ = [
-    "cross", "dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot",
-    "vecmat",
-]
-
 
 def element_type(preferred):
     """A user's preferred_element_type as a canonical dtype, or None."""

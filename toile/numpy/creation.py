@@ -44,12 +44,6 @@ if TYPE_CHECKING:
     from toile.engine.devices import Device
     from toile.engine.shardings import Sharding
 
-__all__ = [
-    "arange", "array", "asarray", "astype", "copy", "empty", "empty_like", "eye", "full",
-    "full_like", "identity", "linspace", "ones", "ones_like", "tri",
-    "tril", "triu", "zeros", "zeros_like",
-]
-
 
 class HasShape(HasDType, Protocol):
     """Anything with a shape and a dtype, such as an array or `toile.ShapeDtypeStruct`."""

@@ -17,8 +17,6 @@ from toile.numpy._promotion import select
 from toile.numpy.reductions import promoted_integer
 from toile.numpy.ufuncs import isnan
 
-__all__ = ["cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "nancumprod", "nancumsum"]
-
 
 def _cumulative(name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, nan_as: Any = None,
                 promote: bool = False) -> Any:

@@ -20,11 +20,6 @@ from toile.numpy import _helpers as h
 from toile.numpy import contractions, index_update
 from toile.numpy._helpers import arr, check, promote_inexact
 
-__all__ = [
-    "bincount", "convolve", "corrcoef", "correlate", "cov", "histogram", "histogram2d",
-    "histogram_bin_edges", "histogramdd", "interp",
-]
-
 
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
              length: int | None = None, out_sharding: object = None) -> Array:

@@ -20,12 +20,6 @@ from toile.numpy._helpers import arr, as_array, canonical_axis, check
 from toile.numpy._operands import no_out
 from toile.primitives.elementwise import convert
 
-__all__ = [
-    "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "fill_diagonal", "ix_",
-    "mask_indices", "trace", "tril_indices", "tril_indices_from", "triu_indices",
-    "triu_indices_from",
-]
-
 
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Extract diagonals of matrices.

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from toile.engine.devices import Device
     from toile.engine.shardings import Sharding
 
-__all__ = [
-    "from_dlpack", "frombuffer", "fromfile", "fromiter", "fromstring", "load", "save", "savez",
-]
 
 class _SupportsDLPack(Protocol):
     """An array that other libraries can read."""

@@ -24,8 +24,6 @@ from toile.numpy import _helpers as h
 from toile.numpy import selection
 from toile.numpy._helpers import arr, canonical_axis, check
 
-__all__ = ["apply_along_axis", "apply_over_axes", "piecewise", "vectorize"]
-
 _TERM = r"\((?:[\w]+(?:\s*,\s*[\w]+)*)?\)"
 _SIGNATURE = re.compile(rf"^\s*{_TERM}(\s*,\s*{_TERM})*\s*->\s*{_TERM}(\s*,\s*{_TERM})*\s*$")
 

@@ -24,11 +24,6 @@ from toile.numpy._promotion import broadcast_shapes, broadcast_to, promote_dtype
 from toile.numpy.creation import arange, array, asarray, first_axis_to, linspace, range_ends
 from toile.numpy.ufuncs_numeric import power
 
-__all__ = [
-    "c_", "fromfunction", "geomspace", "index_exp", "indices", "logspace", "meshgrid", "mgrid",
-    "ogrid", "r_", "s_", "vander",
-]
-
 index_exp = np.index_exp
 s_ = np.s_
 

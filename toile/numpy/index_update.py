@@ -634,6 +634,3 @@ def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: 
     key = tuple(where if d == axis else np.arange(n).reshape([-1 if k == d else 1
                 for k in range(a.ndim)]) for d, n in enumerate(a.shape))
     return update(a, key, values, "set", mode=mode)
-
-
-__all__ = ["put", "put_along_axis"]

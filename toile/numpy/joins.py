@@ -20,12 +20,6 @@ from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import Array, arr, as_array, canonical_axis, check, promote
 from toile.numpy._operands import no_out
 
-__all__ = [
-    "append", "array_split", "block", "column_stack", "concat", "concatenate", "delete", "dsplit",
-    "dstack", "hsplit", "hstack", "insert", "repeat", "split", "stack", "tile", "unstack",
-    "vsplit", "vstack",
-]
-
 
 def _operands(name, arrays):
     """The list of arrays meant by a sequence of array-likes or by the rows of one array."""

@@ -23,13 +23,6 @@ from toile.numpy import _helpers as h
 from toile.numpy._helpers import Array, arr, as_array, canonical_axes, canonical_axis, check
 from toile.numpy._operands import is_arraylike
 
-__all__ = [
-    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
-    "broadcast_to", "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis",
-    "ndim", "permute_dims", "ravel", "reshape", "resize", "roll", "rollaxis", "rot90", "shape",
-    "size", "squeeze", "swapaxes", "transpose", "trim_zeros",
-]
-
 
 def _warn_of_lists(name, a):
     if not is_arraylike(a):

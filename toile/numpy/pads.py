@@ -20,8 +20,6 @@ from toile.numpy import creation, joins, ufuncs
 from toile.numpy._helpers import arr
 from toile.primitives.elementwise import convert
 
-__all__ = ["pad"]
-
 _OPTIONS = {
     "constant": {"constant_values"}, "edge": set(), "linear_ramp": {"end_values"},
     "maximum": {"stat_length"}, "mean": {"stat_length"}, "median": {"stat_length"},

@@ -13,11 +13,6 @@ from toile.engine.source import here
 from toile.numpy import _helpers as h
 from toile.numpy._helpers import arr, check, promote, promote_inexact
 
-__all__ = [
-    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval",
-    "roots",
-]
-
 
 def _coefficients(name: str, *ps: Any) -> list[Array]:
     """Rank-1 arrays of one inexact dtype."""

@@ -21,8 +21,6 @@ from toile.numpy._promotion import broadcast_to, inexact, promote_dtypes, select
 from toile.numpy.reductions import sum
 from toile.numpy.ufuncs import isnan
 
-__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
-
 QuantileMethod: TypeAlias = Literal[
     "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"
 ]

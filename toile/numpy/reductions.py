@@ -43,11 +43,6 @@ from toile.numpy._promotion import (
 )
 from toile.numpy.ufuncs import truth
 
-__all__ = [
-    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean",
-    "min", "minmax", "prod", "ptp", "std", "sum", "var",
-]
-
 _FLOAT32 = np.dtype("float32")
 # Summed as they are.
 _WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128")))

@@ -18,11 +18,6 @@ from toile.numpy._promotion import broadcast_to, select
 from toile.numpy.reductions import _position, checked_where, highest, lowest, widened
 from toile.numpy.ufuncs import isnan
 
-__all__ = [
-    "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
-    "nanvar",
-]
-
 
 def _without_nan(name: str, a: Any, value: Any) -> Any:
     """`a` with NaN replaced by a number."""

@@ -21,11 +21,6 @@ from toile.numpy import index_read, index_update, manipulation, ufuncs, ufuncs_n
 from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote, raw_buffer
 from toile.numpy._operands import no_out
 
-__all__ = [
-    "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "place",
-    "ravel_multi_index", "select", "take", "take_along_axis", "unravel_index", "where",
-]
-
 
 def as_condition(x: Any) -> Array:
     """`x` as booleans: nonzero elements are true."""

@@ -18,11 +18,6 @@ from toile.numpy import _helpers as h
 from toile.numpy import index_read
 from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote
 
-__all__ = [
-    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values",
-]
-
 
 class _UniqueAllResult(NamedTuple):
     """Result of unique_all."""

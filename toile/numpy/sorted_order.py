@@ -21,11 +21,6 @@ from toile.numpy import index_read, manipulation, selection, ufuncs
 from toile.numpy._dtypes import user_dtype
 from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote, raw_buffer
 
-__all__ = [
-    "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort",
-    "sort_complex", "top_k",
-]
-
 
 def _refuse(name, kind, order):
     if kind is not None:

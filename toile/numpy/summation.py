@@ -21,8 +21,6 @@ from toile.numpy import contractions, diagonals, manipulation
 from toile.numpy._helpers import promote
 from toile.numpy._operands import no_out
 
-__all__ = ["einsum", "einsum_path"]
-
 
 def _from_sublists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The string form of einsum(x, [0, 1], y, [1, 2], [0, 2])."""

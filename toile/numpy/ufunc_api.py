@@ -26,8 +26,6 @@ from toile.numpy._dtypes import BOOL, user_dtype
 from toile.numpy._operands import as_array, check_arraylike, convert, no_out
 from toile.numpy._promotion import broadcast_shapes, broadcast_to, select
 
-__all__ = ["frompyfunc", "ufunc"]
-
 
 def _to_front(x: Array, axis: int) -> Array:
     order = (axis, *(i for i in range(x.ndim) if i != axis))
@@ -223,10 +221,10 @@ class _Methods:
             raise NotImplementedError(f"{self.name}.at: arrays are immutable and are not updated "
                                       "in place (pass inplace=False and use the result: arr = "
                                       f"jnp.{self.name}.at(arr, ind, val, inplace=False)){here()}")
-        a = as_array(self.name, a)
+        given = as_array(self.name, a)
         if b is None:
-            return a.at[indices].apply(lambda x: convert(self.call(x), a.dtype))
-        a, b = self._truth(a), as_array(self.name, b, 2)
+            return given.at[indices].apply(lambda x: convert(self.call(x), given.dtype))
+        a, b = self._truth(given), as_array(self.name, b, 2)
         name = {"add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "max",
                 "minimum": "min"}.get(self.name)
         if name is not None:

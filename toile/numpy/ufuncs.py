@@ -18,20 +18,6 @@ from toile.numpy._dtypes import BOOL, COMPLEX, INEXACT, UNSIGNED_INTEGERS, defau
 from toile.numpy._operands import as_array, convert, literal
 from toile.numpy._promotion import inexact, inexact_pair, numeric_pair, pair, select
 
-__all__ = [
-    "abs", "absolute", "acos", "acosh", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "cbrt", "ceil", "conj", "conjugate", "cos", "cosh",
-    "deg2rad", "degrees", "divide", "equal", "exp", "exp2", "expm1", "fabs", "floor", "greater",
-    "greater_equal", "imag", "invert", "isfinite", "isinf", "isnan", "left_shift", "less",
-    "less_equal", "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "maximum", "minimum", "multiply", "negative", "nextafter", "not_equal",
-    "positive", "rad2deg", "radians", "real", "reciprocal", "right_shift", "rint", "sign", "sin",
-    "sinh", "sqrt", "square", "subtract", "tan", "tanh", "true_divide", "trunc",
-]
-
-
 # Arithmetic.
 
 

@@ -19,8 +19,6 @@ from toile.numpy._operands import as_array, convert, literal, no_out
 from toile.numpy._promotion import full_pair, inexact, inexact_pair, pair, select
 from toile.numpy.ufuncs import isinf, isnan
 
-__all__ = ["copysign", "frexp", "ldexp", "modf", "signbit", "spacing"]
-
 _INT32 = np.dtype("int32")
 
 

@@ -49,12 +49,6 @@ from toile.numpy._promotion import (
 )
 from toile.numpy.ufuncs import absolute, greater, isnan, less
 
-__all__ = [
-    "angle", "around", "clip", "divmod", "float_power", "floor_divide", "fmax", "fmin", "fmod",
-    "gcd", "heaviside", "hypot", "i0", "lcm", "logaddexp", "logaddexp2", "mod", "nan_to_num",
-    "pow", "power", "remainder", "round", "sinc",
-]
-
 _INT32 = np.dtype("int32")
 _HOLDERS = (ConcreteArray, np.ndarray)
 

@@ -11,8 +11,6 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike
 from toile.numpy import _helpers as h
 
-__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
-
 
 def _points(name, M):
     """0, 1, ..., M - 1 as floats, or ones for M <= 1 (the window of a single point is one)."""

@@ -27,8 +27,6 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.generators import random_bits
 
-__all__ = ["bernoulli", "bits", "choice", "permutation", "randint", "uniform"]
-
 UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
 
 

@@ -22,11 +22,6 @@ from toile.primitives.random import random_unwrap, random_wrap
 from toile.random._arguments import canonical_shape, key_words, reused, wrapped_key
 from toile.random.generators import random_fold_in, random_seed, random_split
 
-__all__ = [
-    "Key", "PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl", "split",
-    "wrap_key_data",
-]
-
 Key = NewType("Key", Array)
 Key.__doc__ = """An array of random keys, for annotations. At run time it returns its argument.
 

@@ -20,8 +20,6 @@ from toile.random._arguments import convert
 from toile.random.bits import unit
 from toile.random.generators import random_split
 
-__all__ = ["binomial", "multinomial", "poisson"]
-
 ROUNDS = 2**31 - 1  # more than any sample needs
 
 

@@ -26,11 +26,6 @@ from toile.random.generators import random_split
 from toile.random.samplers_inverse import standard_exponential
 from toile.random.samplers_normal import signs, standard_normal
 
-__all__ = [
-    "ball", "beta", "chisquare", "dirichlet", "f", "gamma", "generalized_normal", "loggamma",
-    "random_gamma_p", "t",
-]
-
 
 def gamma(
     key: Array, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,

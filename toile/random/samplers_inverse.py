@@ -18,11 +18,6 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
 
-__all__ = [
-    "categorical", "cauchy", "exponential", "geometric", "gumbel", "laplace", "logistic", "pareto",
-    "triangular", "weibull_min",
-]
-
 
 def exponential(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,

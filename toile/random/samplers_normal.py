@@ -24,11 +24,6 @@ from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import uniform_between, unit
 
-__all__ = [
-    "double_sided_maxwell", "lognormal", "maxwell", "multivariate_normal", "normal", "orthogonal",
-    "rademacher", "rayleigh", "truncated_normal", "wald",
-]
-
 
 def normal(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,

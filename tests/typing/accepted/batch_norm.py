@@ -3,6 +3,7 @@ import toile.linen as nn
 import toile.numpy as jnp
 from toile import Array, random
 
+
 class Net(nn.Module):
     """Convolution, normalization, pooling."""
 

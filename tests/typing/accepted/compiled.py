@@ -5,6 +5,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array
 
+
 @functools.partial(toile.jit, static_argnames=("steps",), donate_argnums=0)
 def walk(x: Array, steps: int) -> Array:
     """Steps of a walk."""

@@ -2,6 +2,7 @@
 import toile.numpy as jnp
 from toile import Array, lax
 
+
 def step(carry: Array, x: Array) -> tuple[Array, Array]:
     """A running sum."""
     carry = carry + x

@@ -3,6 +3,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array
 
+
 @toile.custom_vjp
 def clip_gradient(x: Array, limit: float) -> Array:
     """x, with a gradient of limited size."""

@@ -4,6 +4,7 @@ import toile.numpy as jnp
 from toile import Array
 from toile.experimental import checkify
 
+
 @toile.jit
 def f(x: Array) -> Array:
     """Prints while it runs."""

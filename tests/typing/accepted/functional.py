@@ -3,6 +3,7 @@ import toile.linen as nn
 import toile.numpy as jnp
 from toile import Array, random
 
+
 class AutoEncoder(nn.Module):
     """Two parts, used apart."""
     width: int = 4

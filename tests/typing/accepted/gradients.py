@@ -3,6 +3,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array
 
+
 def f(w: Array, b: Array, x: Array) -> tuple[Array, dict[str, Array]]:
     """A loss with metrics."""
     y = x @ w + b

@@ -2,6 +2,7 @@
 import toile.numpy as jnp
 from toile import Array, nn, optim
 
+
 def metrics(logits: Array, labels: Array) -> dict[str, Array]:
     """The mean loss and the accuracy."""
     one_hot = nn.one_hot(labels, logits.shape[-1])

@@ -3,6 +3,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array
 
+
 def predict(params: dict[str, Array], x: Array) -> Array:
     """One example."""
     return jnp.tanh(x @ params["w"])

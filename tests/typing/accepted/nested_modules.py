@@ -6,6 +6,7 @@ import toile.linen as nn
 import toile.numpy as jnp
 from toile import Array
 
+
 class Block(nn.Module):
     """A residual block."""
     features: int

@@ -5,6 +5,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array, optim
 
+
 class SignState(NamedTuple):
     """How many updates there were."""
     steps: Array

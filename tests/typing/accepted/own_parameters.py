@@ -4,6 +4,7 @@ import toile.numpy as jnp
 from toile import Array, lax
 from toile.nn import initializers
 
+
 class Scale(nn.Module):
     """Multiplies each feature, and counts its calls."""
     scale_init: initializers.Initializer = initializers.ones

@@ -6,6 +6,7 @@ import toile.linen as nn
 import toile.numpy as jnp
 from toile import Array
 
+
 @functools.partial(toile.checkpoint, policy=toile.checkpoint_policies.dots_saveable)
 def block(x: Array) -> Array:
     """Something with products."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import toile.linen as nn
 from toile import Array
 
+
 class Encoder(nn.Module):
     """Layers in a list."""
     widths: Sequence[int]

@@ -1,7 +1,8 @@
 """Meshes and shardings."""
 import toile
 import toile.numpy as jnp
-from toile.sharding import Mesh, NamedSharding, PartitionSpec as P
+from toile.sharding import Mesh, NamedSharding
+from toile.sharding import PartitionSpec as P
 
 mesh = toile.make_mesh((1,), ("data",))
 sharding = NamedSharding(mesh, P("data"))

@@ -3,6 +3,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array, struct
 
+
 class Point(struct.PyTreeNode):
     """A point with a label that is not traced."""
     x: Array

@@ -5,6 +5,7 @@ import toile.numpy as jnp
 from toile import Array, optim, random
 from toile.training.train_state import TrainState
 
+
 class Model(nn.Module):
     """One layer."""
 

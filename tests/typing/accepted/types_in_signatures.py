@@ -1,8 +1,10 @@
 """The types that users annotate with."""
+import numpy as np
+
+import toile.numpy as jnp
 from toile import Array
 from toile.typing import ArrayLike, DTypeLike
-import numpy as np
-import toile.numpy as jnp
+
 
 def normalized(x: ArrayLike, dtype: DTypeLike = jnp.float32) -> Array:
     """An array of unit length."""

@@ -3,6 +3,7 @@ import toile.linen as nn
 import toile.numpy as jnp
 from toile import random
 
+
 class MLP(nn.Module):
     """A layer."""
     width: int

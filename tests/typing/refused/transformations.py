@@ -3,6 +3,7 @@ import toile
 import toile.numpy as jnp
 from toile import Array
 
+
 def loss(x: Array, scale: float) -> Array:
     """A loss."""
     return jnp.sum(x) * scale

@@ -34,8 +34,7 @@ def smooth_labels(
     Array([0.25, 0.75], dtype=float32)
     """
     check_floating("smooth_labels", labels=labels)
-    if where is None:
-        classes = jnp.size(labels, axis)
-    else:
+    classes: ArrayLike = jnp.size(labels, axis)
+    if where is not None:
         classes = jnp.sum(where, axis, keepdims=True)
     return (1.0 - alpha) * labels + alpha / classes

@@ -19,12 +19,6 @@ from toile.engine.source import here
 from toile.lax._polar import weights
 from toile.nn._promote import inexact, to_complex
 
-__all__ = [
-    "cho_factor", "cho_solve", "cholesky", "det", "eigh", "hessenberg", "inv", "lu", "lu_factor",
-    "lu_solve", "polar", "qr", "qr_multiply", "rsf2csf", "schur", "solve", "solve_triangular",
-    "svd",
-]
-
 
 def _H(x):
     return jnp.conj(x.mT)

@@ -20,8 +20,6 @@ from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg._decompositions import inv, rsf2csf, schur, solve, solve_triangular
 
-__all__ = ["expm", "expm_frechet", "funm", "solve_sylvester", "sqrtm"]
-
 # Coefficients of the [m/m] Padé approximant of exp, constant term first.
 _PADE = {
     3: (120.0, 60.0, 12.0, 1.0),

@@ -19,12 +19,6 @@ from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, promoted
 from toile.scipy.special import comb
 
-__all__ = [
-    "block_diag", "circulant", "companion", "convolution_matrix", "dft", "fiedler",
-    "fiedler_companion", "hadamard", "hankel", "helmert", "hilbert", "invhilbert", "invpascal",
-    "leslie", "pascal", "toeplitz",
-]
-
 
 def block_diag(*arrs: ArrayLike) -> Array:
     """Matrix with the given blocks along its diagonal and zeros elsewhere.

@@ -17,8 +17,6 @@ from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import is_complex
 
-__all__ = ["eigh_tridiagonal"]
-
 
 def _targets(n, select, select_range):
     """The indices of the eigenvalues asked for."""

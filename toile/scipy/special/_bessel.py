@@ -16,8 +16,6 @@ from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 
-__all__ = ["bessel_jn", "i0", "i0e", "i1", "i1e", "sph_harm_y"]
-
 
 def i0e(x: ArrayLike) -> Array:
     """Exponentially scaled modified Bessel function of order 0: `exp(-|x|) I₀(x)`.

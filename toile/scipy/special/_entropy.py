@@ -15,11 +15,6 @@ from toile.engine.annotations import Array, ArrayLike, AxisLike
 from toile.nn._promote import inexact, real_inexact
 from toile.nn._softmax import logsumexp as logsumexp
 
-__all__ = [
-    "boxcox", "boxcox1p", "entr", "expit", "kl_div", "log_softmax", "logit", "logsumexp",
-    "rel_entr", "softmax", "xlog1py", "xlogy",
-]
-
 
 def expit(x: ArrayLike) -> Array:
     """Logistic function: `1 / (1 + exp(-x))`, the inverse of `logit`.

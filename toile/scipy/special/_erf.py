@@ -19,11 +19,6 @@ from toile.nn._promote import inexact, is_complex, real_inexact, to_complex
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, float_array, poly, quotient
 
-__all__ = [
-    "dawsn", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "fresnel", "log_ndtr", "ndtr", "ndtri",
-    "owens_t", "wofz",
-]
-
 _SQRT_PI = np.sqrt(np.pi)
 
 
@@ -270,7 +265,7 @@ def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     for near, other, distant in ((s_small, s_other, s_far), (c_small, c_other, c_far)):
         value = jnp.where(small, near, jnp.where(far, distant, other))
         out.append(sign * jnp.where(infinite, 0.5, value))
-    return tuple(out)
+    return out[0], out[1]
 
 
 @fresnel.defjvp

@@ -16,8 +16,6 @@ from toile.nn._promote import real_inexact
 from toile.scipy.special import _tables
 from toile.scipy.special._evaluate import const, eps, float_array, quotient
 
-__all__ = ["exp1", "expi", "expn", "sici", "spence"]
-
 _BIG = 1.44115188075855872e17  # 2^57: the continued fraction is rescaled when it grows past this
 
 

@@ -19,11 +19,6 @@ from toile.engine.source import here
 from toile.nn._promote import inexact, inexact_broadcast, is_complex, is_integer, real_inexact
 from toile.scipy.special._tables import LANCZOS, ZETA
 
-__all__ = [
-    "bernoulli", "beta", "betainc", "betaln", "comb", "digamma", "factorial", "gamma", "gammainc",
-    "gammaincc", "gammaln", "gammasgn", "loggamma", "multigammaln", "poch", "polygamma", "zeta",
-]
-
 
 def gammaln(x: ArrayLike) -> Array:
     """Logarithm of the absolute value of the gamma function.

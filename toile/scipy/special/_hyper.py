@@ -18,8 +18,6 @@ from toile.nn._promote import inexact_broadcast, is_complex
 from toile.scipy.special._evaluate import eps, series
 from toile.scipy.special._gamma import gamma
 
-__all__ = ["hyp1f1", "hyp2f1"]
-
 
 def _psi_step(a):
     """k -> ψ(a + k) - ψ(a)."""

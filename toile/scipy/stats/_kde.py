@@ -13,7 +13,7 @@ import numpy as np
 from toile import numpy as jnp
 from toile import random
 from toile.api import vmap
-from toile.engine.annotations import Array, ArrayLike, ShapeLike
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._promote import inexact, is_complex
 from toile.scipy.linalg import cho_factor, cho_solve, cholesky
@@ -250,7 +250,7 @@ class gaussian_kde:
 
         return jnp.sum(vmap(at, in_axes=1)(small.dataset) * small.weights)
 
-    def resample(self, key: Array, shape: ShapeLike = ()) -> Array:
+    def resample(self, key: Array, shape: Sequence[int] = ()) -> Array:
         """Random samples from the estimate.
 
         Args:
