@@ -72,7 +72,7 @@ def _sizes(x: int | Sequence[int]) -> tuple[int, ...]:
     return (x,) if isinstance(x, int) else tuple(x)
 
 
-def _for_each(layer: _Conv | ConvTranspose, name: str, rank: int) -> tuple[int, ...]:
+def _for_each(layer: "_Conv | ConvTranspose", name: str, rank: int) -> tuple[int, ...]:
     """A field as a number for each spatial axis; None means 1."""
     x = getattr(layer, name)
     if x is None or isinstance(x, int):
