@@ -73,7 +73,8 @@ def lines() -> Iterator[str]:
     classes = {v for v in found.values() if isinstance(v, type)}
     for name, value in found.items():
         made_here = isinstance(value, (type, types.FunctionType)) or is_ours(type(value))
-        if not (callable(value) and is_ours(value) and made_here) or isinstance(value, enum.EnumMeta):
+        ours = callable(value) and is_ours(value) and made_here
+        if not ours or isinstance(value, enum.EnumMeta):
             yield f"{name}: {type(value).__name__}"  # its signature is Python's affair
             continue
         yield name + parameters(value)

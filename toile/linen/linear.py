@@ -7,18 +7,13 @@ real types, because Module makes fields of them.
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from toile import lax
 from toile import numpy as jnp
-from toile.api.programs import eval_shape
-from toile.core import meta
 from toile.core.nn.linear import Contraction, add_bias, default_kernel_init, flattened
 from toile.core.nn.linear import as_tuple as _canonicalize_tuple
-from toile.engine.avals import Aval as ShapedArray
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.linen import module
@@ -46,8 +41,6 @@ if TYPE_CHECKING:
         Conv,
         ConvLocal,
         ConvTranspose,
-        _Conv,
-        _conv_dimension_numbers,
         canonicalize_padding,
     )
     from toile.linen.embedding import Embed, default_embed_init
@@ -62,11 +55,9 @@ __getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
 
 __all__ = [
     "Array", "Conv", "ConvGeneralDilatedT", "ConvLocal", "ConvTranspose", "Dense", "DenseGeneral",
-    "DotGeneralT", "Dtype", "Einsum", "Embed", "Initializer", "Iterable", "LaxPadding", "Module",
-    "PRNGKey", "PaddingLike", "PrecisionLike", "PromoteDtypeFn", "Protocol", "Sequence", "Shape",
-    "ShapedArray", "_Conv", "_canonicalize_tuple", "_conv_dimension_numbers", "_normalize_axes",
-    "canonicalize_padding", "compact", "default_embed_init", "default_kernel_init", "eval_shape",
-    "initializers", "jnp", "lax", "meta", "module", "np", "promote_dtype",
+    "DotGeneralT", "Dtype", "Einsum", "Embed", "Initializer", "LaxPadding", "PRNGKey",
+    "PaddingLike", "PrecisionLike", "PromoteDtypeFn", "Shape", "canonicalize_padding",
+    "default_embed_init", "default_kernel_init",
 ]  # fmt: skip
 
 
