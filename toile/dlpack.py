@@ -13,6 +13,7 @@ from toile.engine.conversion import from_numpy, wrap
 from toile.engine.devices import Device
 from toile.engine.platform_registry import shared
 from toile.engine.source import here
+from toile.numpy.creation import asarray
 
 __all__ = ["from_dlpack", "is_supported_dtype", "to_dlpack"]
 
@@ -36,8 +37,8 @@ def from_dlpack(
     Args:
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
             toile is returned as it is.
-        device: not used.
-        copy: not used.
+        device: where the result is placed; None leaves the values where they are.
+        copy: True to copy the values even where they could be shared.
 
     Returns:
         The array. 64-bit values become 32-bit ones unless `enable_x64` is on.
@@ -50,7 +51,7 @@ def from_dlpack(
     Array([0, 1, 2], dtype=int32)
     """
     if isinstance(external_array, ConcreteArray):
-        return external_array
+        return asarray(external_array, copy=copy, device=device)
     if not hasattr(external_array, "__dlpack__"):
         raise TypeError(
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
@@ -58,8 +59,8 @@ def from_dlpack(
         )
     elsewhere = shared(external_array)
     if elsewhere is not None:
-        return wrap(elsewhere)
-    return from_numpy(np.from_dlpack(external_array))
+        return asarray(wrap(elsewhere), copy=copy, device=device)
+    return asarray(from_numpy(np.from_dlpack(external_array)), copy=copy, device=device)
 
 
 def to_dlpack(

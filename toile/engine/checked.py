@@ -41,7 +41,7 @@ class CheckedTrace(Trace):
         raise FloatingPointError(
             f"invalid value ({bad}) encountered in {op.name}: its operands were "
             f"{', '.join(_summary(a) for a in args)} (guard its operands with jnp.where, or switch "
-            f"debug_nans off){here()}"
+            f"debug_{bad}s off){here()}"
         )
 
     def process_custom_jvp(self, call: Any, args: Sequence[Any]) -> list[Any]:

@@ -274,7 +274,7 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
         x: array or number.
         dtype: dtype of the result; None for the default float dtype.
         copy: whether the result must be a new array even if its dtype is the same.
-        device: accepted for code written for JAX, and ignored.
+        device: device or sharding to place the result on; None for where `x` is.
 
     Returns:
         An array of the shape of `x`.
@@ -286,8 +286,8 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
     dtype = default_float() if dtype is None else user_dtype(dtype, "astype")
     if not dtypes.is_extended(dtype) and x.dtype in COMPLEX:
         if dtype == BOOL:
-            return lax.ne(x, lax.full_like(x, 0))
-        if dtype not in COMPLEX:
+            x = lax.ne(x, lax.full_like(x, 0))
+        elif dtype not in COMPLEX:
             warnings.warn(
                 "Casting from complex to real dtypes will discard the imaginary part. For "
                 "real-valued input, use x.real.astype(dtype) instead.",
@@ -296,7 +296,8 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
             )
             x = lax.real(x)
     x = convert(x, dtype)
-    return _from_object(x, None, True) if copy else x
+    x = _from_object(x, None, True) if copy else x
+    return x if device is None else device_put(x, device)
 
 
 def copy(a: ArrayLike, order: Literal["K"] | None = None) -> Array:
@@ -643,7 +644,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
             Integers are rounded down.
         axis: where the new axis of length `num` stands in the result.
-        device: accepted for code written for JAX, and ignored.
+        device: device or sharding to place the result on; None for the default device.
 
     Returns:
         The numbers, or with `retstep` a tuple of the numbers and the step. The step is NaN if
@@ -672,6 +673,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
     if dtype in INTEGERS and count:
         out = lax.floor(out)
     out = convert(first_axis_to(out, axis), dtype)
+    out = out if device is None else device_put(out, device)
     return (out, step) if retstep else out
 
 

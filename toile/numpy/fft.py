@@ -443,14 +443,15 @@ def _length(name, n):
     return operator.index(n)
 
 
-def _frequencies(name, values, n, d, dtype):
+def _frequencies(name, values, n, d, dtype, device):
     if isinstance(d, (tuple, list)):
         raise ValueError(f"The d argument of jax.numpy.fft.{name} only takes a single value. Got "
                          f"d = {list(d)}.{here()}")
     dtype = h.dtypes.to_inexact_dtype(h.canonical_dtype(np.float64)) if dtype is None else (
         user_dtype(dtype, name))
     k = jnp.asarray(values, dtype=dtype)
-    return jnp.divide(k, lax.convert_element_type(jnp.multiply(d, n), dtype))
+    found = jnp.divide(k, lax.convert_element_type(jnp.multiply(d, n), dtype))
+    return found if device is None else jnp.asarray(found, device=device)
 
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
@@ -461,7 +462,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         n: number of samples.
         d: distance between samples; frequencies are in cycles per unit of it.
         dtype: dtype of the result; None for the default float dtype.
-        device: accepted for code written for JAX, and ignored.
+        device: device or sharding to place the result on; None for the default device.
 
     Returns:
         An array of one axis, of length `n`.
@@ -471,7 +472,8 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
     """
     n = _length("fftfreq", n)
     k = np.arange(n)
-    return _frequencies("fftfreq", np.where(k < (n + 1) // 2, k, k - n), n, d, dtype)
+    return _frequencies("fftfreq", np.where(k < (n + 1) // 2, k, k - n), n, d, dtype,
+                        device)
 
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
@@ -482,7 +484,7 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         n: number of samples.
         d: distance between samples; frequencies are in cycles per unit of it.
         dtype: dtype of the result; None for the default float dtype.
-        device: accepted for code written for JAX, and ignored.
+        device: device or sharding to place the result on; None for the default device.
 
     Returns:
         An array of one axis, of length `n // 2 + 1`.
@@ -491,7 +493,7 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
     n = _length("rfftfreq", n)
-    return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype)
+    return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype, device)
 
 
 def _shift(name, x, axes, direction):

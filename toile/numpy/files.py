@@ -129,9 +129,8 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
-        device: device or sharding to place the result on; None for where the data is. It is ignored
-            for data of other libraries in the memory of the host.
-        copy: True to copy an array of toile or data on a GPU; otherwise it is ignored.
+        device: device or sharding to place the result on; None for where the data is.
+        copy: True to copy the data even where it could be shared.
 
     Returns:
         The array; 64-bit elements become 32-bit ones, unless `jax_enable_x64` is set.
@@ -142,7 +141,8 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
     if elsewhere is not None:
         return asarray(wrap(elsewhere), copy=copy, device=device)
     values = np.from_dlpack(x)
-    return from_numpy(np.asarray(values, narrowed(values.dtype)))
+    found = from_numpy(np.asarray(values, narrowed(values.dtype)))
+    return asarray(found, copy=copy, device=device)
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: object) -> Any:

@@ -13,7 +13,7 @@ from toile import numpy as jnp
 from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.numpy._dtypes import COMPLEX, INEXACT, default_int, real_part, to_inexact, user_dtype
-from toile.numpy._operands import as_array, convert, literal, no_out
+from toile.numpy._operands import as_array, convert, no_out
 from toile.numpy._promotion import broadcast_to, select
 from toile.numpy.reductions import _position, checked_where, highest, lowest, widened
 from toile.numpy.ufuncs import isnan
@@ -188,8 +188,8 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
 
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
-           out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
-           mean: ArrayLike | None = None) -> Array:
+           out: None = None, ddof: float = 0, keepdims: bool = False,
+           where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Compute the variance of the elements over the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
@@ -202,7 +202,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: whole number that is subtracted from the number of elements; 1 gives the unbiased
+        ddof: number that is subtracted from the number of elements; 1 gives the unbiased
             estimate.
         keepdims: whether the reduced axes stay, with size 1.
         where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
@@ -217,8 +217,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         ValueError: `dtype` is real and `a` complex.
 
     Differences:
-        NumPy warns where all elements are NaN. A fraction in `ddof` is dropped unless `a` holds
-        integers.
+        NumPy warns where all elements are NaN.
     """
     a = as_array("nanvar", a)
     no_out("nanvar", out)
@@ -244,16 +243,16 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         squares = lax.square(centred)
     index = default_int()
     count = jnp.sum(valid, axis, index, keepdims=keepdims)
-    divisor = lax.sub(count, convert(as_array("nanvar", ddof), index))
-    none = lax.le(divisor, literal(0, index))
+    divisor = jnp.subtract(count, ddof)  # a fraction makes it one
+    none = jnp.less_equal(divisor, 0)
     total = select(none, math.nan, jnp.sum(squares, axis, keepdims=keepdims))
     divisor = convert(select(none, 1, divisor), total.dtype)
     return convert(lax.div(total, divisor), result_dtype)
 
 
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
-           out: None = None, ddof: int = 0, keepdims: bool = False, where: ArrayLike | None = None,
-           mean: ArrayLike | None = None) -> Array:
+           out: None = None, ddof: float = 0, keepdims: bool = False,
+           where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Compute the standard deviation of the elements over the given axes, ignoring NaN.
 
     It is the square root of `nanvar`.
@@ -265,7 +264,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: whole number that is subtracted from the number of elements; 1 gives the unbiased
+        ddof: number that is subtracted from the number of elements; 1 gives the unbiased
             estimate of the variance.
         keepdims: whether the reduced axes stay, with size 1.
         where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
@@ -280,8 +279,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         ValueError: `dtype` is real and `a` complex.
 
     Differences:
-        NumPy warns where all elements are NaN. A fraction in `ddof` is dropped unless `a` holds
-        integers.
+        NumPy warns where all elements are NaN.
     """
     return lax.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
