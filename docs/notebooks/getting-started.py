@@ -124,10 +124,7 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 # %%
 from toile.training.metrics import Accuracy, Average, Collection
 
-
-class Metrics(Collection):
-    accuracy: Accuracy
-    loss: Average.from_output("loss")
+Metrics = Collection.create(accuracy=Accuracy, loss=Average.from_output("loss"))
 
 
 @toile.jit

@@ -105,9 +105,9 @@ def main() -> None:
             folder / "parity.png", {f"{name}, training loss": lines, "toile - flax": apart}
         )
         for side in [side for side in found if side != "flax"]:
-            apart = np.abs(np.subtract(found[side], found["flax"]))
-            print(f"{name}, {len(apart)} steps: {side} differs from flax by {np.median(apart):.1e} "
-                  f"in the median, by {apart.max():.1e} at most; last losses "
+            gaps = np.abs(np.subtract(found[side], found["flax"]))
+            print(f"{name}, {len(gaps)} steps: {side} differs from flax by {np.median(gaps):.1e} "
+                  f"in the median, by {gaps.max():.1e} at most; last losses "
                   f"{found[side][-1]:.6f} and {found['flax'][-1]:.6f}", flush=True)  # fmt: skip
 
 

@@ -5,6 +5,7 @@ changed to flax and jax; the step is written out a second time, with the names t
 know. jax is loaded where it is asked for only: pip install 'toile[test]' brings it.
 """
 
+import abc
 import importlib
 import sys
 import types
@@ -86,12 +87,8 @@ class Side(NamedTuple):
     step: Any
 
 
-class Example:
-    """One of the examples. Subclasses say what its state and batches are, and Flax's parts.
-
-    `model()` is the network in Flax, `optimizer()` in Optax, `loss(forward, batch, rngs)` what is
-    minimised and what is shown; `forward` applies the network.
-    """
+class Example(abc.ABC):
+    """One of the examples. Subclasses say what its state and batches are, and Flax's parts."""
 
     name: str
     unit = "images"
@@ -124,9 +121,33 @@ class Example:
         step = training.replicated(self.step(), devices=first_devices(1))
         return Side(self.state(), step)
 
+    @abc.abstractmethod
+    def state(self) -> Any:
+        """Its first state."""
+
     def step(self):
         """Its train step."""
         return self.train.train_step
+
+    def random_batch(self) -> dict[str, np.ndarray]:
+        """A batch with the shapes of the recipe, where no data set is at hand."""
+        raise NotImplementedError(f"{self.name}: needed random_batch, got none")
+
+    def inputs(self, batch) -> tuple:
+        """What the network in Flax is called with."""
+        raise NotImplementedError(f"{self.name}: needed inputs, got none")
+
+    @abc.abstractmethod
+    def model(self) -> Any:
+        """The network in Flax."""
+
+    @abc.abstractmethod
+    def optimizer(self) -> Any:
+        """The optimizer in Optax."""
+
+    @abc.abstractmethod
+    def loss(self, forward, batch, rngs) -> tuple[Any, Any]:
+        """What is minimized and what is shown; `forward` applies the network."""
 
     def theirs(self, variables, rngs=None) -> Side:
         """The same for Flax, from given variables and random streams (the data of their keys)."""
@@ -151,7 +172,7 @@ class Example:
         import jax
         import optax
 
-        apply = applied(self.model(), self.config.precision)
+        apply = applied(self.model(), getattr(self.config, "precision", "float32"))
 
         def step(state, batch):
             rngs = {n: jax.random.fold_in(key, state["step"]) for n, key in state["keys"].items()}

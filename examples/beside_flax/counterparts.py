@@ -82,7 +82,9 @@ class Seq2Seq(Example):
 class Images(Example):
     """Residual networks by SGD with Nesterov's momentum and decaying kernels."""
 
-    classes = 10
+    @property
+    def classes(self) -> int:
+        return 10
 
     def state(self):
         return self.train.create_state(self.config, self.state_key)

@@ -8,7 +8,7 @@ from . import counterparts, speed
 pytest.importorskip("flax")
 
 # Fields that make a recipe small.
-SMALL = {
+SMALL: dict[str, dict[str, object]] = {
     "mnist": {"train_examples": 100, "features": (2, 2), "hidden": 8, "batch_size": 20},
     "seq2seq": {"features": 8, "max_digits": 1, "smallest": 0, "held_out": 5, "batch_size": 8},
     "lm1b": {"features": 8, "qkv_features": 8, "mlp_features": 8, "layers": 2, "length": 32,

@@ -263,7 +263,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, metavar=("SIDE", "NAME"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        return child(*args.child, args.config)
+        side, name = args.child
+        return child(side, name, args.config)
     found, gpu = measure(args.examples or NAMES, args.config, args.patience), device()
     print(table(found, gpu))
     if args.json:

@@ -98,12 +98,12 @@ def test_parameters_are_averaged():
     config.ema_decay = 0.5
     loader, _ = input_pipeline.loaders(config, random.key(0))
     step, state = toile.jit(train.train_step(config)), train.create_state(config, random.key(1))
-    seen, expected = [], None
+    seen, expected = [], np.zeros((), np.float32)
     for number, batch in zip(range(4), loader):
         state, _ = step(state, batch)
         kernel = np.asarray(state.params["Dense_0"]["kernel"])
         forget = max(0.5, 1 / (number + 1))
-        expected = kernel if number == 0 else forget * kernel + (1 - forget) * expected
+        expected = forget * kernel + (1 - forget) * expected
         seen.append(kernel)
     np.testing.assert_allclose(state.average["Dense_0"]["kernel"], expected, rtol=1e-5, atol=1e-6)
     assert (seen[0] != seen[-1]).any()

@@ -59,7 +59,7 @@ def show(config, workdir, state) -> float:
     if task.of_graphs:
         questions = [f"assay {i}" for i in range(task.outputs)]
         if config.dataset == "generated":
-            questions = molecules.QUESTIONS
+            questions = list(molecules.QUESTIONS)
         lines = molecules_as_text(labels, scores, questions)
     else:
         lines = karate_as_text(labels, scores)

@@ -12,7 +12,7 @@ import numpy as np
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -30,11 +30,8 @@ class State(ModelState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured while training."""
-
-    loss: metrics.Average.from_output("loss")
+# What is measured while training.
+Metrics = metrics.Collection.create(loss=metrics.Average.from_output("loss"))
 
 
 def create_model(config, task):

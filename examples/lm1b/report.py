@@ -24,16 +24,16 @@ def order(texts, held_out, size: int) -> float:
             for n in range(min(size, i) + 1):
                 seen = counts[n].setdefault(data[i - n : i], {})
                 seen[byte] = seen.get(byte, 0) + 1
-    bits = total = 0
+    bits, total = 0.0, 0
     for data in (text.encode() for text in held_out):
         for i, byte in enumerate(data):
             chance = 1 / 256
             for n in range(min(size, i) + 1):
-                seen = counts[n].get(data[i - n : i])
-                if seen is None:
+                followed = counts[n].get(data[i - n : i])
+                if followed is None:
                     break
-                occurred, kinds = sum(seen.values()), len(seen)
-                chance = (seen.get(byte, 0) + kinds * chance) / (occurred + kinds)
+                occurred, kinds = sum(followed.values()), len(followed)
+                chance = (followed.get(byte, 0) + kinds * chance) / (occurred + kinds)
             bits -= math.log2(chance)
         total += len(data)
     return bits / total

@@ -7,11 +7,12 @@ kill, continues from its last checkpoint and ends with the same parameters, bit 
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -29,11 +30,10 @@ class State(ModelState):
     scale: Any
 
 
-@struct.dataclass
 class Metrics(metrics.Collection):
     """What is measured, summed up over the tokens of batches."""
 
-    loss: metrics.Average.from_output("loss")
+    loss: metrics.LossMetric
     accuracy: metrics.Accuracy
 
 
@@ -65,7 +65,9 @@ def learning_rate(config):
 def create_optimizer(config):
     """AdamW, or LAMB for large batches; norms and biases do not decay."""
     matrices = ("**/kernel", "**/embedding")
-    kinds = {"adamw": optim.adamw, "lamb": optim.lamb}
+    kinds: dict[str, Callable[..., optim.GradientTransformation]] = {
+        "adamw": optim.adamw, "lamb": optim.lamb,
+    }  # fmt: skip
     if config.optimizer not in kinds:
         raise ValueError(
             f"config.optimizer: needed one of {list(kinds)}, got {config.optimizer!r}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.experimental import multihost_utils
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
@@ -28,12 +28,10 @@ class State(TrainState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured, summed up over batches."""
-
-    loss: metrics.Average.from_output("loss")
-    accuracy: metrics.Accuracy
+# What is measured, summed up over batches.
+Metrics = metrics.Collection.create(
+    loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
+)
 
 
 def create_model(config):

@@ -68,7 +68,7 @@ def test_batches_are_floats_and_the_last_one_is_masked():
 def test_shifting_moves_pixels_and_loses_none():
     images = np.zeros((50, 6, 6, 1), np.uint8)
     images[:, 2:4, 2:4] = [[[1], [2]], [[3], [4]]]
-    batch = {"image": images, "label": np.arange(50)}
+    batch: dict[str, np.ndarray] = {"image": images, "label": np.arange(50)}
     moved = input_pipeline.shifted(batch, np.random.default_rng(0), most=2)
     assert moved["label"] is batch["label"] and (moved["image"].sum(axis=(1, 2, 3)) == 10).all()
     corners = {tuple(np.argwhere(x[..., 0] == 1)[0]) for x in moved["image"]}

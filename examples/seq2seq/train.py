@@ -12,7 +12,7 @@ import numpy as np
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -30,12 +30,10 @@ class State(TrainState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured, summed up over batches: the loss per token, and whole answers right."""
-
-    loss: metrics.Average.from_output("loss")
-    accuracy: metrics.Average.from_output("right")
+# What is measured, summed up over batches: the loss per token, and whole answers right.
+Metrics = metrics.Collection.create(
+    loss=metrics.Average.from_output("loss"), accuracy=metrics.Average.from_output("right")
+)
 
 
 def create_state(config, task, key):
@@ -90,12 +88,13 @@ def eval_step(state, seen, batch):
     return seen.merge(new), written
 
 
-def evaluate(state, loader) -> tuple[dict[str, float], tuple]:
+def evaluate(state, loader) -> tuple[dict[str, float], tuple[dict, toile.Array]]:
     """Loss and accuracy over all held-out sums; the first batch and what was written for it."""
     seen, shown = Metrics.empty(), None
     for batch in loader:
         seen, written = eval_step(state, seen, batch)
         shown = shown or (batch, written)
+    assert shown is not None  # a loader has at least one batch
     return {name: float(value) for name, value in seen.compute().items()}, shown
 
 

@@ -19,6 +19,8 @@ LAYOUT = {
 }  # fmt: skip
 WITHOUT_TAG = ""
 
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 
 def tagged(source: str) -> Iterator[tuple[str, str]]:
     """The (token, tag) pairs of a file.
@@ -63,20 +65,26 @@ class Roles(ast.NodeVisitor):
         """Where a node begins."""
         self.found[node.lineno, node.col_offset] = name
 
-    def attribute(self, node, name: str) -> None:
-        """Where the name behind the dot begins."""
-        self.found[node.end_lineno, node.end_col_offset - len(node.attr)] = name
+    def docstring(self, node: Documented) -> None:
+        """Where the docstring of a node begins, if it has one."""
+        first = node.body[0] if node.body else None
+        if isinstance(first, ast.Expr) and ast.get_docstring(node, clean=False) is not None:
+            self.role(first.value, "docstring")
 
-    def visit_Module(self, node):
-        if ast.get_docstring(node, clean=False) is not None:
-            self.role(node.body[0].value, "docstring")
+    def last(self, node: ast.expr | ast.alias, name: str) -> tuple[int, int]:
+        """Where the name that ends a node begins: one behind a dot, or behind `as`."""
+        assert node.end_lineno is not None and node.end_col_offset is not None  # it was parsed
+        return node.end_lineno, node.end_col_offset - len(name)
+
+    def visit_Module(self, node: ast.Module | ast.ClassDef):
+        self.docstring(node)
         self.generic_visit(node)
 
     visit_ClassDef = visit_Module
 
-    def visit_FunctionDef(self, node):
-        if not isinstance(node, ast.Lambda) and ast.get_docstring(node, clean=False) is not None:
-            self.role(node.body[0].value, "docstring")
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if not isinstance(node, ast.Lambda):
+            self.docstring(node)
         taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         taken += [a for a in (node.args.vararg, node.args.kwarg) if a is not None]
         self.arguments.append({a.arg for a in taken})
@@ -100,14 +108,14 @@ class Roles(ast.NodeVisitor):
             self.role(node, "argument" if known else "variable")
 
     def visit_Attribute(self, node):
-        self.found.setdefault((node.end_lineno, node.end_col_offset - len(node.attr)), "attribute")
+        self.found.setdefault(self.last(node, node.attr), "attribute")
         self.generic_visit(node)
 
     def visit_Call(self, node):
         if isinstance(node.func, ast.Name):
             self.role(node.func, "call")
         elif isinstance(node.func, ast.Attribute):
-            self.attribute(node.func, "method")
+            self.found[self.last(node.func, node.func.attr)] = "method"
         self.generic_visit(node)
 
     def visit_alias(self, node):
@@ -116,7 +124,7 @@ class Roles(ast.NodeVisitor):
             self.found[node.lineno, column] = "import"
             column += len(part) + 1
         if node.asname:
-            self.found[node.end_lineno, node.end_col_offset - len(node.asname)] = "import"
+            self.found[self.last(node, node.asname)] = "import"
 
     def visit_ImportFrom(self, node):
         column = node.col_offset + len("from ") + node.level

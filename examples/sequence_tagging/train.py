@@ -10,7 +10,7 @@ from typing import Any
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -28,12 +28,10 @@ class State(ModelState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured, summed up over the tokens that have a tag."""
-
-    loss: metrics.Average.from_output("loss")
-    accuracy: metrics.Average.from_output("right")
+# What is measured, summed up over the tokens that have a tag.
+Metrics = metrics.Collection.create(
+    loss=metrics.Average.from_output("loss"), accuracy=metrics.Average.from_output("right")
+)
 
 
 def create_model(config, vocabulary):

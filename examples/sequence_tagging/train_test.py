@@ -75,7 +75,7 @@ def small_config(model="bilstm"):
 def test_names_are_tagged_by_what_they_are_there_for():
     found = list(python_tags.tagged(CODE))
     assert found[0] == ("<string>", "docstring") and ("<indent>", "") in found
-    roles = {}
+    roles: dict[str, set[str]] = {}
     for word, tag in found:
         roles.setdefault(word, set()).add(tag)
     wanted = {

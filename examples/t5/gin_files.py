@@ -3,17 +3,21 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import gin
 
 from . import models, train
 
 FOLDER = Path(__file__).parent / "configs"
-Recipe = gin.external_configurable(train.Recipe, "Recipe")
-T5Config = gin.external_configurable(models.T5Config, "T5Config")
+# Classes that take what is not given from the gin files; gin itself has no annotations.
+Recipe = cast(type[train.Recipe], gin.external_configurable(train.Recipe, "Recipe"))
+T5Config = cast(type[models.T5Config], gin.external_configurable(models.T5Config, "T5Config"))
 
 
-def configured(config, bindings: Sequence[str] = ()):
+def configured(
+    config, bindings: Sequence[str] = ()
+) -> tuple[train.Recipe, models.T5Config]:
     """The recipe and the sizes that a config, its gin files and bindings describe."""
     gin.clear_config()
     gin.add_config_file_search_path(str(FOLDER))

@@ -5,7 +5,6 @@ joined, an END after each, and cut into windows; which spans of a window are hid
 each time.
 """
 
-import functools
 import itertools
 
 import numpy as np
@@ -81,7 +80,10 @@ def loaders(recipe, vocabulary: int, key) -> tuple[Loader, Loader]:
     tokens = tokenizer(recipe)
     shape = {"density": recipe.noise_density, "mean_span": recipe.mean_span}
     length = span_corruption.text_length(recipe.inputs_length, **shape)
-    hide = functools.partial(span_corruption.corrupt, vocabulary=vocabulary, **shape)
+
+    def hide(batch, rng):
+        return span_corruption.corrupt(batch, rng, vocabulary=vocabulary, **shape)
+
     if tokens.size + span_corruption.counts(length, **shape)[1] > vocabulary:
         raise ValueError(
             f"T5Config.vocabulary: needed {tokens.size} tokens and a sentinel for each span of a "

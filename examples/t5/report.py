@@ -15,7 +15,8 @@ from . import input_pipeline, models, train
 
 def readable(tokens, ids, vocabulary: int) -> str:
     """Tokens as text, sentinels as numbers in angle brackets."""
-    out, part = [], []
+    out: list[str] = []
+    part: list[int] = []
     for t in [*ids, END]:
         is_sentinel = tokens.size <= t < vocabulary
         if is_sentinel or t == END:
@@ -54,10 +55,13 @@ def show(recipe, config, workdir, state) -> float:
 
     loss = curves.history(workdir, "train_loss")
     print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    panels = {"span-corruption loss": {}, "accuracy of tokens": {}}
-    for title, name in zip(panels, ("loss", "accuracy")):
-        for label, part in (("train", "train"), ("held out", "eval")):
-            panels[title][label] = curves.history(workdir, f"{part}_{name}")
+    panels = {
+        title: {
+            label: curves.history(workdir, f"{part}_{name}")
+            for label, part in (("train", "train"), ("held out", "eval"))
+        }
+        for title, name in (("span-corruption loss", "loss"), ("accuracy of tokens", "accuracy"))
+    }
     curves.picture(Path(workdir) / "curve.png", panels)
 
     if recipe.dataset != "seqio":

@@ -11,7 +11,7 @@ from typing import Any
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -69,12 +69,10 @@ class State(ModelState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured, summed up over the tokens of batches."""
-
-    loss: metrics.Average.from_output("loss")
-    accuracy: metrics.Accuracy
+# What is measured, summed up over the tokens of batches.
+Metrics = metrics.Collection.create(
+    loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
+)
 
 
 def learning_rate(recipe):

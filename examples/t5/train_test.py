@@ -124,13 +124,13 @@ def test_hidden_spans_are_the_targets(length, density, span):
         inputs, targets = span_corruption.corrupted(rng, tokens, vocabulary, density, span)
         assert (len(inputs), len(targets)) == span_corruption.lengths(length, density, span)
         assert inputs[-1] == targets[-1] == text.END
-        gaps = {}
+        gaps: dict[int, list[int]] = {}
         for t in targets[:-1].tolist():
             if t >= length + 2:
                 gaps[t] = latest = []
             else:
                 latest.append(t)
-        whole = []
+        whole: list[int] = []
         for t in inputs[:-1].tolist():
             whole += gaps[t] if t >= length + 2 else [t]
         assert whole == tokens.tolist() and all(gaps.values())

@@ -10,7 +10,7 @@ from typing import Any
 
 import toile
 import toile.numpy as jnp
-from toile import optim, random, struct, training
+from toile import optim, random, training
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -28,13 +28,12 @@ class State(ModelState):
     scale: Any
 
 
-@struct.dataclass
-class Metrics(metrics.Collection):
-    """What is measured, in nats per image: elbo = reconstruction - divergence."""
-
-    elbo: metrics.Average.from_output("elbo")
-    reconstruction: metrics.Average.from_output("reconstruction")
-    divergence: metrics.Average.from_output("divergence")
+# What is measured, in nats per image: elbo = reconstruction - divergence.
+Metrics = metrics.Collection.create(
+    elbo=metrics.Average.from_output("elbo"),
+    reconstruction=metrics.Average.from_output("reconstruction"),
+    divergence=metrics.Average.from_output("divergence"),
+)
 
 
 def create_model(config):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,8 +25,6 @@ __all__ = [
     "Accuracy", "Average", "CollectingMetric", "Collection", "LastValue", "LossMetric", "Metric",
     "Perplexity", "Std", "Sum", "TopKAccuracy",
 ]  # fmt: skip
-
-M = TypeVar("M", bound="Metric")
 
 
 class Metric(struct.PyTreeNode):
@@ -53,16 +51,16 @@ class Metric(struct.PyTreeNode):
     """
 
     @classmethod
-    def from_model_output(cls, *args: Any, **kwargs: Any) -> Any:
+    def from_model_output(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the metric of one batch, from the outputs of a model."""
         raise NotImplementedError(f"{cls.__name__}: needed from_model_output, got none{here()}")
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls) -> Self:
         """Make the metric of no data: merging with it changes nothing."""
         raise NotImplementedError(f"{cls.__name__}: needed empty, got none{here()}")
 
-    def merge(self: M, other: M) -> M:
+    def merge(self, other: Self) -> Self:
         """Return the metric of the data of both."""
         raise NotImplementedError(f"{type(self).__name__}: needed merge, got none{here()}")
 
@@ -70,19 +68,19 @@ class Metric(struct.PyTreeNode):
         """Return the value of the metric."""
         raise NotImplementedError(f"{type(self).__name__}: needed compute, got none{here()}")
 
-    def reduce(self: M) -> M:
+    def reduce(self) -> Self:
         """Merge metrics that are stacked along the first axis, such as those of all devices."""
         first = tree.map(lambda x: x[0], self)
         rest = tree.map(lambda x: x[1:], self)
         merged, _ = lax.scan(lambda left, right: (left._reduce_merge(right), None), first, rest)
         return merged
 
-    def _reduce_merge(self: M, other: M) -> M:
+    def _reduce_merge(self, other: Self) -> Self:
         """The metric of two devices at the same step; differs from `merge` where order counts."""
         return self.merge(other)
 
     @classmethod
-    def from_output(cls, name: str) -> type:
+    def from_output(cls, name: str) -> type[Self]:
         """Make a class of this metric for one output of the model.
 
         Args:
@@ -109,7 +107,7 @@ class Metric(struct.PyTreeNode):
         return cls._derived(chosen, f"{cls.__name__}_from_{name}")
 
     @classmethod
-    def from_fun(cls, fun: Callable[..., Any]) -> type:
+    def from_fun(cls, fun: Callable[..., Any]) -> type[Self]:
         """Make a class of this metric for a function of the model's outputs.
 
         Args:
@@ -127,7 +125,7 @@ class Metric(struct.PyTreeNode):
         return cls._derived(_only_what_it_takes(fun), f"{cls.__name__}_from_function")
 
     @classmethod
-    def _derived(cls, value_of: Callable[..., Any], name: str) -> type:
+    def _derived(cls, value_of: Callable[..., Any], name: str) -> type[Self]:
         def from_model_output(made: Any, **outputs: Any) -> Any:
             found = value_of(**outputs)
             args, named = ((), dict(found)) if isinstance(found, Mapping) else ((found,), {})
@@ -184,14 +182,14 @@ class Average(Metric):
     count: Array
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls) -> Self:
         """Make the metric of no data."""
         return cls(total=jnp.zeros((), jnp.float32), count=jnp.zeros((), jnp.float32))
 
     @classmethod
     def from_model_output(
         cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -203,7 +201,7 @@ class Average(Metric):
         total = jnp.where(counts > 0, shown, 0).sum()
         return cls(total=total, count=(counts > 0).sum(dtype="float32"))
 
-    def merge(self, other: Any) -> Any:
+    def merge(self, other: Self) -> Self:
         """Return the metric of the data of both."""
         return type(self)(total=self.total + other.total, count=self.count + other.count)
 
@@ -247,7 +245,7 @@ class Std(Metric):
     count: Array
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls) -> Self:
         """Make the metric of no data."""
         zero = jnp.zeros((), jnp.float32)
         return cls(total=zero, sum_of_squares=zero, count=zero)
@@ -255,7 +253,7 @@ class Std(Metric):
     @classmethod
     def from_model_output(
         cls, values: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -270,7 +268,7 @@ class Std(Metric):
             count=(counts > 0).sum(dtype="float32"),
         )
 
-    def merge(self, other: Any) -> Any:
+    def merge(self, other: Self) -> Self:
         """Return the metric of the data of both."""
         return tree.map(jnp.add, self, other)
 
@@ -296,7 +294,7 @@ class LossMetric(Average):
     @classmethod
     def from_model_output(
         cls, *, loss: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -349,7 +347,7 @@ class Accuracy(Average):
     @classmethod
     def from_model_output(
         cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -380,14 +378,14 @@ class TopKAccuracy(Average):
     k = 5
 
     @classmethod
-    def of(cls, k: int) -> type:
+    def of(cls, k: int) -> type[Self]:
         """Make a class of this metric for another k."""
         return type(f"Top{k}Accuracy", (cls,), {"k": k, "__module__": cls.__module__})
 
     @classmethod
     def from_model_output(
         cls, *, logits: Array, labels: Array, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -419,7 +417,7 @@ class LastValue(Average):
     @classmethod
     def from_model_output(
         cls, value: ArrayLike, mask: ArrayLike | None = None, **_: PyTree
-    ) -> Any:
+    ) -> Self:
         """Make the metric of one batch.
 
         Args:
@@ -428,11 +426,11 @@ class LastValue(Average):
         """
         return super().from_model_output(value, mask)
 
-    def merge(self, other: Any) -> Any:
+    def merge(self, other: Self) -> Self:
         """Return the metric of `other`, unless it has no data."""
         return tree.map(lambda old, new: jnp.where(other.count > 0, new, old), self, other)
 
-    def _reduce_merge(self, other: Any) -> Any:
+    def _reduce_merge(self, other: Self) -> Self:
         return tree.map(jnp.add, self, other)
 
     @property
@@ -460,12 +458,12 @@ class CollectingMetric(Metric):
     values: dict[str, tuple[Any, ...]]
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls) -> Self:
         """Make the metric of no data."""
         return cls(values={})
 
     @classmethod
-    def from_outputs(cls, names: tuple[str, ...]) -> type:
+    def from_outputs(cls, names: tuple[str, ...]) -> type[Self]:
         """Make a class of this metric for some outputs of the model.
 
         Args:
@@ -484,7 +482,7 @@ class CollectingMetric(Metric):
         body = {"from_model_output": classmethod(from_model_output), "__module__": cls.__module__}
         return type(f"{cls.__name__}_of_{'_'.join(names)}", (cls,), body)
 
-    def merge(self, other: Any) -> Any:
+    def merge(self, other: Self) -> Self:
         """Return the metric of the data of both.
 
         Raises:
@@ -500,7 +498,7 @@ class CollectingMetric(Metric):
             )
         return type(self)(values=tree.map(np.asarray, both))
 
-    def reduce(self) -> Any:
+    def reduce(self) -> Self:
         """Join the first two axes of each output, devices and batch."""
         joined = tree.map(lambda x: x.reshape(-1, *x.shape[2:]), self.values)
         return type(self)(values=joined)
@@ -528,7 +526,7 @@ class Collection(struct.PyTreeNode):
     """
 
     @classmethod
-    def create(cls, **metrics: type) -> type:
+    def create(cls, **metrics: type[Metric]) -> type[Self]:
         """Make a class of collections: `Collection.create(accuracy=Accuracy)`.
 
         Args:
@@ -538,14 +536,13 @@ class Collection(struct.PyTreeNode):
         return type("_InlineCollection", (cls,), body)
 
     @classmethod
-    def create_collection(cls, metrics: Mapping[str, type]) -> Any:
+    def create_collection(cls, metrics: Mapping[str, type[Metric]]) -> Self:
         """Make an empty collection of metrics.
 
         Args:
             metrics: classes of metrics, by name.
         """
-        made: Any = cls.create(**metrics)
-        return made.empty()
+        return cls.create(**metrics).empty()
 
     @classmethod
     def _kinds(cls) -> dict[str, Any]:
@@ -554,12 +551,12 @@ class Collection(struct.PyTreeNode):
         return _kinds_of(kind)
 
     @classmethod
-    def empty(cls) -> Any:
+    def empty(cls) -> Self:
         """Make the collection of no data."""
         return cls(**{name: kind.empty() for name, kind in cls._kinds().items()})
 
     @classmethod
-    def single_from_model_output(cls, **outputs: PyTree) -> Any:
+    def single_from_model_output(cls, **outputs: PyTree) -> Self:
         """Make the collection of one batch on one device.
 
         Args:
@@ -569,7 +566,7 @@ class Collection(struct.PyTreeNode):
         return cls(**made)
 
     @classmethod
-    def gather_from_model_output(cls, axis_name: str = "batch", **outputs: PyTree) -> Any:
+    def gather_from_model_output(cls, axis_name: str = "batch", **outputs: PyTree) -> Self:
         """Make the collection of one batch on all devices of a mapped axis, the same on each.
 
         Args:
@@ -579,12 +576,12 @@ class Collection(struct.PyTreeNode):
         single = cls.single_from_model_output(**outputs)
         return lax.all_gather(single, axis_name=axis_name).reduce()
 
-    def merge(self, other: Any) -> Any:
+    def merge(self, other: Self) -> Self:
         """Return the collection of the data of both."""
         names = self._kinds()
         return type(self)(**{n: getattr(self, n).merge(getattr(other, n)) for n in names})
 
-    def reduce(self) -> Any:
+    def reduce(self) -> Self:
         """Merge collections that are stacked along the first axis."""
         return type(self)(**{name: getattr(self, name).reduce() for name in self._kinds()})
 
@@ -592,7 +589,7 @@ class Collection(struct.PyTreeNode):
         """Return the values of the metrics, by name."""
         return {name: getattr(self, name).compute() for name in self._kinds()}
 
-    def unreplicate(self) -> Any:
+    def unreplicate(self) -> Self:
         """Return the copy of the first device."""
         return unreplicate(self)
 
