@@ -27,6 +27,12 @@ def test_an_example_has_its_parts(name):
         assert picture.stat().st_size <= 60_000 and picture.name in readme
 
 
+def test_the_first_example_is_short_enough_to_read_at_once():
+    text = (FOLDER / "mnist" / "train.py").read_text()
+    assert len(text.splitlines()) <= 130
+    assert not [word for word in ("Policy", "process_", "replicated", "devices") if word in text]
+
+
 def test_rows_name_configs_that_exist():
     runs = [run for run in examples.RUNS if isinstance(run, examples.Run)]
     assert len({run.workdir for run in runs}) == len(runs)

@@ -193,6 +193,6 @@ assert evaluate(restored) == found
 # %% [markdown]
 # ## Where next
 #
-# `examples/mnist` is this program with flags, a progress bar, TensorBoard, exact resuming and devices: `make
+# `examples/mnist` is this program with flags, a progress bar, TensorBoard and exact resuming: `make
 # mnist` runs it. [Training loops to fork](forking.md) changes it; [modules](modules.md) and [the training
 # loop](training.md) explain the parts.

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import toile
 from toile.training.loader import Loader
 
 FILE = Path(__file__).parent / "data" / "mnist_5k.npz"
@@ -79,18 +78,10 @@ def shifted(batch: dict[str, np.ndarray], rng, most: int) -> dict[str, np.ndarra
 
 
 def loaders(config, key) -> tuple[Loader, Loader]:
-    """Shuffled batches to train on, and the held-out digits in order, the last batch padded.
-
-    Under mpirun each process has its part of every batch to train on, and all held-out digits.
-    """
+    """Shuffled batches to train on, and the held-out digits in order, the last batch padded."""
     train, held_out = sources(config)
-    size, rest = divmod(config.batch_size, toile.process_count())
-    if rest:
-        raise ValueError(f"config.batch_size: needed a multiple of {toile.process_count()}, the "
-                         f"number of processes, got {config.batch_size}")
     augment = functools.partial(shifted, most=config.shift) if config.shift else None
     return (
-        Loader(train, size, key=key, augment=augment, transform=to_floats),
-        Loader(held_out, config.eval_batch_size, last="pad", transform=to_floats,
-               process_index=0, process_count=1),
+        Loader(train, config.batch_size, key=key, augment=augment, transform=to_floats),
+        Loader(held_out, config.eval_batch_size, last="pad", transform=to_floats),
     )

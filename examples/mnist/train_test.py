@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import toile
-from toile import random, training
+from toile import random
 from toile.training import checkpoints
 
 from . import input_pipeline, models, report, train
@@ -135,25 +135,6 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path, monkeypatch, capsys):
     state, finished = train.train_and_evaluate(config, tmp_path)
     assert finished and int(state.step) == 4
     assert "continuing after step 2" in capsys.readouterr().out
-
-
-def test_two_devices_take_the_same_steps(whole_run, tmp_path):
-    workdir, whole = whole_run
-    config = tiny.get_config()
-    config.devices = 2
-    before = toile.config.read("jax_num_cpu_devices")
-    toile.config.update("jax_num_cpu_devices", 2)
-    try:
-        state, finished = train.train_and_evaluate(config, tmp_path)
-        training.check_replicas(state)
-        assert finished and len(state.step.devices()) == 2
-    finally:
-        toile.config.update("jax_num_cpu_devices", before)
-    for x, y in zip(toile.tree.leaves(whole.params), toile.tree.leaves(state.params), strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-3)
-    for name in ("train_loss", "eval_loss"):
-        one, two = (report.history(folder, name) for folder in (workdir, tmp_path))
-        np.testing.assert_allclose(list(one.values()), list(two.values()), rtol=1e-3)
 
 
 def test_tfds_is_read_example_by_example(monkeypatch):

@@ -6,6 +6,7 @@ drawn by a key, are held out and never trained on. Characters become one-hot row
 
 import numpy as np
 
+import toile
 from toile import random
 from toile.training.loader import Loader
 
@@ -63,7 +64,14 @@ class Additions:
 
 
 def loaders(config, key) -> tuple[Additions, Loader, Loader]:
-    """The task, shuffled batches to train on, and the held-out sums."""
+    """The task, shuffled batches to train on, and the held-out sums.
+
+    Under mpirun each process has its part of every batch to train on, and all held-out sums.
+    """
+    size, rest = divmod(config.batch_size, toile.process_count())
+    if rest:
+        raise ValueError(f"config.batch_size: needed a multiple of {toile.process_count()}, the "
+                         f"number of processes, got {config.batch_size}")
     task = Additions(config.max_digits, config.smallest, config.reverse)
     split_key, order_key = random.split(key)
     pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
@@ -77,6 +85,6 @@ def loaders(config, key) -> tuple[Additions, Loader, Loader]:
 
     return (
         task,
-        make(train, config.batch_size, key=order_key),
-        make(held_out, config.eval_batch_size, last="pad"),
+        make(train, size, key=order_key),
+        make(held_out, config.eval_batch_size, last="pad", process_index=0, process_count=1),
     )

@@ -13,6 +13,7 @@ import numpy as np
 import toile
 import toile.numpy as jnp
 from toile import optim, random, training
+from toile.experimental import multihost_utils
 from toile.metrics import writers
 from toile.training import checkpoints, metrics
 from toile.training.devices import first_devices
@@ -111,7 +112,7 @@ def as_text(task, batch, written, count: int) -> list[str]:
 def save(config, workdir, state, seen, loader) -> str:
     """Write everything that the rest of the run depends on; the file's path."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
-    return checkpoints.save_checkpoint(
+    return checkpoints.save_checkpoint_multiprocess(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
     )
 
@@ -124,27 +125,38 @@ def restore(workdir, state, seen, loader):
     return run["state"], run["seen"]
 
 
+def devices_of_all(count: int):
+    """So many devices of each process."""
+    first_devices(count)  # an error where there are fewer; CPU devices are made
+    processes = range(toile.process_count())
+    return [d for p in processes for d in toile.local_devices(process_index=p)[:count]]
+
+
 def train_and_evaluate(config, workdir, devices: int = 1):
     """Train for `config.num_steps`; the state, and whether it got there.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run continues from it. Under mpirun all
+    processes take the steps, and the first one does the rest.
     """
+    first = toile.process_index() == 0
     params_key, data_key = random.split(random.key(config.seed))
     task, loader, held_out = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} sums to train on, {held_out.examples} held out; "
-          f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
+    if first:
+        print(f"{loader.examples} sums to train on, {held_out.examples} held out; "
+              f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, task, params_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
-    if start:
+    if start and first:
         print(f"continuing after step {start} from {workdir}")
-    update = training.replicated(train_step, devices=first_devices(devices))
+    update = training.replicated(train_step, devices=devices_of_all(devices))
     began = time.perf_counter()
-    writer = writers.create_default_writer(workdir, console=False)
-    bar = progress(total=config.num_steps, start=start, label="training")
-    with writer, bar, StopRequests() as stop:
+    writer = writers.create_default_writer(workdir if first else None, console=False)
+    shown = None if first else False  # None: where there is a terminal
+    bar = progress(total=config.num_steps, start=start, label="training", enabled=shown)
+    with writer, bar, StopRequests() as asked:
         for batch in loader.forever() if start < config.num_steps else ():
             state, new = update(state, batch)
             seen = seen.merge(new)
@@ -155,19 +167,20 @@ def train_and_evaluate(config, workdir, devices: int = 1):
                 seen = Metrics.empty()
                 bar.show(**values)
                 writer.write_scalars(step, {f"train_{k}": v for k, v in values.items()})
-            if step % config.eval_every_steps == 0 or step == config.num_steps:
-                result, shown = evaluate(state, held_out)
+            if first and (step % config.eval_every_steps == 0 or step == config.num_steps):
+                result, answers = evaluate(state, held_out)
                 writer.write_scalars(step, {f"eval_{k}": v for k, v in result.items()})
                 print(f"step {step:5d}   held-out loss {result['loss']:.4f}   "
                       f"right {result['accuracy']:.2%}   "
                       f"{time.perf_counter() - began:.0f} s")  # fmt: skip
-                print("\n".join(as_text(task, *shown, config.show)), flush=True)
+                print("\n".join(as_text(task, *answers, config.show)), flush=True)
             if step % config.checkpoint_every_steps == 0:
                 save(config, workdir, state, seen, loader)
+            stop = multihost_utils.process_allgather(bool(asked)).any()  # in any process
             if stop or step >= config.num_steps:
                 break
     if step > start:
         path = save(config, workdir, state, seen, loader)
-        if step < config.num_steps:
+        if step < config.num_steps and first:
             print(f"stopped after step {step} and saved {path}; the same command goes on from it")
     return state, step >= config.num_steps

@@ -5,10 +5,12 @@ bindings: `--gin=T5Config.layers=2 --gin=Recipe.mean_span=20.0`. The same comman
 workdir continues a run that was stopped.
 """
 
+import sys
 from pathlib import Path
 
 from absl import app, flags, logging
-from ml_collections import config_flags
+
+from toile.training import config_flags
 
 from . import gin_files, report, train
 
@@ -17,7 +19,7 @@ WORKDIR = flags.DEFINE_string(
 )
 DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
 CONFIG = config_flags.DEFINE_config_file(
-    "config", str(Path(__file__).parent / "configs" / "tiny.py"), "Which gin files are read."
+    "config", Path(__file__).parent / "configs" / "tiny.py", "Which gin files are read."
 )
 GIN = flags.DEFINE_multi_string("gin", [], "Bindings that come after those of the files.")
 
@@ -26,8 +28,11 @@ def main(argv: list[str]) -> None:
     """Train, and show what came of it."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
-    logging.set_verbosity(logging.WARNING)  # saving is no news
-    recipe, config = gin_files.configured(CONFIG.value, GIN.value)
+    logging.set_verbosity(logging.WARNING)  # do not report each save
+    try:
+        recipe, config = gin_files.configured(CONFIG.value, GIN.value)
+    except ValueError as error:
+        sys.exit(str(error))
     state, finished = train.train_and_evaluate(recipe, config, WORKDIR.value, DEVICES.value)
     if finished:
         report.show(recipe, config, WORKDIR.value, state)

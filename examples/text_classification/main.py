@@ -7,7 +7,8 @@ command with the same workdir continues a run that was stopped.
 from pathlib import Path
 
 from absl import app, flags, logging
-from ml_collections import config_flags
+
+from toile.training import config_flags
 
 from . import report, train
 
@@ -16,16 +17,14 @@ WORKDIR = flags.DEFINE_string(
     "Where checkpoints and metrics are written, and continued from.",
 )  # fmt: skip
 DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
-CONFIG = config_flags.DEFINE_config_file(
-    "config", str(Path(__file__).parent / "configs" / "tiny.py"), "The hyperparameters."
-)
+CONFIG = config_flags.DEFINE_config_file("config", Path(__file__).parent / "configs" / "tiny.py")
 
 
 def main(argv: list[str]) -> None:
     """Train, and show what came of it."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
-    logging.set_verbosity(logging.WARNING)  # saving is no news
+    logging.set_verbosity(logging.WARNING)  # do not report each save
     state, finished = train.train_and_evaluate(CONFIG.value, WORKDIR.value, DEVICES.value)
     if finished:
         report.show(CONFIG.value, WORKDIR.value, state)

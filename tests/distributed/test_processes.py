@@ -88,10 +88,11 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole_run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_mnist_takes_the_same_steps_on_processes(ranks, tmp_path):
+def test_seq2seq_takes_the_same_steps_on_processes(ranks, tmp_path):
     def history(folder, count):
-        start(count, "examples.mnist.main", f"--config={ROOT}/examples/mnist/configs/tiny.py",
-              f"--workdir={folder}", "--config.batch_size=40", "--config.shift=0").check()
+        start(count, "examples.seq2seq.main", f"--config={ROOT}/examples/seq2seq/configs/tiny.py",
+              f"--workdir={folder}", "--config.features=16", "--config.num_steps=24",
+              "--config.log_every_steps=4", "--config.eval_every_steps=12").check()
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         return [v for line in map(json.loads, lines) for k, v in line.items() if "loss" in k]
 

@@ -13,7 +13,6 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.features = (32, 64)  # channels of the convolutions
     config.hidden = 256
-    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
 
     config.learning_rate = 0.1  # reached after the warm-up, from where it falls along a cosine
     config.warmup_steps = 30
@@ -21,7 +20,6 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 128
     config.num_epochs = 12
     config.seed = 0
-    config.devices = 1  # each takes an equal part of a batch; `--devices` sets it
 
     config.eval_batch_size = 250
     config.log_every_steps = 10

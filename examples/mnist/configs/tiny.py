@@ -13,7 +13,6 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.features = (4, 8)
     config.hidden = 32
-    config.precision = "float32"
 
     config.learning_rate = 0.1
     config.warmup_steps = 5
@@ -21,7 +20,6 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 50
     config.num_epochs = 2
     config.seed = 0
-    config.devices = 1
 
     config.eval_batch_size = 250
     config.log_every_steps = 5

@@ -1,0 +1,135 @@
+"""`--config=FILE` and `--config.FIELD=VALUE`: the flags of ml_collections, with shorter errors.
+
+A file or a field that does not exist ends the program with one line that suggests the nearest right
+name; ml_collections raises an exception from its inside. ml_collections is loaded when a flag is
+defined.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toile.engine.suggestions import did_you_mean, nearest
+
+if TYPE_CHECKING:
+    from absl.flags import FlagHolder
+
+__all__ = ["DEFINE_config_file", "unknown_field"]
+
+
+def DEFINE_config_file(
+    name: str, default: str | os.PathLike[str], help_string: str = "The hyperparameters."
+) -> FlagHolder[Any]:
+    """Define a flag that chooses a file of hyperparameters, whose fields are flags too.
+
+    The file has a function `get_config`, which returns an `ml_collections.ConfigDict`. With the
+    name `"config"`, `--config=FILE` chooses another file and `--config.rate=0.1` sets a field.
+
+    Args:
+        name: name of the flag.
+        default: path of the file that is used if none is chosen.
+        help_string: what `--help` says.
+
+    Returns:
+        The holder of the flag, whose `value` is the config once the command line is parsed.
+
+    Raises:
+        ImportError: ml_collections is not installed.
+        SystemExit: the command line names a file or a field that does not exist.
+
+    Differences:
+        ml_collections raises AttributeError for a field that does not exist, and for a file an
+        OSError where the config is first used.
+
+    >>> from toile.training import config_flags
+    >>> CONFIG = config_flags.DEFINE_config_file("config", "configs/tiny.py")  # doctest: +SKIP
+    >>> CONFIG.value.batch_size  # doctest: +SKIP
+    128
+    """
+    try:
+        from absl import flags
+        from ml_collections import config_flags
+    except ImportError as error:
+        raise ImportError(
+            "DEFINE_config_file: needed ml_collections, which is not installed: "
+            "pip install 'toile[examples]'"
+        ) from error
+    path, fields = _given(name, sys.argv[1:])
+    chosen = os.fspath(default) if path is None else path
+    _check_file(name, Path(chosen.partition(":")[0]), Path(default).parent)  # FILE:ARGUMENT
+    if fields:
+        apart = flags.FlagValues()  # where the config is read without the fields that are set
+        config_flags.DEFINE_config_file(name, chosen, flag_values=apart, sys_argv=[""])
+        for field in fields:
+            _check_field(name, field, apart[name].value, chosen)
+    return config_flags.DEFINE_config_file(name, os.fspath(default), help_string)
+
+
+def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> str:
+    """Say that a flag sets a field that does not exist, and which one is probably meant.
+
+    Args:
+        flag: the flag, as it was given.
+        owner: what should have the field.
+        field: the field that does not exist.
+        known: names of the fields that there are.
+
+    Returns:
+        A line that suggests the nearest name, or lists all names if none is near.
+
+    >>> from toile.training import config_flags
+    >>> config_flags.unknown_field("--config.sead", "tiny.py", "sead", ["batch_size", "seed"])
+    "--config.sead: needed a field of tiny.py, got 'sead' (did you mean 'seed'?)"
+    """
+    names = sorted(known)
+    hint = did_you_mean(field, names) or f" (it has {', '.join(names) or 'none'})"
+    return f"{flag}: needed a field of {owner}, got {field!r}{hint}"
+
+
+def _given(name: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file that a command line chooses, and the fields that it sets."""
+    path, fields = None, []
+    rest: Iterator[str] = iter(arguments)
+    for argument in rest:
+        if argument == "--":  # what follows is no flag
+            break
+        if found := re.match(rf"--?(?:no)?{re.escape(name)}\.([^=]+)", argument):
+            fields.append(found[1])
+        elif found := re.match(rf"--?{re.escape(name)}(?:=(.*))?$", argument):
+            path = next(rest, "") if found[1] is None else found[1]
+    return path, fields
+
+
+def _check_file(name: str, path: Path, usual: Path) -> None:
+    if path.is_file():
+        return
+    folder = path.parent if path.suffix and path.parent.is_dir() else usual
+    there = {p.stem: str(p) for p in sorted(folder.glob("*.py")) if p.stem != "__init__"}
+    near = nearest(path.stem, there)
+    hint = f"did you mean {there[near]!r}?" if near else f"there are {', '.join(there.values())}"
+    sys.exit(f"--{name}={path}: needed a file, got a path where there is none"
+             + (f" ({hint})" if there else ""))
+
+
+def _check_field(name: str, field: str, config: Any, path: str) -> None:
+    """Follow a field such as `model.layers[0].width` as far as there are names."""
+    here, walked = Path.cwd(), name
+    owner = str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+    for part in field.split("."):
+        if isinstance(config, int | float | str | tuple | list | None):
+            sys.exit(f"--{name}.{field}: needed a config for {owner}, got {config!r}, which has no "
+                     "fields")
+        if not hasattr(config, "keys"):  # an object of somebody's own
+            return
+        plain, index, _ = part.partition("[")
+        if plain not in config:
+            sys.exit(unknown_field(f"--{name}.{field}", owner, plain, config.keys()))
+        if index:
+            return
+        config, walked = config[plain], f"{walked}.{plain}"
+        owner = walked
