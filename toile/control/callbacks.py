@@ -1,6 +1,6 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
-The user's function takes and returns NumPy arrays. Effects keep an equation alive and in order; a
+The user's function takes arrays, and returns arrays or numbers. Effects keep an equation alive and in order; a
 debug callback never affects derivatives. May import control.call and below.
 """
 
