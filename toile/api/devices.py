@@ -187,10 +187,11 @@ def device_put(
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
         device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
             `toile.set_mesh` has set; or a tree of these that is like the upper part of `x`. None
-            for the default device.
+            for the default device; arrays that were put on one of several devices, or divided over
+            them, then stay where they are.
         src: accepted for code written for JAX.
         donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
-            effect where the target is the only device of its platform.
+            effect where `device` is None or the only device of its platform.
         may_alias: whether the result may be the same array as the one in `x`; False makes a copy.
             None is like True.
 
