@@ -24,23 +24,44 @@ __all__ = [
 
 
 class TraceState(NamedTuple):
-    """The decaying sum."""
+    """State of `trace`.
+
+    Args:
+        trace: decaying sum of updates, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.trace(0.9).init(jnp.zeros(2))
+    TraceState(trace=Array([0., 0.], dtype=float32))
+    """
 
     trace: base.Params
 
 
 def trace(
-    decay: ArrayLike, nesterov: bool = False, accumulator_dtype: Any | None = None
+    decay: ArrayLike, nesterov: bool = False, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Momentum: the sum of past updates, each step decayed once more.
+    """Momentum: replace updates by a decaying sum of all updates so far.
 
-    >>> import toile.numpy as jnp
-    >>> tx = trace(0.5)
+    Gives `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
+
+    Args:
+        decay: decay rate of the sum, usually 0.9.
+        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
+            parameters.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.trace(0.5)
     >>> state = tx.init(jnp.zeros(1))
-    >>> for _ in range(2):
+    >>> for _ in range(3):
     ...     updates, state = tx.update(jnp.ones(1), state)
-    >>> print(updates)
+    ...     print(updates)
+    [1.]
     [1.5]
+    [1.75]
     """
     accumulator_dtype = canonical(accumulator_dtype)
 
@@ -56,16 +77,47 @@ def trace(
 
 
 class EmaState(NamedTuple):
-    """Steps taken and the average."""
+    """State of `ema`.
+
+    Args:
+        count: number of updates made so far.
+        ema: average of updates, without the correction for its start at zero.
+
+    >>> from toile import optim
+    >>> optim.ema(0.9).init(jnp.zeros(2))
+    EmaState(count=Array(0, dtype=int32), ema=Array([0., 0.], dtype=float32))
+    """
 
     count: ArrayLike
     ema: base.Params
 
 
 def ema(
-    decay: ArrayLike, debias: bool = True, accumulator_dtype: Any | None = None
+    decay: ArrayLike, debias: bool = True, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """The moving average of past updates, corrected for its start at zero."""
+    """Replace updates by their exponential moving average.
+
+    The average is `m = decay * m + (1 - decay) * g`, which starts at zero.
+
+    Args:
+        decay: decay rate of the average; nearer to 1, it covers more steps.
+        debias: whether the result is divided by `1 - decay**t` at step t, which corrects for the
+            start at zero.
+        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
+            parameters.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.ema(0.5)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for grad in (1.0, 4.0):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates)
+    [1.]
+    [3.]
+    """
     accumulator_dtype = canonical(accumulator_dtype)
 
     def init_fn(params):
@@ -81,14 +133,43 @@ def ema(
 
 
 class ApplyEvery(NamedTuple):
-    """Position within the k steps, and the sum so far."""
+    """State of `apply_every`.
+
+    Args:
+        count: position within the k steps.
+        grad_acc: sum of the updates since the last one that was handed out.
+
+    >>> from toile import optim
+    >>> optim.apply_every(4).init(jnp.zeros(2))
+    ApplyEvery(count=Array(0, dtype=int32), grad_acc=Array([0., 0.], dtype=float32))
+    """
 
     count: ArrayLike
     grad_acc: base.Updates
 
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
-    """The sum of k updates every k-th step, zero in between."""
+    """Hand out the sum of k updates every k-th step, and zeros in between.
+
+    The parameters change every k-th step only. Unlike `MultiSteps`, transformations before and
+    after it in a chain still run in every step.
+
+    Args:
+        k: number of updates that are summed.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.apply_every(2)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for grad in (1.0, 2.0, 3.0):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates)
+    [0.]
+    [3.]
+    [0.]
+    """
     init_fn = lambda params: ApplyEvery(base.zero_count(), tree.zeros_like(params))
 
     def update_fn(updates, state, params=None):
@@ -102,18 +183,48 @@ def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
 
 
 class ShouldSkipUpdateFunction(Protocol):
-    """Says whether MultiSteps should leave out a gradient."""
+    """The type of functions that tell `MultiSteps` which gradients to leave out.
+
+    `skip_not_finite` is one; `skip_large_updates` becomes one when `max_squared_norm` is bound with
+    `functools.partial`.
+
+    >>> from toile import optim
+    >>> skip: optim.ShouldSkipUpdateFunction = optim.skip_not_finite
+    >>> skip(jnp.array([jnp.nan]), 0, None)[0]
+    Array(True, dtype=bool)
+    """
 
     def __call__(
         self, updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
     ) -> tuple[ArrayLike, base.ArrayTree]:
-        """A boolean scalar, and a tree that explains it, to keep in the state."""
+        """Return a boolean scalar, and a tree that explains it, to keep in the state.
+
+        Args:
+            updates: gradients of this call.
+            gradient_step: number of updates that the inner optimizer has made.
+            params: parameters, if `update` was given any.
+        """
 
 
 def skip_not_finite(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
 ) -> tuple[Array, base.ArrayTree]:
-    """Leave out gradients with infinities or NaN in them."""
+    """Tell `MultiSteps` to leave out gradients that contain an infinity or NaN.
+
+    Args:
+        updates: gradients to look at.
+        gradient_step: number of updates made; not read.
+        params: parameters; not read.
+
+    Returns:
+        A boolean scalar, True to skip, and a dict with it (`should_skip`) and the number of bad
+        elements (`num_not_finite`).
+
+    >>> from toile import optim
+    >>> skip, info = optim.skip_not_finite(jnp.array([1.0, jnp.inf]), 0, None)
+    >>> skip, info["num_not_finite"]
+    (Array(True, dtype=bool), Array(1, dtype=int32))
+    """
     counts = [jnp.sum(jnp.logical_not(jnp.isfinite(g))) for g in trees.leaves(updates)]
     bad = jnp.sum(jnp.array(counts))
     return bad > 0, {"should_skip": bad > 0, "num_not_finite": bad}
@@ -123,7 +234,24 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Leave out gradients whose squared norm is max_squared_norm or more (or NaN)."""
+    """Tell `MultiSteps` to leave out gradients whose squared norm is too large, or NaN.
+
+    Args:
+        updates: gradients to look at.
+        gradient_step: number of updates made; not read.
+        params: parameters; not read.
+        max_squared_norm: squared norm of all leaves from which on a gradient is left out.
+
+    Returns:
+        A boolean scalar, True to skip, and a dict with it (`should_skip`) and the squared norm
+        (`norm_squared`).
+
+    >>> import functools
+    >>> from toile import optim
+    >>> skip_large = functools.partial(optim.skip_large_updates, max_squared_norm=10.0)
+    >>> skip_large(jnp.array([3.0, 4.0]), 0, None)[0]
+    Array(True, dtype=bool)
+    """
     square = jnp.sum(jnp.array([jnp.sum(g**2) for g in trees.leaves(updates)]))
     skip = jnp.logical_not(square < max_squared_norm)
     return skip, {"should_skip": skip, "norm_squared": square}
@@ -134,24 +262,50 @@ def _never_skip(*args: Any, **kwargs: Any) -> tuple[Array, base.ArrayTree]:
 
 
 class MultiStepsState(NamedTuple):
-    """Small steps since the last update, updates made, inner state, gradients so far."""
+    """State of `MultiSteps`.
+
+    Args:
+        mini_step: number of gradients accumulated since the last update.
+        gradient_step: number of updates that the inner optimizer has made.
+        inner_opt_state: state of the inner optimizer.
+        acc_grads: mean or sum of the gradients since the last update.
+        skip_state: what `should_skip_update_fn` returned about the last gradient.
+
+    >>> from toile import optim
+    >>> state = optim.MultiSteps(optim.sgd(1.0), every_k_schedule=2).init(jnp.zeros(1))
+    >>> state.mini_step, state.acc_grads
+    (Array(0, dtype=int32), Array([0.], dtype=float32))
+    """
 
     mini_step: ArrayLike
     gradient_step: ArrayLike
-    inner_opt_state: Any
-    acc_grads: Any
+    inner_opt_state: base.OptState
+    acc_grads: base.Updates
     skip_state: base.ArrayTree = ()
 
 
 class MultiSteps:
-    """An optimizer fed with the mean (or sum) of the gradients of k calls, every k-th call.
+    """Accumulate gradients over several calls, and give an optimizer their mean or sum.
+
+    This makes one large batch of several small ones: of k calls of `update`, k - 1 return zeros and
+    leave the inner state as it is. It has `init` and `update` like a gradient transformation;
+    `gradient_transformation` gives a real one.
+
+    Args:
+        opt: optimizer that gets the accumulated gradients.
+        every_k_schedule: number of calls for one update, or a function from the number of updates
+            made so far to that number.
+        use_grad_mean: whether to accumulate the mean, or the sum.
+        should_skip_update_fn: function from (gradients, updates made, parameters) to a boolean
+            scalar, True for gradients that are left out and not counted, and a tree kept in the
+            state; None to take all.
+        accumulator_dtype: dtype in which gradients are accumulated.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
     >>> tx = optim.MultiSteps(optim.sgd(1.0), every_k_schedule=2)
     >>> state = tx.init(jnp.zeros(1))
-    >>> for g in (1.0, 3.0):
-    ...     updates, state = tx.update(jnp.array([g]), state)
+    >>> for grad in (1.0, 3.0):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
     ...     print(updates, tx.has_updated(state))
     [-0.] False
     [-2.] True
@@ -175,8 +329,12 @@ class MultiSteps:
         """The optimizer that gets the accumulated gradients."""
         return self._opt
 
-    def init(self, params: Any) -> MultiStepsState:
-        """The state before the first gradient."""
+    def init(self, params: base.Params) -> MultiStepsState:
+        """Make the state before the first gradient.
+
+        Args:
+            params: parameters that are to be trained.
+        """
         step = base.zero_count()
         _, skip_state = self._should_skip(tree.zeros_like(params), step, params)
         return MultiStepsState(
@@ -229,7 +387,20 @@ class MultiSteps:
         self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
-        """Zero updates k - 1 times, then those of the inner optimizer."""
+        """Return zeros, or every k-th time the updates of the inner optimizer.
+
+        Args:
+            updates: gradients of one small batch.
+            state: state from `init` or from the last call.
+            params: parameters, for optimizers that read them.
+            extra_args: keywords for the inner optimizer.
+
+        Returns:
+            The updates and the new state.
+
+        Raises:
+            ValueError: `should_skip_update_fn` gives something else than a boolean scalar.
+        """
         k = self._every_k(state.gradient_step)
         skip, skip_state = self._should_skip(updates, state.gradient_step, params)
         if (skip.dtype, skip.shape) != (jnp.bool_, ()):
@@ -245,10 +416,14 @@ class MultiSteps:
             *(updates, state, params),
         )
 
-    def has_updated(self, state: MultiStepsState | base.ArrayTree) -> ArrayLike:
-        """Whether the last call was one that updated."""
+    def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
+        """Return whether the last call made an update: a boolean scalar.
+
+        Args:
+            state: state that the last call returned.
+        """
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> base.GradientTransformation:
-        """The same as a pair of functions."""
+        """Return the same as a `GradientTransformation`."""
         return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

@@ -34,7 +34,15 @@ def _inverse_root(total, eps):
 
 
 class ScaleByRssState(NamedTuple):
-    """The sum of all squared gradients."""
+    """State of `scale_by_rss`.
+
+    Args:
+        sum_of_squares: sum of all squared gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_rss().init(jnp.zeros(2))
+    ScaleByRssState(sum_of_squares=Array([0.1, 0.1], dtype=float32))
+    """
 
     sum_of_squares: base.Updates
 
@@ -42,7 +50,28 @@ class ScaleByRssState(NamedTuple):
 def scale_by_rss(
     initial_accumulator_value: ArrayLike = 0.1, eps: ArrayLike = 1e-7
 ) -> base.GradientTransformation:
-    """Adagrad: over the root of the sum of all squares so far."""
+    """Divide updates by the root of the sum of all their squares so far.
+
+    Gives `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this with a
+    learning rate.
+
+    Args:
+        initial_accumulator_value: what the sum starts with.
+        eps: small number added to the sum, so that nothing is divided by zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_rss(initial_accumulator_value=0.0)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for _ in range(3):
+    ...     updates, state = tx.update(jnp.array([2.0]), state)
+    ...     print(updates.round(3))
+    [1.]
+    [0.707]
+    [0.577]
+    """
     init_fn = lambda params: ScaleByRssState(tree.full_like(params, initial_accumulator_value))
 
     def update_fn(updates, state, params=None):
@@ -54,13 +83,30 @@ def scale_by_rss(
 
 
 class ScaleByRmsState(NamedTuple):
-    """The average square."""
+    """State of `scale_by_rms` without bias correction.
+
+    Args:
+        nu: average of squared gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_rms().init(jnp.zeros(2))
+    ScaleByRmsState(nu=Array([0., 0.], dtype=float32))
+    """
 
     nu: base.Updates
 
 
 class ScaleByRmsWithCountState(NamedTuple):
-    """Steps taken and the average square."""
+    """State of `scale_by_rms` with bias correction.
+
+    Args:
+        count: number of updates made so far.
+        nu: average of squared gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_rms(bias_correction=True).init(jnp.zeros(2))
+    ScaleByRmsWithCountState(count=Array(0, dtype=int32), nu=Array([0., 0.], dtype=float32))
+    """
 
     count: ArrayLike
     nu: base.Updates
@@ -100,21 +146,60 @@ def scale_by_rms(
     decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
     eps_in_sqrt: bool = True, bias_correction: bool = False,
 ) -> base.GradientTransformation:
-    """RMSProp: over the root of the average square."""
+    """Divide updates by the root of their average square.
+
+    Gives `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning rate.
+
+    Args:
+        decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number in the denominator, so that nothing is divided by zero.
+        initial_scale: value that the average starts with.
+        eps_in_sqrt: whether `eps` is added under the square root, or to the root.
+        bias_correction: whether the average is corrected for its start at zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_rms(decay=0.75)
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 2., -2.], dtype=float32)
+    """
     states = ScaleByRmsState, ScaleByRmsWithCountState
     options = decay, eps, initial_scale, eps_in_sqrt, bias_correction
     return _by_average_square(states, False, *options)
 
 
 class ScaleByRStdDevState(NamedTuple):
-    """The average gradient and the average square."""
+    """State of `scale_by_stddev` without bias correction.
+
+    Args:
+        mu: average of gradients, a tree like the parameters.
+        nu: average of squared gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_stddev().init(jnp.zeros(1))
+    ScaleByRStdDevState(mu=Array([0.], dtype=float32), nu=Array([0.], dtype=float32))
+    """
 
     mu: base.Updates
     nu: base.Updates
 
 
 class ScaleByRStdDevWithCountState(NamedTuple):
-    """Steps taken, the average gradient and the average square."""
+    """State of `scale_by_stddev` with bias correction.
+
+    Args:
+        count: number of updates made so far.
+        mu: average of gradients, a tree like the parameters.
+        nu: average of squared gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_stddev(bias_correction=True).init(jnp.zeros(1)).count
+    Array(0, dtype=int32)
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -125,21 +210,67 @@ def scale_by_stddev(
     decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
     eps_in_sqrt: bool = True, bias_correction: bool = False,
 ) -> base.GradientTransformation:
-    """Centred RMSProp: over the standard deviation of past gradients."""
+    """Divide updates by their standard deviation over past steps.
+
+    Gives `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop` with
+    `centered` is this with a learning rate.
+
+    Args:
+        decay: decay rate of both averages; nearer to 1, they cover more steps.
+        eps: small number in the denominator, so that nothing is divided by zero.
+        initial_scale: value that the average of squares starts with.
+        eps_in_sqrt: whether `eps` is added under the square root, or to the root.
+        bias_correction: whether the averages are corrected for their start at zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_stddev(decay=0.5)
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 2., -2.], dtype=float32)
+    """
     states = ScaleByRStdDevState, ScaleByRStdDevWithCountState
     options = decay, eps, initial_scale, eps_in_sqrt, bias_correction
     return _by_average_square(states, True, *options)
 
 
 class ScaleByAdaDeltaState(NamedTuple):
-    """The average squares of gradients and of steps."""
+    """State of `scale_by_adadelta`.
+
+    Args:
+        e_g: average of squared gradients, a tree like the parameters.
+        e_x: average of squared steps, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_adadelta().init(jnp.zeros(1))
+    ScaleByAdaDeltaState(e_g=Array([0.], dtype=float32), e_x=Array([0.], dtype=float32))
+    """
 
     e_g: base.Updates
     e_x: base.Updates
 
 
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
-    """Adadelta: by the root of the average squared step over that of the average square."""
+    """Scale updates to the size of the steps before.
+
+    Gives `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of u².
+    `adadelta` is this with a learning rate.
+
+    Args:
+        rho: decay rate of both averages.
+        eps: small number under both square roots, which sets the size of the first steps.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_adadelta(eps=0.01)
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 0.267, -0.312], dtype=float32)
+    """
     init_fn = lambda params: ScaleByAdaDeltaState(tree.zeros_like(params), tree.zeros_like(params))
 
     def update_fn(updates, state, params=None):
@@ -152,7 +283,17 @@ def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.Gradi
 
 
 class ScaleByRpropState(NamedTuple):
-    """The step size of each element, and its last step."""
+    """State of `scale_by_rprop`.
+
+    Args:
+        step_sizes: step size of each element, a tree like the parameters.
+        prev_updates: steps that the next update hands out, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
+    ScaleByRpropState(step_sizes=Array([0.1], dtype=float32), prev_updates=Array([0.],
+    dtype=float32))
+    """
 
     step_sizes: base.Updates
     prev_updates: base.Updates
@@ -162,7 +303,32 @@ def scale_by_rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> base.GradientTransformation:
-    """Rprop: signs only; a step size grows while the sign stays and shrinks when it turns."""
+    """Replace updates by their signs times step sizes that adapt to each element.
+
+    A step size is multiplied by `eta_plus` while the sign of an element stays, and by `eta_minus`
+    when it turns; the element then makes no step. The updates are those of the step before, as in
+    Optax: the first one is zero. `rprop` is this with the sign flipped.
+
+    Args:
+        learning_rate: step size of all elements at the start.
+        eta_minus: factor of a step size when the sign turns, less than 1.
+        eta_plus: factor of a step size when the sign stays, greater than 1.
+        min_step_size: smallest step size.
+        max_step_size: largest step size.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_rprop(0.1)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for _ in range(3):
+    ...     updates, state = tx.update(jnp.array([7.0]), state)
+    ...     print(updates.round(3))
+    [0.]
+    [0.1]
+    [0.12]
+    """
 
     def init_fn(params):
         return ScaleByRpropState(tree.full_like(params, learning_rate), tree.zeros_like(params))
@@ -188,7 +354,17 @@ def scale_by_rprop(
 
 
 class ScaleBySM3State(NamedTuple):
-    """For each leaf the maxima of its accumulator along each axis, and the average step."""
+    """State of `scale_by_sm3`.
+
+    Args:
+        mu: for each leaf a list of vectors, one per axis: the maxima of the accumulated squares
+            over the other axes.
+        nu: average of steps, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_sm3().init(jnp.zeros((1, 2))).mu
+    [Array([0.], dtype=float32), Array([0., 0.], dtype=float32)]
+    """
 
     mu: base.Updates
     nu: base.Updates
@@ -201,7 +377,32 @@ def _others(axis: int, ndim: int) -> tuple[int, ...]:
 def scale_by_sm3(
     b1: ArrayLike = 0.9, b2: ArrayLike = 1.0, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """SM3: Adagrad that keeps one vector per axis instead of an accumulator per element."""
+    """Divide updates by the root of accumulated squares, of which only maxima per axis are kept.
+
+    For an element the accumulated square is the smallest of the maxima kept for its indices (its
+    row, its column, ...), plus g². The quotients are averaged with decay rate `b1`. `sm3` is this
+    with a learning rate.
+
+    Args:
+        b1: decay rate of the average of steps.
+        b2: decay rate of the accumulated squares; 1 for a sum, as published.
+        eps: small number added to the accumulated squares, so that nothing is divided by zero.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: the parameters are complex; raised by `init`.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_sm3(b1=0.0)
+    >>> grads = jnp.array([[1.0, 2.0], [0.0, 4.0]])
+    >>> updates, state = tx.update(grads, tx.init(grads))
+    >>> updates.round(3), state.mu
+    (Array([[1., 1.],
+           [0., 1.]], dtype=float32), [Array([ 4., 16.], dtype=float32), Array([ 1., 16.],
+    dtype=float32)])
+    """
     old, new = b2, (1.0 - b2 if b2 != 1.0 else 1.0)
 
     def init_fn(params):
@@ -230,7 +431,18 @@ def scale_by_sm3(
 
 
 class ScaleByNovogradState(NamedTuple):
-    """Steps taken, the running step, and the average squared norm of each leaf."""
+    """State of `scale_by_novograd`.
+
+    Args:
+        count: number of updates made so far.
+        mu: momentum, a tree like the parameters.
+        nu: average squared norm of each leaf, a tree of scalars.
+
+    >>> from toile import optim
+    >>> optim.scale_by_novograd().init(jnp.zeros(2))
+    ScaleByNovogradState(count=Array(0, dtype=int32), mu=Array([0., 0.], dtype=float32),
+    nu=Array(0., dtype=float32))
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -241,7 +453,30 @@ def scale_by_novograd(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.25, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     weight_decay: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformation:
-    """NovoGrad: momentum of gradients normalized by the average norm of their leaf."""
+    """Divide each leaf by an average of its norm, and accumulate momentum.
+
+    With v the average of `norm(g)**2` of a leaf, it gives
+    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`. In the first step v is
+    `norm(g)**2` and m is the new term alone. `novograd` is this with a learning rate.
+
+    Args:
+        b1: decay rate of the momentum.
+        b2: decay rate of the average squared norm.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+        weight_decay: strength of the decay.
+        mu_dtype: dtype in which the momentum is stored; None for that of the parameters.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.scale_by_novograd(), jnp.zeros(2)
+    >>> updates, state = tx.update(jnp.array([3.0, 4.0]), tx.init(params), params)
+    >>> updates.round(3)
+    Array([0.6, 0.8], dtype=float32)
+    """
     mu_dtype = canonical(mu_dtype)
 
     def init_fn(params):

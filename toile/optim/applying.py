@@ -12,11 +12,20 @@ __all__ = ["apply_updates", "incremental_update", "periodic_update"]
 
 
 def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
-    """params + updates, each in the dtype of its parameter.
+    """Add updates to parameters.
 
-    >>> import toile.numpy as jnp
-    >>> print(apply_updates({"w": jnp.ones(2)}, {"w": jnp.array([0.5, -0.5])})["w"])
-    [1.5 0.5]
+    Each result has the dtype of its parameter. Where a parameter is None the result is None.
+
+    Args:
+        params: tree of parameters.
+        updates: tree of the same structure, which an optimizer's `update` returned.
+
+    Returns:
+        The new parameters.
+
+    >>> from toile import optim
+    >>> optim.apply_updates({"w": jnp.ones(2)}, {"w": jnp.array([0.5, -0.5])})
+    {'w': Array([1.5, 0.5], dtype=float32)}
     """
     add = lambda p, u: jnp.asarray(p + u).astype(jnp.asarray(p).dtype)
     return map_present(add, params, updates)
@@ -25,7 +34,23 @@ def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
 def incremental_update(
     new_tensors: base.Params, old_tensors: base.Params, step_size: ArrayLike
 ) -> base.Params:
-    """The old ones moved step_size of the way to the new ones (Polyak averaging)."""
+    """Move parameters a part of the way towards new ones (Polyak averaging).
+
+    Gives `step_size * new + (1 - step_size) * old`, for averages of parameters and for target
+    networks in reinforcement learning.
+
+    Args:
+        new_tensors: tree to move towards.
+        old_tensors: tree to move from.
+        step_size: fraction of the way, from 0 (old) to 1 (new).
+
+    Returns:
+        A tree like `new_tensors`.
+
+    >>> from toile import optim
+    >>> optim.incremental_update({"w": jnp.array([1.0])}, {"w": jnp.array([0.0])}, 0.25)
+    {'w': Array([0.25], dtype=float32)}
+    """
     move = lambda new, old: step_size * new + (1.0 - step_size) * old
     return map_present(move, new_tensors, old_tensors)
 
@@ -33,6 +58,22 @@ def incremental_update(
 def periodic_update(
     new_tensors: base.Params, old_tensors: base.Params, steps: ArrayLike, update_period: ArrayLike
 ) -> base.Params:
-    """The new ones every update_period steps, otherwise the old ones."""
+    """Replace parameters by new ones every so many steps.
+
+    Args:
+        new_tensors: tree to return in steps that are multiples of `update_period`.
+        old_tensors: tree to return in other steps.
+        steps: number of steps taken.
+        update_period: number of steps between two replacements.
+
+    Returns:
+        One of the two trees.
+
+    >>> from toile import optim
+    >>> for step in (4, 5):
+    ...     print(optim.periodic_update(jnp.array(1.0), jnp.array(0.0), step, update_period=5))
+    0.0
+    1.0
+    """
     now = jnp.mod(steps, update_period) == 0
     return lax.cond(now, lambda: new_tensors, lambda: old_tensors)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import toile.numpy as jnp
 from toile import lax
+from toile.engine.annotations import Array
 
 __all__ = ["base_hungarian_algorithm", "hungarian_algorithm"]
 
@@ -18,13 +19,23 @@ def _empty_assignment() -> Any:
     return jnp.zeros(0, int), jnp.zeros(0, int)
 
 
-def hungarian_algorithm(cost_matrix: Any) -> Any:
-    """Rows i and columns j such that `cost_matrix[i, j].sum()` is least.
+def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
+    """Pair rows with columns, each used once, at the least total cost.
 
+    It takes cubic time. The pairs are not sorted by rows; where several assignments are best, one
+    of them is found.
+
+    Args:
+        cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.
+
+    Returns:
+        The rows i and the columns j, such that `cost_matrix[i, j].sum()` is least.
+
+    >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
-    >>> i, j = hungarian_algorithm(cost)
-    >>> int(cost[i, j].sum())
-    15
+    >>> i, j = assignment.hungarian_algorithm(cost)
+    >>> cost[i, j].sum()
+    Array(15, dtype=int32)
     """
     if 0 in cost_matrix.shape:
         return _empty_assignment()
@@ -78,13 +89,20 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
     return u, v, owner
 
 
-def base_hungarian_algorithm(cost_matrix: Any) -> Any:
-    """`hungarian_algorithm` by Crouse's method, with rows in order.
+def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
+    """Pair rows with columns, each used once, at the least total cost, by Crouse's method.
 
-    See https://doi.org/10.1109/TAES.2016.140952.
+    It takes cubic time (Crouse, 2016). Rows come in order.
 
+    Args:
+        cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.
+
+    Returns:
+        The rows i and the columns j, such that `cost_matrix[i, j].sum()` is least.
+
+    >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
-    >>> i, j = base_hungarian_algorithm(cost)
+    >>> i, j = assignment.base_hungarian_algorithm(cost)
     >>> i.tolist(), j.tolist()
     ([0, 1, 3], [0, 2, 1])
     """

@@ -16,6 +16,7 @@ from toile import numpy as jnp
 from toile import tree as trees
 from toile.api import linear_transpose, linearize, value_and_grad
 from toile.engine.records import dataclass
+from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 
@@ -26,14 +27,36 @@ __all__ = [
 
 
 class BacktrackingLinesearchInfo(NamedTuple):
-    """Steps tried, and by how much the last one missed the rule."""
+    """How the last backtracking line search went.
+
+    Args:
+        num_linesearch_steps: number of step sizes tried.
+        decrease_error: by how much the last one missed the needed decrease; 0 where it was met.
+
+    >>> from toile import optim
+    >>> optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1)).info
+    BacktrackingLinesearchInfo(num_linesearch_steps=Array(0, dtype=int32, weak_type=True),
+    decrease_error=Array(inf, dtype=float32))
+    """
 
     num_linesearch_steps: ArrayLike
     decrease_error: ArrayLike
 
 
 class ScaleByBacktrackingLinesearchState(NamedTuple):
-    """The step size found, the loss there, its gradient if asked for, and how it went."""
+    """State of `scale_by_backtracking_linesearch`.
+
+    Args:
+        learning_rate: step size found by the last search; 0 where the loss was not finite.
+        value: loss at the point that the search reached.
+        grad: gradient there, if `store_grad` is true; else None.
+        info: how the search went.
+
+    >>> from toile import optim
+    >>> state = optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1))
+    >>> state.learning_rate, state.value
+    (Array(1., dtype=float32), Array(inf, dtype=float32))
+    """
 
     learning_rate: ArrayLike
     value: ArrayLike
@@ -152,22 +175,43 @@ def scale_by_backtracking_linesearch(
     max_learning_rate: ArrayLike = 1.0, atol: ArrayLike = 0.0, rtol: ArrayLike = 0.0,
     store_grad: bool = False, verbose: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Updates times the first step size that decreases the loss enough.
+    """Multiply updates by the first step size that decreases the loss enough.
 
-    update takes value, grad and value_fn (and its keywords). Each search starts from the last step
-    size times increase_factor. With store_grad the gradient found is kept for the next step
-    (`value_and_grad_from_state`).
+    Step sizes s shrink until
+    `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule),
+    where w are the parameters and u the updates, which have to point downhill. A search starts from
+    the last step size times `increase_factor`. `update` takes the keywords `value` (the loss),
+    `grad` (its gradient), `value_fn` (the function of the parameters that computes the loss) and
+    any keywords of that function.
 
-    >>> import toile
-    >>> import toile.numpy as jnp
+    Args:
+        max_backtracking_steps: largest number of times that a step size shrinks.
+        slope_rtol: part of the decrease that the slope promises which has to be reached, between 0
+            and 1.
+        decrease_factor: factor of a step size that is too large, less than 1.
+        increase_factor: factor of the last step size at the start of a search; 1 never lets it
+            grow.
+        max_learning_rate: largest step size.
+        atol: absolute tolerance of the needed decrease.
+        rtol: tolerance of the needed decrease relative to the loss.
+        store_grad: whether to keep the gradient at the point that is reached, for
+            `value_and_grad_from_state`.
+        verbose: whether to print why a search failed.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters and the keywords above.
+
+    Raises:
+        TypeError: `update` gets a keyword that `value_fn` does not take.
+
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
     >>> tx = optim.chain(optim.sgd(1.0), optim.scale_by_backtracking_linesearch(15))
     >>> w = jnp.array([1.0, 2.0])
     >>> value, grad = toile.value_and_grad(loss)(w)
-    >>> u, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
-    >>> print(loss(w + u) < value)
-    True
+    >>> updates, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
+    >>> optim.apply_updates(w, updates).round(3), state[1].learning_rate.round(3)
+    (Array([-0.6, -1.2], dtype=float32), Array(0.8, dtype=float32))
     """
     search_for = _Backtracking(
         max_backtracking_steps, slope_rtol, decrease_factor, increase_factor, max_learning_rate,
@@ -190,10 +234,35 @@ def scale_by_backtracking_linesearch(
     return base.GradientTransformationExtraArgs(search_for.init, cast(Any, update_fn))
 
 
-def value_and_grad_from_state(value_fn: Callable[..., ArrayLike]) -> Callable[..., Any]:
-    """value_and_grad(value_fn) that reuses what the line search's state holds, where it can.
+def value_and_grad_from_state(
+    value_fn: Callable[..., ArrayLike]
+) -> Callable[..., tuple[Array, base.Updates]]:
+    """Compute a loss and its gradient, or take both from the state of a line search.
 
-    Call it as f(params, *args, state=opt_state, **kwargs).
+    A line search ends with the loss at the new point and often its gradient; computing them again
+    in the next step is waste. The state has to contain `value` and `grad`: that of
+    `scale_by_zoom_linesearch`, of `lbfgs`, or of `scale_by_backtracking_linesearch` with
+    `store_grad`.
+
+    Args:
+        value_fn: loss, a function of parameters and further arguments.
+
+    Returns:
+        A function `f(params, *args, state=opt_state, **kwargs)` that returns (loss, gradient), from
+        the state where its `value` is finite and computed where not, as before the first step. It
+        raises ValueError where the state lacks one of the two.
+
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)
+    >>> tx, w = optim.lbfgs(), jnp.array([1.0, 2.0])
+    >>> state = tx.init(w)
+    >>> value_and_grad = optim.value_and_grad_from_state(loss)
+    >>> for _ in range(3):
+    ...     value, grad = value_and_grad(w, state=state)
+    ...     updates, state = tx.update(grad, state, w, value=value, grad=grad, value_fn=loss)
+    ...     w = optim.apply_updates(w, updates)
+    >>> w.round(3)
+    Array([3., 3.], dtype=float32)
     """
 
     def of_state(params, *fn_args, state, **fn_kwargs):

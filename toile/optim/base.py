@@ -49,53 +49,112 @@ ScalarOrSchedule = float | Array | Schedule
 
 @runtime_checkable
 class StatefulSchedule(Protocol):
-    """A hyperparameter that keeps a state of its own between steps."""
+    """A hyperparameter that keeps a state of its own between steps.
+
+    Anything with these three methods is one; `inject_hyperparams` accepts it in place of a number.
+
+    >>> from toile import optim
+    >>> isinstance(optim.WrappedSchedule(lambda step: 0.1), optim.StatefulSchedule)
+    True
+    """
 
     def init(self) -> ScheduleState:
-        """The state before the first step."""
+        """Make the state before the first step."""
 
     def update(self, state: ScheduleState, **extra_args) -> ScheduleState:
-        """The state after one more step."""
+        """Return the state after one more step.
+
+        Args:
+            state: state before the step.
+            extra_args: keywords that the update of the transformation was given.
+        """
 
     def __call__(self, state: ScheduleState, **extra_args) -> ArrayLike:
-        """The value in this state."""
+        """Return the value in this state.
+
+        Args:
+            state: state to read.
+            extra_args: keywords that the update of the transformation was given.
+        """
 
 
 class TransformInitFn(Protocol):
-    """Makes the state of a transformation."""
+    """The type of functions that make the state of a transformation.
+
+    >>> from toile import optim
+    >>> init: optim.TransformInitFn = optim.sgd(0.1, momentum=0.9).init
+    >>> init(jnp.ones(2))
+    (TraceState(trace=Array([0., 0.], dtype=float32)), EmptyState())
+    """
 
     def __call__(self, params: Params) -> OptState:
-        """The state for parameters like these."""
+        """Make the state for a tree of parameters.
+
+        Args:
+            params: parameters, whose shapes and dtypes the state follows.
+        """
 
 
 class TransformUpdateFn(Protocol):
-    """Transforms updates; a pure function of its arguments."""
+    """The type of functions that transform updates; they are pure.
+
+    >>> from toile import optim
+    >>> update: optim.TransformUpdateFn = optim.scale(0.5).update
+    >>> update(jnp.array([2.0]), optim.EmptyState())
+    (Array([1.], dtype=float32), EmptyState())
+    """
 
     def __call__(
         self, updates: Updates, state: OptState, params: Params | None = None
     ) -> tuple[Updates, OptState]:
-        """New updates and the new state."""
+        """Return the transformed updates and the new state.
+
+        Args:
+            updates: tree of gradients, or of what another transformation made of them.
+            state: state from `init` or from the last call.
+            params: parameters, for transformations that read them.
+        """
 
 
 class TransformUpdateExtraArgsFn(Protocol):
-    """Transforms updates, with further keywords that some transformations read."""
+    """The type of functions that transform updates and take further keywords.
+
+    >>> from toile import optim
+    >>> update: optim.TransformUpdateExtraArgsFn = optim.scale_by_polyak().update
+    >>> update(jnp.array([2.0]), optim.EmptyState(), value=1.0)
+    (Array([0.5], dtype=float32), EmptyState())
+    """
 
     def __call__(
         self, updates: Updates, state: OptState, params: Params | None = None, **extra_args: Any
     ) -> tuple[Updates, OptState]:
-        """New updates and the new state."""
+        """Return the transformed updates and the new state.
+
+        Args:
+            updates: tree of gradients, or of what another transformation made of them.
+            state: state from `init` or from the last call.
+            params: parameters, for transformations that read them.
+            extra_args: what some transformations read, for instance the loss as `value`.
+        """
 
 
 class GradientTransformation(NamedTuple):
-    """A pair of pure functions: init makes a state, update transforms gradients.
+    """A pair of pure functions: `init` makes a state, `update` transforms gradients.
+
+    Every optimizer is one. Results are trees like the gradients, and are added to the parameters
+    (`apply_updates`).
+
+    Args:
+        init: function from parameters to a state.
+        update: function from (updates, state, params) to (new updates, new state); `params` may be
+            left out where it is not read.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
     >>> halve = optim.scale(0.5)
     >>> state = halve.init(jnp.ones(2))
     >>> updates, state = halve.update(jnp.array([2.0, 4.0]), state)
-    >>> print(updates)
-    [1. 2.]
+    >>> updates
+    Array([1., 2.], dtype=float32)
     """
 
     init: TransformInitFn
@@ -103,17 +162,51 @@ class GradientTransformation(NamedTuple):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A transformation whose update accepts any further keywords."""
+    """A transformation whose `update` accepts any further keywords.
+
+    A chain is one, and hands the keywords to those of its members that are.
+
+    Args:
+        init: function from parameters to a state.
+        update: function from (updates, state, params) and keywords to (new updates, new state).
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_polyak()
+    >>> isinstance(tx, optim.GradientTransformationExtraArgs)
+    True
+    >>> updates, state = tx.update(jnp.array([2.0]), tx.init(jnp.zeros(1)), value=1.0)
+    >>> updates
+    Array([0.5], dtype=float32)
+    """
 
     update: TransformUpdateExtraArgsFn
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing."""
+    """The state of a transformation that remembers nothing; it has no fields.
+
+    >>> from toile import optim
+    >>> optim.scale(0.5).init(jnp.ones(2))
+    EmptyState()
+    """
 
 
 def init_empty_state(params: Params) -> EmptyState:
-    """The init function of a transformation that remembers nothing."""
+    """Make an empty state: the `init` of transformations that remember nothing.
+
+    Args:
+        params: parameters, which are not read.
+
+    Returns:
+        An `EmptyState`.
+
+    >>> from toile import optim
+    >>> negate = optim.GradientTransformation(
+    ...     optim.init_empty_state, lambda updates, state, params=None: (-updates, state)
+    ... )
+    >>> negate.update(jnp.array([1.0]), negate.init(jnp.zeros(1)))
+    (Array([-1.], dtype=float32), EmptyState())
+    """
     return EmptyState()
 
 
@@ -140,7 +233,17 @@ def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTrans
 
 
 def identity() -> GradientTransformation:
-    """Updates pass unchanged."""
+    """Pass updates on unchanged.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.identity()
+    >>> updates, state = tx.update(jnp.array([1.0, 2.0]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([1., 2.], dtype=float32)
+    """
 
     def update_fn(updates, state, params=None):
         return updates, state
@@ -149,12 +252,39 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Updates become zero, so that parameters stay as they are."""
+    """Replace updates by zeros, so that parameters stay as they are.
+
+    Used in `partition` for the parameters that are not trained.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.set_to_zero()
+    >>> updates, state = tx.update(jnp.array([1.0, 2.0]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([0., 0.], dtype=float32)
+    """
     return leafwise(jnp.zeros_like)
 
 
 def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransformation:
-    """The transformation f(updates, params), as it is."""
+    """Make a transformation of a function of updates and parameters.
+
+    Args:
+        f: function from (updates, params), both whole trees, to new updates; `params` is None where
+            the caller gives none.
+
+    Returns:
+        A gradient transformation without state.
+
+    >>> from toile import optim
+    >>> decay = optim.stateless(lambda updates, params: optim.tree.add_scale(updates, 0.5, params))
+    >>> params = {"w": jnp.array([2.0])}
+    >>> updates, state = decay.update({"w": jnp.array([1.0])}, decay.init(params), params)
+    >>> updates
+    {'w': Array([2.], dtype=float32)}
+    """
 
     def update_fn(updates, state, params=None):
         return f(updates, params), EmptyState()
@@ -165,7 +295,22 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
 def stateless_with_tree_map(
     f: Callable[[ArrayLike, ArrayLike | None], ArrayLike],
 ) -> GradientTransformation:
-    """The transformation f(update, param) of each leaf; param is None when there are none."""
+    """Make a transformation of a function of one leaf and its parameter.
+
+    Args:
+        f: function from (update, param), the arrays of one leaf, to the new update; `param` is None
+            where the caller gives no parameters.
+
+    Returns:
+        A gradient transformation without state.
+
+    >>> from toile import optim
+    >>> decay = optim.stateless_with_tree_map(lambda update, param: update + 0.5 * param)
+    >>> params = {"w": jnp.array([2.0])}
+    >>> updates, state = decay.update({"w": jnp.array([1.0])}, decay.init(params), params)
+    >>> updates
+    {'w': Array([2.], dtype=float32)}
+    """
 
     def over_leaves(updates, params):
         if params is None:
@@ -176,7 +321,20 @@ def stateless_with_tree_map(
 
 
 def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
-    """The same transformation, ignoring keywords that it does not know."""
+    """Make a transformation accept keywords that it does not read.
+
+    Args:
+        tx: transformation; one that accepts keywords already is returned as it is.
+
+    Returns:
+        A transformation that does the same and ignores further keywords of `update`.
+
+    >>> from toile import optim
+    >>> tx = optim.with_extra_args_support(optim.scale(0.5))
+    >>> updates, state = tx.update(jnp.array([2.0]), tx.init(jnp.zeros(1)), value=3.0)
+    >>> updates
+    Array([1.], dtype=float32)
+    """
     if isinstance(tx, GradientTransformationExtraArgs):
         return tx
 

@@ -23,12 +23,39 @@ ClipState = base.EmptyState
 
 
 def clip(max_delta: ArrayLike) -> base.GradientTransformation:
-    """Each element held within [-max_delta, max_delta]."""
+    """Limit each element of the updates to an interval around zero.
+
+    Args:
+        max_delta: largest absolute value.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.clip(1.0)
+    >>> updates, state = tx.update(jnp.array([0.5, -3.0]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([ 0.5, -1. ], dtype=float32)
+    """
     return base.leafwise(lambda g: jnp.clip(g, -max_delta, max_delta))
 
 
 def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
-    """Each leaf scaled down so that its root mean square is at most threshold."""
+    """Scale each leaf down so that its root mean square is at most a threshold.
+
+    Args:
+        threshold: largest root mean square of a leaf.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.clip_by_block_rms(1.0)
+    >>> grads = {"a": jnp.array([4.0, -4.0]), "b": jnp.array([0.5])}
+    >>> updates, state = tx.update(grads, tx.init(grads))
+    >>> updates
+    {'a': Array([ 1., -1.], dtype=float32), 'b': Array([0.5], dtype=float32)}
+    """
 
     def on_leaf(u):
         return u / jnp.maximum(1.0, jnp.sqrt(jnp.mean(abs_sq(u))) / threshold)
@@ -37,13 +64,25 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
-    """All leaves scaled down together so that their norm is at most max_norm.
+    """Scale all leaves down together so that their norm is at most a limit.
 
-    >>> import toile.numpy as jnp
-    >>> tx = clip_by_global_norm(1.0)
-    >>> updates, _ = tx.update(jnp.array([3.0, 4.0]), tx.init(jnp.zeros(2)))
-    >>> print(updates)
-    [0.6 0.8]
+    The direction of the updates stays. Updates whose norm is below the limit pass unchanged
+    (Pascanu et al., 2012).
+
+    Args:
+        max_norm: largest Euclidean norm of all leaves together; 1.0 is a usual value.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: `max_norm` is not a scalar; raised by `update`.
+
+    >>> from toile import optim
+    >>> tx = optim.clip_by_global_norm(1.0)
+    >>> updates, state = tx.update(jnp.array([3.0, 4.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([0.6, 0.8], dtype=float32)
     """
 
     def update_fn(updates, state, params=None):
@@ -69,9 +108,27 @@ def _check_batched(who: str, grads: base.ArrayTree) -> None:
 def per_example_global_norm_clip(
     grads: base.ArrayTree, l2_norm_clip: ArrayLike
 ) -> tuple[base.ArrayTree, Array]:
-    """The sum over examples (axis 0) of gradients clipped each by its global norm.
+    """Clip the gradient of each example by its norm, and sum over the examples.
 
-    Also how many of them were clipped.
+    Differentially private training needs this: no example can then change the sum by more than the
+    limit.
+
+    Args:
+        grads: tree of gradients with one leading axis, that of the examples, as `vmap(grad(loss))`
+            gives them.
+        l2_norm_clip: largest Euclidean norm of the gradient of one example, over all leaves.
+
+    Returns:
+        The sum of the clipped gradients, without the leading axis, and the number of examples that
+        were clipped.
+
+    Raises:
+        ValueError: the leading axes of the leaves differ.
+
+    >>> from toile import optim
+    >>> grads = jnp.array([[3.0, 4.0], [0.25, 0.5]])
+    >>> optim.per_example_global_norm_clip(grads, 1.0)
+    (Array([0.85, 1.3 ], dtype=float32), Array(1, dtype=int32))
     """
     _check_batched("per_example_global_norm_clip", grads)
     norms = vmap(tree.norm)(grads)
@@ -83,9 +140,28 @@ def per_example_global_norm_clip(
 def per_example_layer_norm_clip(
     grads: base.ArrayTree, global_l2_norm_clip: ArrayLike, uniform: bool = True
 ) -> tuple[base.ArrayTree, base.ArrayTree]:
-    """The same for each leaf by its own norm; the bounds' squares add up to the global one.
+    """Clip the gradient of each example leaf by leaf, and sum over the examples.
 
-    The bound is shared equally, or by the leaves' sizes if uniform is False.
+    Each leaf has a limit of its own; the squares of the limits add up to the square of the global
+    one.
+
+    Args:
+        grads: tree of gradients with one leading axis, that of the examples.
+        global_l2_norm_clip: limit of the Euclidean norm of all leaves together.
+        uniform: whether leaves share the limit equally, or in proportion to their sizes.
+
+    Returns:
+        The tree of sums of clipped gradients, without the leading axis, and the tree of the numbers
+        of examples that were clipped.
+
+    Raises:
+        ValueError: the leading axes of the leaves differ.
+
+    >>> from toile import optim
+    >>> grads = {"a": jnp.array([[3.0], [0.5]]), "b": jnp.array([[0.5], [0.5]])}
+    >>> sums, counts = optim.per_example_layer_norm_clip(grads, 2.0**0.5)
+    >>> sums["a"].round(3), counts["a"]
+    (Array([1.5], dtype=float32), Array(1, dtype=int32))
     """
     _check_batched("per_example_layer_norm_clip", grads)
     leaves, structure = trees.flatten(grads)
@@ -103,9 +179,26 @@ _UNIT_AXES: dict[int, int | tuple[int, ...]] = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0,
 
 
 def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The norm of the weights of each unit, in the shape of x.
+    """Compute the Euclidean norm of the weights of each unit, repeated to the shape of the array.
 
-    Without axis: all of a vector, columns of a matrix, everything but the last axis of a kernel.
+    Without `axis`, an array with at most one axis longer than 1 has one norm; a matrix, or an array
+    with 3 axes, is reduced over its first axis; a convolution kernel, with 4 or 5 axes, over all
+    axes but the last.
+
+    Args:
+        x: array of weights or of their gradients.
+        axis: axis or axes that belong to one unit; None for the rule above.
+
+    Returns:
+        An array of the shape of `x`.
+
+    Raises:
+        ValueError: `axis` is None and `x` has more than 5 axes.
+
+    >>> from toile import optim
+    >>> optim.unitwise_norm(jnp.array([[3.0, 1.0], [4.0, 0.0]]))
+    Array([[5., 1.],
+           [5., 1.]], dtype=float32)
     """
     if axis is None and jnp.squeeze(x).ndim > 1:
         if x.ndim not in _UNIT_AXES:
@@ -120,7 +213,25 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 def unitwise_clip(
     g_norm: ArrayLike, max_norm: ArrayLike, grad: ArrayLike, div_eps: ArrayLike = 1e-6
 ) -> Array:
-    """The gradient scaled down where its norm exceeds max_norm; all three have one shape."""
+    """Scale a gradient down where its norm exceeds a limit, unit by unit.
+
+    Args:
+        g_norm: norm of each unit's gradient, in the shape of `grad`.
+        max_norm: largest norm of each unit, in the shape of `grad`.
+        grad: gradient.
+        div_eps: smallest value that `g_norm` counts as when it divides.
+
+    Returns:
+        `grad` where `g_norm < max_norm`, elsewhere `grad * max_norm / g_norm`.
+
+    Raises:
+        ValueError: the shapes differ.
+
+    >>> from toile import optim
+    >>> grad = jnp.array([3.0, 4.0])
+    >>> optim.unitwise_clip(optim.unitwise_norm(grad), jnp.full(2, 2.5), grad)
+    Array([1.5, 2. ], dtype=float32)
+    """
     shapes = {jnp.shape(x) for x in (g_norm, max_norm, grad)}
     if len(shapes) > 1:
         raise ValueError(f"unitwise_clip: needed one shape, got {sorted(shapes)}")
@@ -131,7 +242,27 @@ def unitwise_clip(
 def adaptive_grad_clip(
     clipping: ArrayLike, eps: ArrayLike = 1e-3, axis: int | tuple[int, ...] | None = None
 ) -> base.GradientTransformation:
-    """Each unit's gradient scaled down to at most clipping times the norm of its weights."""
+    """Scale the gradient of each unit down to a fraction of the norm of its weights.
+
+    The limit of a unit is `clipping * max(norm(weights), eps)`, with the norms of `unitwise_norm`;
+    it makes networks without normalization trainable with large batches (Brock et al., 2021).
+
+    Args:
+        clipping: largest ratio of the norm of a unit's gradient to that of its weights; 0.01 is a
+            usual value.
+        eps: smallest value that the norm of the weights counts as, so that weights that are zero
+            can move.
+        axis: axis or axes that belong to one unit; None for the rule of `unitwise_norm`.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.adaptive_grad_clip(0.1), jnp.array([3.0, 4.0])
+    >>> updates, state = tx.update(jnp.array([6.0, 8.0]), tx.init(params), params)
+    >>> updates.round(3)
+    Array([0.3, 0.4], dtype=float32)
+    """
 
     def on_leaf(g, p):
         bound = clipping * jnp.maximum(unitwise_norm(p, axis=axis), eps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toile import tree as trees
@@ -18,14 +18,25 @@ __all__ = [
 
 
 def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
-    """Transformations applied one after the other; the state is the tuple of their states.
+    """Apply transformations one after the other.
+
+    The state is the tuple of their states. Keywords of `update` go to those of them that accept
+    keywords.
+
+    Args:
+        args: transformations, in the order in which they apply.
+
+    Returns:
+        The transformation that applies all of them.
+
+    Raises:
+        ValueError: `update` gets a state with another number of members.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> tx = optim.chain(optim.clip(1.0), optim.scale(-0.1))
-    >>> updates, _ = tx.update(jnp.array([5.0, 0.5]), tx.init(jnp.zeros(2)))
-    >>> print(updates)
-    [-0.1  -0.05]
+    >>> tx = optim.chain(optim.clip(1.0), optim.scale(-0.5))
+    >>> updates, state = tx.update(jnp.array([5.0, 0.5]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([-0.5 , -0.25], dtype=float32)
     """
     inits, updaters = zip(*(base.with_extra_args_support(tx) for tx in args))
 
@@ -49,7 +60,24 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
 def named_chain(
     *args: tuple[str, base.GradientTransformation],
 ) -> base.GradientTransformationExtraArgs:
-    """A chain of (name, transformation); the state is a dict by these names."""
+    """Apply transformations one after the other, with their states under names.
+
+    Args:
+        args: pairs (name, transformation), in the order in which they apply.
+
+    Returns:
+        The transformation that applies all of them; its state is an ordered dict.
+
+    Raises:
+        ValueError: two names are equal.
+
+    >>> from toile import optim
+    >>> tx = optim.named_chain(("momentum", optim.trace(0.5)), ("rate", optim.scale(-0.5)))
+    >>> state = tx.init(jnp.zeros(1))
+    >>> updates, state = tx.update(jnp.array([4.0]), state)
+    >>> updates, state["momentum"]
+    (Array([-2.], dtype=float32), TraceState(trace=Array([4.], dtype=float32)))
+    """
     names = [name for name, _ in args]
     if len(names) != len(set(names)):
         raise ValueError(f"named_chain: needed different names, got {names}")
@@ -67,7 +95,16 @@ def named_chain(
 
 
 class PartitionState(NamedTuple):
-    """The states of the transformations, by label."""
+    """State of `partition`.
+
+    Args:
+        inner_states: dict from labels to the states of their transformations.
+
+    >>> from toile import optim
+    >>> tx = optim.partition({"a": optim.trace(0.9)}, {"w": "a"})
+    >>> sorted(tx.init({"w": jnp.zeros(1)}).inner_states)
+    ['a']
+    """
 
     inner_states: Mapping[Hashable, base.OptState]
 
@@ -77,19 +114,33 @@ def partition(
     param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Each leaf transformed by the transformation that its label names.
+    """Transform each leaf by the transformation that its label names.
 
-    Labels are a tree like the parameters (or a prefix of it), a function that makes one, or a dict
-    from globs of paths to labels, of which the first that matches counts.
+    Args:
+        transforms: dict from labels to transformations; each sees only the leaves of its label,
+            with `MaskedNode` in the places of the others.
+        param_labels: tree of labels like the parameters (or a prefix of it), a function from the
+            parameters to such a tree, or a dict from globs of parameter paths to labels, of which
+            the first that matches a leaf counts.
+        mask_compatible_extra_args: whether to mask also the keywords of `update` whose values have
+            the structure of the updates.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: a label has no transformation, a glob matches no leaf, or a leaf has no label.
+
+    Differences:
+        Optax takes no globs.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> groups = {"train": optim.sgd(0.1), "rest": optim.set_to_zero()}
+    >>> groups = {"train": optim.sgd(0.5), "rest": optim.set_to_zero()}
     >>> tx = optim.partition(groups, {"head/**": "train", "**": "rest"})
     >>> params = {"body": {"w": jnp.ones(1)}, "head": {"w": jnp.ones(1)}}
-    >>> updates, _ = tx.update(params, tx.init(params))
-    >>> print(updates["body"]["w"], updates["head"]["w"])
-    [0.] [-0.1]
+    >>> updates, state = tx.update(params, tx.init(params))
+    >>> updates
+    {'body': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([-0.5], dtype=float32)}}
     """
     transforms = {group: base.with_extra_args_support(tx) for group, tx in transforms.items()}
 
@@ -131,24 +182,55 @@ multi_transform = partition
 MultiTransformState = PartitionState
 
 
-def freeze(mask: bool | base.ArrayTree) -> base.GradientTransformation:
-    """Zero updates where the mask (or glob) holds; others pass unchanged.
+def freeze(
+    mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
+) -> base.GradientTransformation:
+    """Replace updates by zeros where a mask holds, so that these parameters stay as they are.
+
+    Args:
+        mask: the parameters that stay: a tree of bools (or a prefix of it), a function from the
+            parameters to such a tree, or a glob of parameter paths such as `"encoder/**"` or a list
+            of globs.
+
+    Returns:
+        A gradient transformation, to be placed last in a chain.
+
+    Differences:
+        Optax takes no globs.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> tx = optim.chain(optim.sgd(1.0), optim.freeze("encoder/**"))
+    >>> tx = optim.chain(optim.sgd(0.5), optim.freeze("encoder/**"))
     >>> params = {"encoder": {"w": jnp.ones(1)}, "head": {"w": jnp.ones(1)}}
-    >>> updates, _ = tx.update(params, tx.init(params), params)
-    >>> print(updates["encoder"]["w"], updates["head"]["w"])
-    [0.] [-1.]
+    >>> updates, state = tx.update(params, tx.init(params), params)
+    >>> updates
+    {'encoder': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([-0.5], dtype=float32)}}
     """
     return masked(base.set_to_zero(), mask)
 
 
 def selective_transform(
-    optimizer: base.GradientTransformation, *, freeze_mask: bool | base.ArrayTree
+    optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """The optimizer for the leaves outside the mask (or glob); the others stay, without state."""
+    """Apply an optimizer to the leaves outside a mask; the others stay and have no state.
+
+    Args:
+        optimizer: transformation of the leaves that are trained.
+        freeze_mask: the parameters that stay: a tree of bools (or a prefix of it), or a glob of
+            parameter paths such as `"encoder/**"` or a list of globs.
+
+    Returns:
+        A gradient transformation.
+
+    Differences:
+        Optax takes no globs.
+
+    >>> from toile import optim
+    >>> tx = optim.selective_transform(optim.sgd(0.5), freeze_mask="encoder/**")
+    >>> params = {"encoder": {"w": jnp.ones(1)}, "head": {"w": jnp.ones(1)}}
+    >>> updates, state = tx.update(params, tx.init(params))
+    >>> updates
+    {'encoder': {'w': Array([0.], dtype=float32)}, 'head': {'w': Array([-0.5], dtype=float32)}}
+    """
 
     def labels(params):
         if paths.globs_of(freeze_mask) is not None and isinstance(params, ParamsPlaceholder):

@@ -18,10 +18,20 @@ __all__ = [
 
 
 class ConditionFn(Protocol):
-    """Whether to act, given the step and what update got as keywords."""
+    """The type of functions that decide whether a transformation acts in a step.
+
+    >>> from toile import optim
+    >>> every_third: optim.ConditionFn = lambda step, **extra_args: step % 3 == 0
+    >>> tx = optim.conditionally_mask(optim.sgd(1.0), every_third)
+    """
 
     def __call__(self, step: ArrayLike, **extra_args: Any) -> ArrayLike:
-        """A boolean scalar."""
+        """Return a boolean scalar, True to act.
+
+        Args:
+            step: number of calls of `update` before this one.
+            extra_args: keywords of `update`, where the transformation forwards them.
+        """
 
 
 def _update_if(condition, inner, otherwise, updates, inner_state, params, extra_args):
@@ -34,14 +44,32 @@ def _update_if(condition, inner, otherwise, updates, inner_state, params, extra_
 
 
 class ConditionallyTransformState(NamedTuple):
-    """The inner state and the steps seen."""
+    """State of `conditionally_transform`.
 
-    inner_state: Any
+    Args:
+        inner_state: state of the inner transformation.
+        step: number of calls of `update`.
+
+    >>> from toile import optim
+    >>> optim.conditionally_transform(optim.sgd(1.0), lambda step: step < 2).init(jnp.zeros(1)).step
+    Array(0, dtype=int32)
+    """
+
+    inner_state: base.OptState
     step: ArrayLike
 
 
 class ConditionallyMaskState(NamedTuple):
-    """The steps seen and the inner state."""
+    """State of `conditionally_mask`.
+
+    Args:
+        step: number of calls of `update`.
+        inner_state: state of the inner transformation.
+
+    >>> from toile import optim
+    >>> optim.conditionally_mask(optim.sgd(1.0), lambda step: step < 2).init(jnp.zeros(1)).step
+    Array(0, dtype=int32)
+    """
 
     step: ArrayLike
     inner_state: base.OptState
@@ -67,7 +95,28 @@ def conditionally_transform(
     inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """The inner transformation in steps where the condition holds; else updates pass unchanged."""
+    """Apply a transformation only in steps where a condition holds.
+
+    In other steps the updates pass unchanged, and the inner state stays as it is.
+
+    Args:
+        inner: transformation to apply.
+        should_transform_fn: function from the number of steps taken to a boolean scalar, True to
+            apply.
+        forward_extra_args: whether the function also gets the keywords of `update`.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.conditionally_transform(optim.scale(0.5), lambda step: step >= 1)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for _ in range(2):
+    ...     updates, state = tx.update(jnp.ones(1), state)
+    ...     print(updates)
+    [1.]
+    [0.5]
+    """
     options = inner, should_transform_fn, forward_extra_args
     return _conditional(*options, lambda u: u, ConditionallyTransformState)
 
@@ -76,31 +125,72 @@ def conditionally_mask(
     inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """The inner transformation in steps where the condition holds; else updates are zero."""
+    """Apply a transformation only in steps where a condition holds; else make no step.
+
+    In other steps the updates are zero, and the inner state stays as it is.
+
+    Args:
+        inner: transformation to apply.
+        should_transform_fn: function from the number of steps taken to a boolean scalar, True to
+            apply.
+        forward_extra_args: whether the function also gets the keywords of `update`.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.conditionally_mask(optim.scale(0.5), lambda step: step >= 1)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for _ in range(2):
+    ...     updates, state = tx.update(jnp.ones(1), state)
+    ...     print(updates)
+    [0.]
+    [0.5]
+    """
     options = inner, should_transform_fn, forward_extra_args
     return _conditional(*options, tree.zeros_like, ConditionallyMaskState)
 
 
 class ApplyIfFiniteState(NamedTuple):
-    """Rejections in a row, whether the last was finite, rejections in all, the inner state."""
+    """State of `apply_if_finite`.
 
-    notfinite_count: Any
-    last_finite: Any
-    total_notfinite: Any
-    inner_state: Any
+    Args:
+        notfinite_count: number of gradients in a row, up to the last one, that were not finite.
+        last_finite: boolean scalar, whether the last gradient was finite.
+        total_notfinite: number of all gradients that were not finite.
+        inner_state: state of the inner transformation.
+
+    >>> from toile import optim
+    >>> optim.apply_if_finite(optim.sgd(1.0), 3).init(jnp.zeros(1)).last_finite
+    Array(True, dtype=bool)
+    """
+
+    notfinite_count: ArrayLike
+    last_finite: ArrayLike
+    total_notfinite: ArrayLike
+    inner_state: base.OptState
 
 
 def apply_if_finite(
     inner: base.GradientTransformation, max_consecutive_errors: int
 ) -> base.GradientTransformation:
-    """Zero updates where gradients are not finite, but at most so many times in a row.
+    """Make no step where a gradient contains an infinity or NaN.
+
+    The updates are then zero, and the inner state stays as it is. After too many such gradients in
+    a row they are applied after all, so that the failure shows.
+
+    Args:
+        inner: optimizer to protect.
+        max_consecutive_errors: largest number of gradients in a row that are left out.
+
+    Returns:
+        A gradient transformation.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
     >>> tx = optim.apply_if_finite(optim.sgd(1.0), max_consecutive_errors=3)
     >>> updates, state = tx.update(jnp.array([jnp.nan]), tx.init(jnp.zeros(1)))
-    >>> print(updates, state.total_notfinite)
-    [0.] 1
+    >>> updates, state.total_notfinite
+    (Array([0.], dtype=float32), Array(1, dtype=int32))
     """
     inner = base.with_extra_args_support(inner)
 

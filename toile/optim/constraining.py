@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toile import numpy as jnp
 from toile import tree as trees
@@ -15,7 +15,19 @@ NonNegativeParamsState = base.EmptyState
 
 
 def keep_params_nonnegative() -> base.GradientTransformation:
-    """Updates that would make a parameter negative make it zero; for the end of a chain."""
+    """Change updates that would make a parameter negative, so that it becomes zero.
+
+    It has to be the last in a chain.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.keep_params_nonnegative(), jnp.array([1.0, 1.0])
+    >>> updates, state = tx.update(jnp.array([-0.5, -3.0]), tx.init(params), params)
+    >>> optim.apply_updates(params, updates)
+    Array([0.5, 0. ], dtype=float32)
+    """
 
     def update_fn(updates, state, params=None):
         stop = lambda p, u: jnp.where((p + u) < 0.0, -p, u)
@@ -25,13 +37,33 @@ def keep_params_nonnegative() -> base.GradientTransformation:
 
 
 class ZeroNansState(NamedTuple):
-    """For each leaf, whether the last update had NaN."""
+    """State of `zero_nans`.
 
-    found_nan: Any
+    Args:
+        found_nan: tree of boolean scalars like the parameters, whether the last update of a leaf
+            had NaN.
+
+    >>> from toile import optim
+    >>> optim.zero_nans().init({"w": jnp.zeros(2)})
+    ZeroNansState(found_nan={'w': Array(False, dtype=bool)})
+    """
+
+    found_nan: base.ArrayTree
 
 
 def zero_nans() -> base.GradientTransformation:
-    """Zeros in place of NaN."""
+    """Replace NaN in updates by zero.
+
+    Infinities stay. The state tells which leaves had NaN.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.zero_nans()
+    >>> tx.update(jnp.array([1.0, jnp.nan]), tx.init(jnp.zeros(2)))
+    (Array([1., 0.], dtype=float32), ZeroNansState(found_nan=Array(True, dtype=bool)))
+    """
 
     def init_fn(params):
         return ZeroNansState(trees.map(lambda p: jnp.array(False, dtype=jnp.bool_), params))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
+from toile.engine.trace import Array
 from toile.optim import base
 from toile.optim.accumulation import ema, trace
 from toile.optim.adaptive import scale_by_rprop
 from toile.optim.adding import add_noise, key_or_seed
-from toile.optim.base import ArrayLike
+from toile.optim.base import ArrayLike, GradientTransformationExtraArgs, ScalarOrSchedule
 from toile.optim.combining import chain
 from toile.optim.quasi_newton import scale_by_lbfgs
 from toile.optim.scaling import (
@@ -19,24 +20,34 @@ from toile.optim.scaling import (
     scale_by_sign,
 )
 from toile.optim.zoom import scale_by_zoom_linesearch
+from toile.typing import DTypeLike
 
 __all__ = [
     "lbfgs", "noisy_sgd", "optimistic_gradient_descent", "polyak_sgd", "rprop", "sgd", "sign_sgd",
     "signum",
 ]  # fmt: skip
 
-Rate = base.ScalarOrSchedule
-Optimizer = base.GradientTransformationExtraArgs
-
 
 def sgd(
-    learning_rate: Rate, momentum: ArrayLike | None = None, nesterov: bool = False,
-    accumulator_dtype: Any | None = None,
-) -> Optimizer:
+    learning_rate: ScalarOrSchedule, momentum: ArrayLike | None = None, nesterov: bool = False,
+    accumulator_dtype: DTypeLike | None = None,
+) -> GradientTransformationExtraArgs:
     """Gradient descent, with momentum if given.
 
-    >>> import toile
-    >>> import toile.numpy as jnp
+    A parameter moves by `-learning_rate * g`; with momentum by `-learning_rate * v`, where
+    `v = momentum * v + g`. With `nesterov` the step is `-learning_rate * (g + momentum * v)`.
+
+    Args:
+        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are usual values.
+        momentum: decay rate of the accumulated updates, usually 0.9; None for no momentum.
+        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
+            parameters.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
     >>> tx, w = optim.sgd(0.25), jnp.array([1.0, 2.0])
@@ -44,8 +55,8 @@ def sgd(
     >>> for _ in range(3):
     ...     updates, state = tx.update(toile.grad(loss)(w), state)
     ...     w = optim.apply_updates(w, updates)
-    >>> print(w)
-    [0.125 0.25 ]
+    >>> w
+    Array([0.125, 0.25 ], dtype=float32)
     """
     push = (
         base.identity() if momentum is None else trace(momentum, nesterov, accumulator_dtype)
@@ -54,23 +65,85 @@ def sgd(
 
 
 def noisy_sgd(
-    learning_rate: Rate, eta: ArrayLike = 0.01, gamma: ArrayLike = 0.55,
-    key: ArrayLike | None = None, *, seed: int | None = None,
-) -> Optimizer:
-    """Gradient descent with noise of variance eta / tᵞ at step t."""
+    learning_rate: ScalarOrSchedule, eta: ArrayLike = 0.01, gamma: ArrayLike = 0.55,
+    key: Array | int | None = None, *, seed: int | None = None,
+) -> GradientTransformationExtraArgs:
+    """Gradient descent with normal noise whose variance shrinks as `eta / t**gamma` at step t.
+
+    A parameter moves by `-learning_rate * (g + noise)` (Neelakantan et al., 2015).
+
+    Args:
+        learning_rate: step size: a number, or a schedule, which is a function from the number of
+            steps taken to a number.
+        eta: variance of the noise in the first step.
+        gamma: how fast the variance shrinks; 0.55 is a usual value, 0 keeps it constant.
+        key: random key, or an integer from which one is made; None warns and takes 0.
+        seed: older name of `key` (deprecated).
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.noisy_sgd(0.5, eta=1e-8, key=0), jnp.array([1.0, 2.0])
+    >>> updates, state = tx.update(jnp.array([1.0, -1.0]), tx.init(params))
+    >>> updates.round(2)
+    Array([-0.5,  0.5], dtype=float32)
+    """
     noise = add_noise(eta, gamma, key_or_seed("noisy_sgd", key, seed))
     return chain(noise, scale_by_learning_rate(learning_rate))
 
 
-def sign_sgd(learning_rate: Rate) -> Optimizer:
-    """Gradient descent by signs."""
+def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
+    """Gradient descent that uses only the signs of gradients.
+
+    A parameter moves by `-learning_rate * sign(g)` (Bernstein et al., 2018).
+
+    Args:
+        learning_rate: step size: a number, or a schedule, which is a function from the number of
+            steps taken to a number.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.sign_sgd(0.5), jnp.array([1.0, 2.0])
+    >>> updates, state = tx.update(jnp.array([0.3, -5.0]), tx.init(params))
+    >>> updates
+    Array([-0.5,  0.5], dtype=float32)
+    """
     return chain(scale_by_sign(), scale_by_learning_rate(learning_rate))
 
 
 def signum(
-    learning_rate: Rate, beta: ArrayLike = 0.9, accumulator_dtype: Any | None = None
-) -> Optimizer:
-    """Gradient descent by the signs of the average gradient."""
+    learning_rate: ScalarOrSchedule, beta: ArrayLike = 0.9,
+    accumulator_dtype: DTypeLike | None = None,
+) -> GradientTransformationExtraArgs:
+    """Gradient descent that uses only the signs of an average of gradients.
+
+    With `m = beta * m + (1 - beta) * g`, a parameter moves by `-learning_rate * sign(m)`.
+
+    Args:
+        learning_rate: step size: a number, or a schedule, which is a function from the number of
+            steps taken to a number.
+        beta: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
+            parameters.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.signum(0.5), jnp.array([1.0])
+    >>> state = tx.init(params)
+    >>> for grad in (5.0, -0.1):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates)
+    [-0.5]
+    [-0.5]
+    """
     average = ema(beta, debias=False, accumulator_dtype=accumulator_dtype)
     return chain(average, scale_by_sign(), scale_by_learning_rate(learning_rate))
 
@@ -78,25 +151,100 @@ def signum(
 def rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
-) -> Optimizer:
-    """Rprop (Riedmiller and Braun, 1993), for gradients of the whole data."""
+) -> GradientTransformationExtraArgs:
+    """Rprop, signs of gradients with a step size of its own for each element.
+
+    A step size is multiplied by `eta_plus` while the gradient's sign stays, and by `eta_minus` when
+    it turns. Gradients have to be those of the whole data, not of small batches (Riedmiller and
+    Braun, 1993). The updates are those of the step before: the first one is zero.
+
+    Args:
+        learning_rate: step size of all elements at the start.
+        eta_minus: factor of a step size when the sign of the gradient turns, less than 1.
+        eta_plus: factor of a step size when the sign stays, greater than 1.
+        min_step_size: smallest step size.
+        max_step_size: largest step size.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.rprop(0.1), jnp.array([1.0])
+    >>> state = tx.init(params)
+    >>> for _ in range(3):
+    ...     updates, state = tx.update(jnp.array([7.0]), state)
+    ...     print(updates.round(3))
+    [-0.]
+    [-0.1]
+    [-0.12]
+    """
     steps = scale_by_rprop(learning_rate, eta_minus, eta_plus, min_step_size, max_step_size)
     return chain(steps, scale(-1.0))
 
 
 def optimistic_gradient_descent(
-    learning_rate: Rate, alpha: Rate = 1.0, beta: Rate = 1.0
-) -> Optimizer:
-    """Optimistic gradient descent (Mokhtari et al., 2019), for games."""
+    learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
+) -> GradientTransformationExtraArgs:
+    """Gradient descent that expects the gradient to change again as it just did; for games.
+
+    A parameter moves by `-learning_rate * ((alpha + beta) * g - beta * g')`, where g' is the
+    gradient of the step before; in the first step g' is g. In games, where players follow different
+    losses, this damps cycles (Mokhtari et al., 2019).
+
+    Args:
+        learning_rate: step size: a number, or a schedule, which is a function from the number of
+            steps taken to a number.
+        alpha: weight of the gradient.
+        beta: weight of the change of the gradient.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.optimistic_gradient_descent(0.5), jnp.array([1.0])
+    >>> state = tx.init(params)
+    >>> for grad in (2.0, 1.5):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates)
+    [-1.]
+    [-0.5]
+    """
     step = scale_by_optimistic_gradient(alpha, beta)
     return chain(step, scale_by_learning_rate(learning_rate))
 
 
 def polyak_sgd(
-    max_learning_rate: ArrayLike = 1.0, scaling: Rate = 1.0, f_min: ArrayLike = 0.0,
-    eps: ArrayLike = 0.0, variant: str = "sps",
-) -> Optimizer:
-    """Gradient descent with Polyak's step size; update takes `value`, the loss."""
+    max_learning_rate: ArrayLike = 1.0, scaling: ScalarOrSchedule = 1.0, f_min: ArrayLike = 0.0,
+    eps: ArrayLike = 0.0, variant: Literal["sps", "sps+"] = "sps",
+) -> GradientTransformationExtraArgs:
+    """Gradient descent whose step size follows from the loss.
+
+    A parameter moves by `-s * u`, with `u = scaling * g` and
+    `s = min((loss - f_min) / (norm(u)**2 + eps), max_learning_rate)`: the step that would reach
+    `f_min` if the loss were linear. `update` takes the loss as the keyword `value`.
+
+    Args:
+        max_learning_rate: largest step size s.
+        scaling: factor of the gradients, a number or a schedule.
+        f_min: smallest value that the loss can have; 0 fits models that can fit the data exactly.
+        eps: small number added to the squared norm.
+        variant: "sps", or "sps+" to make no step (in place of one uphill) where the loss is less
+            than `f_min`.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters. `update` needs the keyword `value`.
+
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum(w**2)
+    >>> tx, w = optim.polyak_sgd(), jnp.array([1.0, 2.0])
+    >>> value, grad = toile.value_and_grad(loss)(w)
+    >>> updates, state = tx.update(grad, tx.init(w), w, value=value)
+    >>> optim.apply_updates(w, updates)
+    Array([0.5, 1. ], dtype=float32)
+    """
     return chain(sgd(scaling), scale_by_polyak(f_min, max_learning_rate, eps, variant))
 
 
@@ -104,10 +252,40 @@ _ZOOM = scale_by_zoom_linesearch(max_linesearch_steps=20, initial_guess_strategy
 
 
 def lbfgs(
-    learning_rate: Rate | None = None, memory_size: int = 10, scale_init_precond: bool = True,
-    linesearch: base.GradientTransformation | None = _ZOOM,
-) -> Optimizer:
-    """L-BFGS with a line search; update takes value, grad and value_fn."""
+    learning_rate: ScalarOrSchedule | None = None, memory_size: int = 10,
+    scale_init_precond: bool = True, linesearch: base.GradientTransformation | None = _ZOOM,
+) -> GradientTransformationExtraArgs:
+    """L-BFGS, steps by an estimate of the inverse Hessian, with a line search.
+
+    The direction is `-H @ g`, where H is made from the last `memory_size` differences of parameters
+    and gradients (Liu and Nocedal, 1989); the line search finds the step size. It suits losses that
+    are computed exactly, on all data. `update` takes the keywords `value`, `grad` and `value_fn`
+    (the loss, its gradient and the function itself), which the line search reads.
+
+    Args:
+        learning_rate: factor of the direction before the line search, a number or a schedule; None
+            for 1.
+        memory_size: number of past steps in the estimate, at least 1.
+        scale_init_precond: whether the estimate starts from a multiple of the identity that fits
+            the last step, in place of the identity.
+        linesearch: transformation that scales the direction; None for no line search. The default
+            is `scale_by_zoom_linesearch` with at most 20 steps that starts from 1.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters. `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)
+    >>> tx, w = optim.lbfgs(), jnp.array([1.0, 2.0])
+    >>> state = tx.init(w)
+    >>> for _ in range(3):
+    ...     value, grad = toile.value_and_grad(loss)(w)
+    ...     updates, state = tx.update(grad, state, w, value=value, grad=grad, value_fn=loss)
+    ...     w = optim.apply_updates(w, updates)
+    >>> w.round(3)
+    Array([3., 3.], dtype=float32)
+    """
     rate = scale(-1.0) if learning_rate is None else scale_by_learning_rate(learning_rate)
     search = base.identity() if linesearch is None else linesearch
     return chain(scale_by_lbfgs(memory_size, scale_init_precond), rate, search)

@@ -28,11 +28,20 @@ _with_scaled_gradient.defvjp(
 
 
 def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
-    """The inputs themselves, whose gradients are multiplied by scale on the way back.
+    """Return the inputs, whose gradients are multiplied by a factor on the way back.
 
-    >>> import toile
-    >>> print(toile.grad(lambda x: 2.0 * scale_gradient(x, 0.5))(1.0))
-    1.0
+    A factor of 0 stops gradients.
+
+    Args:
+        inputs: tree of arrays.
+        scale: factor of the gradients, a number.
+
+    Returns:
+        A tree equal to `inputs`.
+
+    >>> from toile import optim
+    >>> toile.grad(lambda x: 2.0 * optim.scale_gradient(x, 0.5))(1.0)
+    Array(1., dtype=float32, weak_type=True)
     """
     if scale == 1.0:
         return inputs
@@ -42,7 +51,17 @@ def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
 
 
 class MultiNormalDiagFromLogScale:
-    """Independent normal variables, by their means and the logarithms of their deviations."""
+    """Independent normal variables, by their means and the logarithms of their deviations.
+
+    Args:
+        loc: means.
+        log_scale: logarithms of the standard deviations, broadcast against `loc`.
+
+    >>> from toile import optim
+    >>> normal = optim.MultiNormalDiagFromLogScale(jnp.zeros(2), jnp.zeros(2))
+    >>> normal.log_prob(jnp.zeros(2)).round(3), normal.sample((3,), key(0)).shape
+    (Array(-1.838, dtype=float32), (3, 2))
+    """
 
     def __init__(self, loc: ArrayLike, log_scale: ArrayLike):
         self._mean, self._log_scale = jnp.asarray(loc), jnp.asarray(log_scale)
@@ -50,12 +69,27 @@ class MultiNormalDiagFromLogScale:
         self._param_shape = lax.broadcast_shapes(self._mean.shape, self._scale.shape)
 
     def sample(self, shape: base.Shape, key: base.PRNGKey) -> Array:
-        """Samples with this leading shape."""
+        """Draw samples.
+
+        Args:
+            shape: leading shape of the result; the shape of the variables follows.
+            key: random key.
+
+        Returns:
+            An array of shape `(*shape, *variables)`.
+        """
         noise = random.normal(key, shape=(*shape, *self._param_shape))
         return noise * self._scale + self._mean
 
     def log_prob(self, x: ArrayLike) -> Array:
-        """The log density of all variables together."""
+        """Compute the log density of all variables together.
+
+        Args:
+            x: values, whose last axes are those of the variables.
+
+        Returns:
+            An array of the remaining leading axes.
+        """
         axes = tuple(-(i + 1) for i in range(len(self._param_shape)))
         return jnp.sum(norm.logpdf(x, loc=self._mean, scale=self._scale), axis=axes)
 
@@ -71,5 +105,17 @@ class MultiNormalDiagFromLogScale:
 
 
 def multi_normal(loc: ArrayLike, log_scale: ArrayLike) -> MultiNormalDiagFromLogScale:
-    """Independent normal variables with these means and log deviations."""
+    """Make independent normal variables with these means and log deviations.
+
+    Args:
+        loc: means.
+        log_scale: logarithms of the standard deviations, broadcast against `loc`.
+
+    Returns:
+        A `MultiNormalDiagFromLogScale`.
+
+    >>> from toile import optim
+    >>> optim.multi_normal(jnp.zeros(2), jnp.zeros(2)).log_prob(jnp.ones(2)).round(3)
+    Array(-2.838, dtype=float32)
+    """
     return MultiNormalDiagFromLogScale(loc=loc, log_scale=log_scale)

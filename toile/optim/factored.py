@@ -17,7 +17,20 @@ __all__ = ["FactoredState", "scale_by_factored_rms"]
 
 
 class FactoredState(NamedTuple):
-    """Steps taken; row and column averages of factored leaves, full averages of the others."""
+    """State of `scale_by_factored_rms`, whose unused arrays have shape (1,).
+
+    Args:
+        count: number of updates made so far.
+        v_row: averages of squared gradients over the largest axis, for leaves that are factored.
+        v_col: averages of squared gradients over the second largest axis, for leaves that are
+            factored.
+        v: averages of squared gradients, for leaves that are not factored.
+
+    >>> from toile import optim
+    >>> state = optim.scale_by_factored_rms(min_dim_size_to_factor=2).init(jnp.zeros((2, 3)))
+    >>> state.v_row.shape, state.v_col.shape, state.v.shape
+    ((2,), (3,), (1,))
+    """
 
     count: ArrayLike
     v_row: base.ArrayTree
@@ -50,7 +63,34 @@ def scale_by_factored_rms(
     min_dim_size_to_factor: int = 128, epsilon: ArrayLike = 1e-30,
     decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
 ) -> base.GradientTransformation:
-    """Over the root of the average square, whose matrices are kept as an outer product."""
+    """Divide updates by the root of their average square, which is factored for matrices.
+
+    Of an array whose two largest axes are long enough, only the averages of |g|² over each of the
+    two are kept; their outer product over their mean stands for the average square (Adafactor;
+    Shazeer and Stern, 2018). At step t (from 1) the averages decay at the rate
+    `1 - t**-decay_rate`.
+
+    Args:
+        factored: whether to factor at all.
+        decay_rate: exponent of the decay rate; larger values average over more steps.
+        step_offset: number subtracted from the step count, for training that continues from a saved
+            state.
+        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
+            array to be factored.
+        epsilon: small number added to squared gradients.
+        decay_rate_fn: function from (steps made, `decay_rate`) to the decay rate, in place of the
+            one above.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.scale_by_factored_rms(min_dim_size_to_factor=2), jnp.ones((2, 3))
+    >>> updates, state = tx.update(jnp.full((2, 3), 5.0), tx.init(params), params)
+    >>> updates.round(3)
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
 
     def axes_of(shape):
         return two_largest(shape, min_dim_size_to_factor) if factored else None

@@ -12,7 +12,26 @@ __all__ = ["flatten"]
 
 
 def flatten(inner: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
-    """The inner transformation on one vector of all parameters; its state is flat too."""
+    """Apply a transformation to one vector of all parameters.
+
+    A few operations on a long vector replace many on small arrays. The inner transformation sees no
+    leaves, so rules that depend on them (norms of leaves, masks) change; the leaves are
+    concatenated, and so get one dtype.
+
+    Args:
+        inner: transformation of the vector; its state is flat too.
+
+    Returns:
+        A gradient transformation of trees.
+
+    >>> from toile import optim
+    >>> tx = optim.flatten(optim.sgd(0.5, momentum=0.9))
+    >>> params = {"a": jnp.ones(2), "b": jnp.ones((1, 1))}
+    >>> updates, state = tx.update(params, tx.init(params))
+    >>> updates, state[0]
+    ({'a': Array([-0.5, -0.5], dtype=float32), 'b': Array([[-0.5]], dtype=float32)},
+    TraceState(trace=Array([1., 1., 1.], dtype=float32)))
+    """
     inner = base.with_extra_args_support(inner)
 
     def joined(tree):

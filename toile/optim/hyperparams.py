@@ -21,6 +21,7 @@ from toile.engine.trace import Array
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment
+from toile.typing import DTypeLike
 
 __all__ = [
     "InjectHyperparamsState", "InjectStatefulHyperparamsState", "WrappedSchedule",
@@ -30,7 +31,18 @@ __all__ = [
 
 
 class InjectHyperparamsState(NamedTuple):
-    """Steps taken, hyperparameters, the inner state."""
+    """The state that older versions of Optax's `inject_hyperparams` made.
+
+    Args:
+        count: number of updates made so far.
+        hyperparams: dict from names to values.
+        inner_state: state of the inner transformation.
+
+    >>> from toile import optim
+    >>> state = optim.InjectHyperparamsState(0, {"learning_rate": jnp.float32(0.5)}, ())
+    >>> optim.get_hyperparams(state)
+    {'learning_rate': Array(0.5, dtype=float32)}
+    """
 
     count: ArrayLike
     hyperparams: dict[str, ArrayLike]
@@ -38,7 +50,19 @@ class InjectHyperparamsState(NamedTuple):
 
 
 class InjectStatefulHyperparamsState(NamedTuple):
-    """Steps taken, hyperparameters, what their schedules remember, the inner state."""
+    """State of `inject_hyperparams`.
+
+    Args:
+        count: number of updates made so far.
+        hyperparams: dict from names to values, which may be set.
+        hyperparams_states: dict from names to the states of their schedules.
+        inner_state: state of the inner transformation.
+
+    >>> from toile import optim
+    >>> state = optim.inject_hyperparams(optim.sgd)(learning_rate=0.5).init(jnp.zeros(1))
+    >>> state.hyperparams
+    {'learning_rate': Array(0.5, dtype=float32)}
+    """
 
     count: ArrayLike
     hyperparams: dict[str, ArrayLike]
@@ -47,26 +71,55 @@ class InjectStatefulHyperparamsState(NamedTuple):
 
 
 class WrappedScheduleState(NamedTuple):
-    """Steps taken."""
+    """State of a `WrappedSchedule`.
+
+    Args:
+        count: number of steps taken.
+
+    >>> from toile import optim
+    >>> optim.WrappedSchedule(lambda step: 0.1).init()
+    WrappedScheduleState(count=Array(0, dtype=int32))
+    """
 
     count: ArrayLike
 
 
 class WrappedSchedule:
-    """A function of the step as a stateful schedule."""
+    """A function of the step as a stateful schedule.
+
+    Args:
+        schedule_fn: function from the number of steps taken to a value.
+
+    >>> from toile import optim
+    >>> schedule = optim.WrappedSchedule(lambda step: 0.5**step)
+    >>> state = schedule.update(schedule.init())
+    >>> schedule(state)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
 
     def __init__(self, schedule_fn: base.Schedule):
         self.schedule_fn = schedule_fn
 
     def init(self) -> WrappedScheduleState:
-        """No steps taken."""
+        """Make the state before the first step."""
         return WrappedScheduleState(base.zero_count())
 
     def update(self, state: WrappedScheduleState, **extra_args) -> WrappedScheduleState:
-        """One more step."""
+        """Return the state after one more step.
+
+        Args:
+            state: state before the step.
+            extra_args: keywords, which are not read.
+        """
         return WrappedScheduleState(safe_increment(state.count))
 
     def __call__(self, state: WrappedScheduleState, **extra_args) -> ArrayLike:
+        """Return the value in this state.
+
+        Args:
+            state: state to read.
+            extra_args: keywords, which are not read.
+        """
         return self.schedule_fn(state.count)
 
 
@@ -97,21 +150,33 @@ def _sorted_arguments(arguments: dict[str, Any], static: set[str]) -> tuple[dict
 
 def inject_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
-    static_args: str | Iterable[str] = (), hyperparam_dtype: Any | None = None,
+    static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """The factory of a transformation whose state holds its numeric arguments.
+    """Keep the numeric arguments of an optimizer in its state, where they can be seen and set.
 
-    Schedules (functions of the step) are evaluated each step; numbers stay as they are set in the
-    state. static_args, bools and anything that is not a number go to the factory as they are.
+    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers stay as they
+    are in the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and
+    anything that is not a number go to the factory as they are.
+
+    Args:
+        inner_factory: function that makes a transformation, such as `adam`.
+        static_args: name or names of arguments that go to the factory as they are.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
+            parameters' dtypes.
+
+    Returns:
+        A function with the arguments of `inner_factory` that makes the transformation.
+
+    Raises:
+        ValueError: a name in `static_args` is not a parameter of `inner_factory`.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
     >>> tx = optim.inject_hyperparams(optim.sgd)(learning_rate=0.5)
     >>> state = tx.init(jnp.zeros(1))
     >>> state = optim.set_hyperparams(state, learning_rate=0.25)
     >>> updates, state = tx.update(jnp.ones(1), state, jnp.zeros(1))
-    >>> print(updates, state.hyperparams["learning_rate"])
-    [-0.25] 0.25
+    >>> updates, state.hyperparams["learning_rate"]
+    (Array([-0.25], dtype=float32), Array(0.25, dtype=float32))
     """
     static = {static_args} if isinstance(static_args, str) else set(static_args)
     signature = inspect.signature(inner_factory)
@@ -158,9 +223,28 @@ def inject_hyperparams(
 
 def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
-    static_args: str | Iterable[str] = (), hyperparam_dtype: Any | None = None,
+    static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """An older name of `inject_hyperparams`."""
+    """An older name of `inject_hyperparams`.
+
+    Args:
+        inner_factory: function that makes a transformation, such as `adam`.
+        static_args: name or names of arguments that go to the factory as they are.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
+            parameters' dtypes.
+
+    Returns:
+        A function with the arguments of `inner_factory` that makes the transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.inject_stateful_hyperparams(optim.sgd)(learning_rate=lambda step: 0.5**step)
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for _ in range(2):
+    ...     updates, state = tx.update(jnp.ones(1), state, jnp.zeros(1))
+    ...     print(updates)
+    [-1.]
+    [-0.5]
+    """
     return inject_hyperparams(inner_factory, static_args, hyperparam_dtype)
 
 
@@ -181,7 +265,22 @@ def _nested(state: Any) -> list[Any]:
 
 
 def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
-    """All hyperparameters that a state holds, by name; the outermost of a name counts."""
+    """Collect the hyperparameters that a state holds.
+
+    Args:
+        state: state of any optimizer; those made by `inject_hyperparams` inside of it are found.
+
+    Returns:
+        A dict from names to values. Of equal names the outermost counts.
+
+    Differences:
+        Optax does not have this function.
+
+    >>> from toile import optim
+    >>> tx = optim.chain(optim.clip(1.0), optim.inject_hyperparams(optim.sgd)(learning_rate=0.5))
+    >>> optim.get_hyperparams(tx.init(jnp.zeros(1)))
+    {'learning_rate': Array(0.5, dtype=float32)}
+    """
     values: dict[str, ArrayLike] = {}
     for node in _nested(state):
         values = {**node.hyperparams, **values}
@@ -189,9 +288,28 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
 
 
 def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
-    """The state with these hyperparameters, wherever they occur in it, in the dtypes they have.
+    """Return a state with other hyperparameters.
 
-    A step jitted before keeps its trace. A scheduled one is overwritten by its schedule.
+    They are set wherever their names occur, and keep their dtypes, so that a compiled step is not
+    compiled again. A hyperparameter that has a schedule is overwritten by it in the next step.
+
+    Args:
+        state: state of any optimizer; those made by `inject_hyperparams` inside of it are changed.
+        values: new values by name.
+
+    Returns:
+        The new state.
+
+    Raises:
+        KeyError: the state has no hyperparameter of that name.
+
+    Differences:
+        Optax does not have this function.
+
+    >>> from toile import optim
+    >>> state = optim.inject_hyperparams(optim.sgd)(learning_rate=0.5).init(jnp.zeros(1))
+    >>> optim.set_hyperparams(state, learning_rate=0.25).hyperparams
+    {'learning_rate': Array(0.25, dtype=float32)}
     """
     known = get_hyperparams(state)
     unknown = sorted(values.keys() - known.keys())

@@ -15,11 +15,17 @@ __all__ = ["global_norm", "matrix_inverse_pth_root", "nnls", "power_iteration"]
 
 
 def global_norm(updates: base.PyTree) -> Array:
-    """The Euclidean norm of all leaves together.
+    """Compute the Euclidean norm of all leaves together.
 
-    >>> import toile.numpy as jnp
-    >>> print(global_norm([jnp.array([3.0]), jnp.array([4.0])]))
-    5.0
+    Args:
+        updates: tree of arrays.
+
+    Returns:
+        A real scalar.
+
+    >>> from toile import optim
+    >>> optim.global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
+    Array(5., dtype=float32)
     """
     return tree.norm(updates)
 
@@ -32,13 +38,28 @@ def power_iteration(
     matrix: ArrayLike | Callable[[base.ArrayTree], base.ArrayTree], *,
     v0: base.ArrayTree | None = None, num_iters: ArrayLike = 100, error_tolerance: ArrayLike = 1e-6,
     precision: lax.Precision = lax.Precision.HIGHEST, key: base.PRNGKey | None = None,
-) -> tuple[ArrayLike, base.ArrayTree]:
-    """The eigenvalue of largest magnitude and its eigenvector, of a matrix or a product with it.
+) -> tuple[Array, base.ArrayTree]:
+    """Find the eigenvalue of largest magnitude and its eigenvector.
 
-    >>> import toile.numpy as jnp
-    >>> value, vector = power_iteration(jnp.diag(jnp.array([1.0, 3.0])))
-    >>> print(round(float(value), 4))
-    3.0
+    Args:
+        matrix: square matrix, or a function that multiplies a vector (any tree) by one.
+        v0: vector to start from; None for a random one. It is needed where `matrix` is a function.
+        num_iters: largest number of iterations.
+        error_tolerance: the iteration ends when the residual relative to the eigenvalue is below
+            this.
+        precision: precision of the matrix product.
+        key: random key for the start; None for a fixed one.
+
+    Returns:
+        The eigenvalue and the eigenvector, of length 1.
+
+    Raises:
+        ValueError: `matrix` is a function and `v0` is None.
+
+    >>> from toile import optim
+    >>> value, vector = optim.power_iteration(jnp.diag(jnp.array([1.0, 3.0])))
+    >>> value.round(3), jnp.abs(vector).round(3)
+    (Array(3., dtype=float32), Array([0., 1.], dtype=float32))
     """
     if callable(matrix):
         product = matrix
@@ -87,10 +108,27 @@ def matrix_inverse_pth_root(
     matrix: ArrayLike, p: ArrayLike, num_iters: ArrayLike = 100, ridge_epsilon: ArrayLike = 1e-6,
     error_tolerance: ArrayLike = 1e-6, precision: lax.Precision = lax.Precision.HIGHEST,
 ) -> tuple[Array, ArrayLike]:
-    """matrix^(-1/p) of a positive semidefinite matrix, p in 1, 2, 4, 8, and the residual error.
+    """Compute `matrix**(-1/p)` of a positive semidefinite matrix, by Newton's iteration.
 
-    The coupled Newton iteration: with Mᵢ = (1-a) I + a M and a = -1/p, the products
-    M <- Mᵢᵖ M and H <- H Mᵢ bring M to the identity and H to the root.
+    With `m = (1 - a) * I + a * M` and `a = -1/p`, the products `M <- m**p @ M` and `H <- H @ m`
+    bring M to the identity and H to the root.
+
+    Args:
+        matrix: symmetric matrix without negative eigenvalues.
+        p: order of the root: 1, 2, 4 or 8.
+        num_iters: largest number of iterations.
+        ridge_epsilon: multiple of the identity that is added, relative to the largest eigenvalue.
+        error_tolerance: the iteration ends when no element of M differs from the identity by more.
+        precision: precision of matrix products.
+
+    Returns:
+        The root, in the dtype of `matrix`, and the largest difference of M from the identity.
+
+    >>> from toile import optim
+    >>> root, error = optim.matrix_inverse_pth_root(jnp.diag(jnp.array([4.0, 16.0])), 2)
+    >>> root.round(3)
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
     """
     size = matrix.shape[0]
     alpha = jnp.asarray(-1.0 / p, jnp.float32)
@@ -128,12 +166,24 @@ def matrix_inverse_pth_root(
 def nnls(
     A: Array, b: Array, iters: int, unroll: int | bool = 1, L: ArrayLike | None = None
 ) -> Array:
-    """The x >= 0 of least |A x - b|, by accelerated projected gradients; L bounds |AᵀA|.
+    """Solve a least-squares problem whose solution must not be negative.
 
-    >>> import toile.numpy as jnp
+    Finds the `x >= 0` of least `norm(A @ x - b)` by accelerated projected gradients.
+
+    Args:
+        A: matrix of shape (m, n).
+        b: vector of shape (m,), or matrix of shape (m, k) for k problems at once.
+        iters: number of iterations.
+        unroll: number of iterations that the loop unrolls, as in `lax.scan`.
+        L: upper bound of the largest eigenvalue of `A.T @ A`; None to compute one.
+
+    Returns:
+        An array of shape (n,) or (n, k).
+
+    >>> from toile import optim
     >>> A = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> print(nnls(A, A @ jnp.array([1.0, 0.0]), 200).round(2))
-    [1. 0.]
+    >>> optim.nnls(A, A @ jnp.array([1.0, 0.0]), 200).round(2)
+    Array([1., 0.], dtype=float32)
     """
     assert A.ndim == 2 and b.ndim in (1, 2) and b.shape[0] == A.shape[0], (A.shape, b.shape)
     Q, q = A.mT @ A, A.mT @ b

@@ -17,21 +17,44 @@ _log = logging.getLogger("toile.optim")
 
 
 class LookaheadState(NamedTuple):
-    """The fast optimizer's state, and the steps since the parameters were synchronized."""
+    """State of `lookahead`.
+
+    Args:
+        fast_state: state of the fast optimizer.
+        steps_since_sync: number of steps since the slow parameters moved.
+
+    >>> from toile import optim
+    >>> params = optim.LookaheadParams.init_synced(jnp.zeros(1))
+    >>> optim.lookahead(optim.sgd(1.0), 5, 0.5).init(params).steps_since_sync
+    Array(0, dtype=int32)
+    """
 
     fast_state: base.OptState
     steps_since_sync: Array
 
 
 class LookaheadParams(NamedTuple):
-    """The parameters to train with, and those to evaluate with."""
+    """The two sets of parameters of `lookahead`.
+
+    Args:
+        fast: parameters to train with, at which gradients are taken.
+        slow: parameters to evaluate with.
+
+    >>> from toile import optim
+    >>> optim.LookaheadParams.init_synced(jnp.ones(1))
+    LookaheadParams(fast=Array([1.], dtype=float32), slow=Array([1.], dtype=float32))
+    """
 
     fast: base.Params
     slow: base.Params
 
     @classmethod
     def init_synced(cls, params: base.Params) -> LookaheadParams:
-        """Both at the same point."""
+        """Make a pair whose fast and slow parameters are the same.
+
+        Args:
+            params: parameters to start from.
+        """
         return cls(slow=params, fast=params)
 
 
@@ -39,10 +62,35 @@ def lookahead(
     fast_optimizer: base.GradientTransformation, sync_period: ArrayLike, slow_step_size: ArrayLike,
     reset_state: bool = False,
 ) -> base.GradientTransformation:
-    """Every sync_period steps the slow parameters go slow_step_size of the way to the fast ones.
+    """Let an optimizer run ahead, and move slow parameters a part of the way after it.
 
-    The fast ones continue from there. Gradients are those at params.fast; init and update take
-    LookaheadParams.
+    Every `sync_period` steps the slow parameters move `slow_step_size` of the way to the fast ones,
+    which then continue from there (Zhang et al., 2019). `init` and `update` take a
+    `LookaheadParams`; gradients are those at its `fast` parameters, and the updates are a
+    `LookaheadParams` as well.
+
+    Args:
+        fast_optimizer: optimizer of the fast parameters.
+        sync_period: number of steps between two moves of the slow parameters, often 5.
+        slow_step_size: fraction of the way that they move, often 0.5.
+        reset_state: whether the state of the fast optimizer starts anew after each move.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    Raises:
+        ValueError: `sync_period` is less than 1.
+
+    >>> from toile import optim
+    >>> tx = optim.lookahead(optim.sgd(1.0), sync_period=2, slow_step_size=0.5)
+    >>> params = optim.LookaheadParams.init_synced(jnp.array([10.0]))
+    >>> state = tx.init(params)
+    >>> for _ in range(2):
+    ...     updates, state = tx.update(jnp.array([1.0]), state, params)
+    ...     params = optim.apply_updates(params, updates)
+    ...     print(params.fast, params.slow)
+    [9.] [10.]
+    [9.] [9.]
     """
     if sync_period < 1:
         raise ValueError(f"lookahead: needed sync_period >= 1, got {sync_period}")

@@ -19,13 +19,28 @@ MaskOrFn = Any | Callable[[base.Params], Any] | None
 
 
 class MaskedState(NamedTuple):
-    """The state of the masked transformation."""
+    """State of `masked`.
 
-    inner_state: Any
+    Args:
+        inner_state: state of the inner transformation, for the leaves that it sees.
+
+    >>> from toile import optim
+    >>> tx = optim.masked(optim.trace(0.9), {"a": True, "b": False})
+    >>> tx.init({"a": jnp.zeros(1), "b": jnp.zeros(1)})
+    MaskedState(inner_state=TraceState(trace={'a': Array([0.], dtype=float32), 'b':
+    MaskedNode()}))
+    """
+
+    inner_state: base.OptState
 
 
 class MaskedNode(NamedTuple):
-    """The place of a leaf that a mask leaves out."""
+    """The place of a leaf that a mask leaves out: a tree without leaves.
+
+    >>> from toile import optim
+    >>> toile.tree.leaves({"a": optim.MaskedNode(), "b": 1.0})
+    [1.0]
+    """
 
 
 def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
@@ -45,18 +60,34 @@ def masked(
     inner: base.GradientTransformation, mask: base.PyTree | Callable[[base.Params], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """The transformation of the leaves where the mask is True; others pass unchanged.
+    """Apply a transformation to the leaves where a mask is true; others pass unchanged.
 
-    The mask is a tree of bools (or a prefix of it), a function that makes one of the parameters,
-    or globs of their paths.
+    The inner transformation sees a `MaskedNode` in place of the other leaves, and keeps no state
+    for them.
+
+    Args:
+        inner: transformation to apply.
+        mask: a tree of bools (or a prefix of it), a function from the parameters to such a tree, or
+            a glob of parameter paths such as `"**/kernel"` or a list of globs. `*` stands for a
+            part of one name, `**` for any number of names.
+        mask_compatible_extra_args: whether to mask also the keywords of `update` whose values have
+            the structure of the updates.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: a glob matches no leaf.
+
+    Differences:
+        Optax takes no globs.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> tx = optim.masked(optim.scale(0.0), "**/bias")
+    >>> tx = optim.masked(optim.scale(0.5), "**/bias")
     >>> params = {"dense": {"kernel": jnp.ones(2), "bias": jnp.ones(1)}}
-    >>> updates, _ = tx.update(params, tx.init(params))
-    >>> print(updates["dense"]["kernel"], updates["dense"]["bias"])
-    [1. 1.] [0.]
+    >>> updates, state = tx.update(params, tx.init(params))
+    >>> updates["dense"]
+    {'bias': Array([0.5], dtype=float32), 'kernel': Array([1., 1.], dtype=float32)}
     """
     inner = base.with_extra_args_support(inner)
 

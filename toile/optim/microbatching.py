@@ -19,6 +19,7 @@ from toile.api import value_and_grad, vmap
 from toile.api.programs import eval_shape
 from toile.engine.records import dataclass
 from toile.optim import base
+from toile.optim.base import ArrayLike
 
 __all__ = [
     "AccumulationType", "Accumulator", "micro_grad", "micro_vmap", "microbatch",
@@ -33,9 +34,22 @@ IndividualOutputs = collections.namedtuple(  # type: ignore[name-match]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """How results are gathered: init(result), update(carry, result, i), finalize(carry).
+    """How the results of the pieces of a batch are gathered.
 
-    aggregate reduces the leading axis of a stack of results, as inside one piece.
+    Args:
+        init: function from the shapes of one result to what is carried through the loop.
+        update: function from (carried, result, index of the piece) to what is carried on.
+        finalize: function from what is carried at the end to the gathered result.
+        aggregate: function that reduces the leading axis of a stack of results, as `micro_vmap`
+            does inside a piece.
+
+    >>> from toile.optim import microbatching
+    >>> largest = microbatching.Accumulator(
+    ...     lambda x: jnp.full(x.shape, -jnp.inf), lambda carry, x, i: jnp.maximum(carry, x),
+    ...     lambda carry: carry, lambda xs: xs.max(0),
+    ... )
+    >>> microbatching.microbatch(jnp.max, 0, 2, largest)(jnp.array([1.0, 7.0, 5.0, 2.0]))
+    Array(7., dtype=float32)
     """
 
     init: Callable[[base.ArrayTree], base.ArrayTree]
@@ -45,7 +59,16 @@ class Accumulator:
 
 
 class AccumulationType(enum.Enum):
-    """The usual ways to gather results."""
+    """The usual ways to gather results: mean, sum, running mean, concatenation.
+
+    `MEAN` sums and divides at the end; `RUNNING_MEAN` keeps a mean, which cannot overflow; `CONCAT`
+    joins results along their first axis, in the order of the batch.
+
+    >>> from toile.optim import microbatching
+    >>> mean = microbatching.microbatch(jnp.mean, 0, 2, microbatching.AccumulationType.MEAN)
+    >>> mean(jnp.arange(4.0))
+    Array(1.5, dtype=float32)
+    """
 
     MEAN = enum.auto()
     SUM = enum.auto()
@@ -53,8 +76,26 @@ class AccumulationType(enum.Enum):
     CONCAT = enum.auto()
 
 
-def reshape_batch_axis(tree: Any, microbatch_size: int, axis: int = 0) -> Any:
-    """The batch axis as (pieces, microbatch_size), neighbours in different pieces."""
+def reshape_batch_axis(tree: base.ArrayTree, microbatch_size: int, axis: int = 0) -> base.ArrayTree:
+    """Split the batch axis of each leaf into two: (pieces, `microbatch_size`).
+
+    Neighbors go to different pieces: of n pieces, piece i has the examples i, i + n, i + 2n and so
+    on.
+
+    Args:
+        tree: tree of arrays.
+        microbatch_size: number of examples in a piece, which divides the size of the axis.
+        axis: batch axis.
+
+    Returns:
+        A tree of arrays with one more axis.
+
+    >>> from toile.optim import microbatching
+    >>> microbatching.reshape_batch_axis(jnp.arange(6), 2)
+    Array([[0, 3],
+           [1, 4],
+           [2, 5]], dtype=int32)
+    """
 
     def on_leaf(x):
         shape = (*x.shape[:axis], -1, microbatch_size, *x.shape[axis + 1 :])
@@ -140,18 +181,38 @@ def _batch_size(values: list[Any], axes: Sequence[int], microbatch_size: int) ->
 
 def microbatch(
     fun: Function, argnums: int | Sequence[int], microbatch_size: int | None,
-    accumulator: Any = AccumulationType.SUM, *, argnames: str | Sequence[str] = (),
-    in_axes: int | Sequence[int] = 0, num_real_microbatches: Any | None = None,
+    accumulator: base.PyTree = AccumulationType.SUM, *, argnames: str | Sequence[str] = (),
+    in_axes: int | Sequence[int] = 0, num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """fun run on pieces of its batched arguments, in a loop, with the results gathered.
+    """Run a function on pieces of its batched arguments, in a loop, and gather the results.
 
-    argnums and argnames say which arguments have a batch axis, in_axes where; the accumulator may
-    be a tree for a tree of results. With num_real_microbatches the loop ends early.
+    Only the intermediate values of one piece are in memory at a time. Of n pieces, piece i has the
+    examples i, i + n, i + 2n and so on.
 
-    >>> import toile.numpy as jnp
-    >>> total = microbatch(lambda x: jnp.sum(x**2), argnums=0, microbatch_size=2)
-    >>> print(total(jnp.arange(4.0)))
-    14.0
+    Args:
+        fun: function whose result for a batch is the sum, mean or the like of its results for
+            pieces.
+        argnums: positions of the arguments with a batch axis.
+        microbatch_size: number of examples in a piece, which divides the batch size; None returns
+            `fun` itself.
+        accumulator: how results are gathered: an `AccumulationType`, an `Accumulator`, or a tree of
+            them like the results (or a prefix of it).
+        argnames: names of the keywords with a batch axis.
+        in_axes: batch axis of each of these arguments, positional ones first, or one for all.
+        num_real_microbatches: number of pieces after which the loop ends, for batches that end with
+            padding; None for all.
+
+    Returns:
+        A function with the arguments of `fun`.
+
+    Raises:
+        ValueError: the batch axes differ in size, or the size is not a multiple of
+            `microbatch_size`; raised by the result.
+
+    >>> from toile import optim
+    >>> total = optim.microbatch(lambda x: jnp.sum(x**2), argnums=0, microbatch_size=2)
+    >>> total(jnp.arange(4.0))
+    Array(14., dtype=float32)
     """
     if microbatch_size is None:
         return fun
@@ -183,11 +244,35 @@ def microbatch(
 
 
 def micro_vmap(
-    fun: Function, in_axes: int | Sequence[int] = 0, out_axes: Any = 0, *,
+    fun: Function, in_axes: int | Sequence[int | None] = 0, out_axes: int = 0, *,
     microbatch_size: int | None = None, vmap_fn: Function = vmap,
-    accumulator: Any = AccumulationType.CONCAT, num_real_microbatches: Any | None = None,
+    accumulator: base.PyTree = AccumulationType.CONCAT,
+    num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """vmap in pieces: with one microbatch_size of examples at a time."""
+    """Map a function over a batch like `toile.vmap`, a few examples at a time.
+
+    Args:
+        fun: function of one example.
+        in_axes: batch axis of each positional argument, None for one without; an int is for a
+            single argument. Keywords have it at 0.
+        out_axes: batch axis of the results, which has to be 0.
+        microbatch_size: number of examples that are mapped at once; None for all.
+        vmap_fn: transformation to use in place of `toile.vmap`.
+        accumulator: how results are gathered, as in `microbatch`; by default they are joined along
+            axis 0.
+        num_real_microbatches: number of pieces after which the loop ends; None for all.
+
+    Returns:
+        The mapped function.
+
+    Raises:
+        NotImplementedError: `out_axes` is not 0.
+
+    >>> from toile.optim import microbatching
+    >>> square = microbatching.micro_vmap(lambda x: x**2, microbatch_size=2)
+    >>> square(jnp.arange(4.0))
+    Array([0., 1., 4., 9.], dtype=float32)
+    """
     if out_axes != 0:
         raise NotImplementedError(f"micro_vmap: needed out_axes=0, got {out_axes}")
     axes = (in_axes,) if isinstance(in_axes, int) else tuple(in_axes)
@@ -212,13 +297,35 @@ def micro_vmap(
 def micro_grad(
     fun: Function, has_aux: bool = False, argnums: int | Sequence[int] = 0, *,
     batch_argnums: int | Sequence[int] = 1, keep_batch_dim: bool = True,
-    microbatch_size: int | None = None, accumulator: Any = AccumulationType.SUM,
+    microbatch_size: int | None = None, accumulator: base.PyTree = AccumulationType.SUM,
     transform_fn: Function = _identity, metrics_fn: Function = lambda grad: None,
-    num_real_microbatches: Any | None = None,
+    num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Gradients per example, transformed by transform_fn, gathered over the batch.
+    """Compute the gradient of each example, transform it, and gather over the batch.
 
-    Gives (gathered gradients, (values, metrics, aux) per example).
+    Args:
+        fun: loss of one example (or of a batch of one, see `keep_batch_dim`).
+        has_aux: whether `fun` returns a pair (loss, aux).
+        argnums: positions of the arguments to differentiate by.
+        batch_argnums: positions of the arguments with a batch axis, which is axis 0.
+        keep_batch_dim: whether `fun` gets batches of one example, or examples without the axis.
+        microbatch_size: number of examples that are differentiated at once; None for all.
+        accumulator: how transformed gradients are gathered, as in `microbatch`; by default they are
+            summed.
+        transform_fn: function of the gradient of one example, for instance one that clips it.
+        metrics_fn: function from the gradient of one example to what is reported about it.
+        num_real_microbatches: number of pieces after which the loop ends; None for all.
+
+    Returns:
+        A function that returns the gathered gradients and a named tuple (values, metrics, aux) with
+        the loss of each example, what `metrics_fn` gave and aux.
+
+    >>> from toile.optim import microbatching
+    >>> loss = lambda w, x: jnp.sum(w * x)
+    >>> gradient = microbatching.micro_grad(loss, microbatch_size=1)
+    >>> grads, outputs = gradient(jnp.array(2.0), jnp.array([1.0, 3.0]))
+    >>> grads, outputs.values
+    (Array(4., dtype=float32), Array([2., 6.], dtype=float32))
     """
     batched = (batch_argnums,) if isinstance(batch_argnums, int) else tuple(batch_argnums)
     with_aux = fun if has_aux else lambda *args, **kwargs: (fun(*args, **kwargs), None)

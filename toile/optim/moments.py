@@ -54,7 +54,19 @@ def _zero_moments(state_class, mu_dtype=None, squares=1):
 
 
 class ScaleByAdamState(NamedTuple):
-    """Steps taken, the average gradient and the average square."""
+    """State of `scale_by_adam` and of the transformations that average alike.
+
+    Args:
+        count: number of updates made so far.
+        mu: average of gradients, a tree like the parameters.
+        nu: average of squared gradients (in `scale_by_adamax`, their decaying maximum), a tree like
+            the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_adam().init(jnp.zeros(2))
+    ScaleByAdamState(count=Array(0, dtype=int32), mu=Array([0., 0.], dtype=float32), nu=Array([0.,
+    0.], dtype=float32))
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -65,13 +77,31 @@ def scale_by_adam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Adam: mu / (sqrt(nu + eps_root) + eps); mu_dtype is what mu is kept in.
+    """Divide an average of updates by the root of their average square.
 
-    >>> import toile.numpy as jnp
-    >>> tx = scale_by_adam()
+    Gives `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both corrected
+    for their start at zero. `adam` is this with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+        mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
+            save memory; None for that of the parameters.
+        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
+            NAdam).
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_adam()
     >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
-    >>> print(updates.round(4), state.count)
-    [ 1. -1.] 1
+    >>> updates.round(3), state.count
+    (Array([ 1., -1.], dtype=float32), Array(1, dtype=int32))
     """
     mu_dtype = canonical(mu_dtype)
 
@@ -88,7 +118,18 @@ def scale_by_adam(
 
 
 class ScaleByAmsgradState(NamedTuple):
-    """Adam's averages, and the largest square average so far."""
+    """State of `scale_by_amsgrad`.
+
+    Args:
+        count: number of updates made so far.
+        mu: average of gradients, a tree like the parameters.
+        nu: average of squared gradients, a tree like the parameters.
+        nu_max: largest (corrected) average of squared gradients so far, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_amsgrad().init(jnp.zeros(1)).nu_max
+    Array([0.], dtype=float32)
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -101,7 +142,35 @@ def scale_by_amsgrad(
     mu_dtype: DTypeLike | None = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> base.GradientTransformation:
-    """AMSGrad: Adam, divided by the largest average that nu has had, so that steps never grow."""
+    """Divide an average of updates by the root of the largest average square so far.
+
+    Gives `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps. `amsgrad` is
+    this with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+        mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
+            save memory; None for that of the parameters.
+        bias_correction_mu: whether the average of gradients is corrected for its start at zero.
+        bias_correction_nu: whether the average square is corrected for its start at zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_amsgrad()
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for grad in (10.0, 0.1):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates.round(3))
+    [1.]
+    [0.479]
+    """
     mu_dtype = canonical(mu_dtype)
 
     init_fn = _zero_moments(ScaleByAmsgradState, mu_dtype, squares=2)
@@ -122,7 +191,25 @@ def scale_by_amsgrad(
 def scale_by_adamax(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Adamax: mu over the decaying maximum of |g|, which needs no correction."""
+    """Divide an average of updates by a decaying maximum of their sizes.
+
+    Gives `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`. `adamax` is
+    this with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the maximum of absolute gradients.
+        eps: small number added to absolute gradients, so that nothing is divided by zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_adamax()
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def update_fn(updates, state, params=None):
         count = safe_increment(state.count)
@@ -135,7 +222,16 @@ def scale_by_adamax(
 
 
 class ScaleByLionState(NamedTuple):
-    """Steps taken and the average gradient."""
+    """State of `scale_by_lion`.
+
+    Args:
+        count: number of updates made so far.
+        mu: average of gradients, a tree like the parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_lion().init(jnp.zeros(2))
+    ScaleByLionState(count=Array(0, dtype=int32), mu=Array([0., 0.], dtype=float32))
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -155,7 +251,32 @@ def scale_by_lion(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.99, mu_dtype: DTypeLike | None = None, *,
     mode: Literal["hard", "smooth", "refined"] = "hard", smooth_beta: float = 1.0,
 ) -> base.GradientTransformation:
-    """Lion: the sign (or a softer step) of a mix of gradient and average."""
+    """Replace updates by the signs of a mix of them and their average.
+
+    Gives `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) * g`. `lion`
+    is this with a learning rate.
+
+    Args:
+        b1: weight of the average against the update in c.
+        b2: decay rate of the average.
+        mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
+            save memory; None for that of the parameters.
+        mode: "hard" for the sign, "smooth" for `tanh(smooth_beta * c)`, "refined" for c limited to
+            [-1, 1].
+        smooth_beta: how steep the smooth sign is.
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: `mode` is another string; raised by `update`.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_lion()
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates, state.mu.round(3)
+    (Array([ 1., -1.], dtype=float32), Array([ 0.005, -0.02 ], dtype=float32))
+    """
     mu_dtype = canonical(mu_dtype)
 
     def init_fn(params):
@@ -171,7 +292,19 @@ def scale_by_lion(
 
 
 class ScaleByAdanState(NamedTuple):
-    """Averages of gradients (m), their differences (v), squares (n); the last gradient; steps."""
+    """State of `scale_by_adan`.
+
+    Args:
+        m: average of gradients, a tree like the parameters.
+        v: average of differences of successive gradients.
+        n: average of squares.
+        g: last gradient.
+        t: number of updates made so far.
+
+    >>> from toile import optim
+    >>> optim.scale_by_adan().init(jnp.zeros(1)).t
+    Array(0, dtype=int32)
+    """
 
     m: base.Updates
     v: base.Updates
@@ -184,7 +317,29 @@ def scale_by_adan(
     b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
-    """Adan: Nesterov momentum by averages of gradients and of their differences."""
+    """Divide averages of updates and of their differences by the root of an average square.
+
+    With d the change of the update since the last step (0 in the first), and m, v, n the corrected
+    averages of g, d and `|g + (1 - b2) * d|**2`, it gives
+    `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. `adan` is this with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the average of gradient differences.
+        b3: decay rate of the average of squares.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_adan()
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def init_fn(params):
         m, v, n, g = (tree.zeros_like(params) for _ in range(4))
@@ -208,7 +363,19 @@ def scale_by_adan(
 
 
 class ScaleByBeliefState(NamedTuple):
-    """Steps taken, the average gradient, the average squared surprise."""
+    """State of `scale_by_belief`.
+
+    Args:
+        count: number of updates made so far.
+        mu: average of gradients, a tree like the parameters.
+        nu: average of the squared differences between gradients and their average, a tree like the
+            parameters.
+
+    >>> from toile import optim
+    >>> optim.scale_by_belief().init(jnp.zeros(2))
+    ScaleByBeliefState(count=Array(0, dtype=int32), mu=Array([0., 0.], dtype=float32),
+    nu=Array([0., 0.], dtype=float32))
+    """
 
     count: ArrayLike
     mu: base.Updates
@@ -219,7 +386,29 @@ def scale_by_belief(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16,
     *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """AdaBelief: Adam with the average square of g - mu, how far a gradient is from expected."""
+    """Divide an average of updates by the root of their average squared distance from it.
+
+    Gives `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both corrected
+    for their start at zero: steps are large where gradients are as expected. `adabelief` is this
+    with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the average of `|g - m|**2`.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added to that average at each step.
+        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
+            NAdam).
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_belief()
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 1.111, -1.111], dtype=float32)
+    """
 
     def update_fn(updates, state, params=None):
         count = safe_increment(state.count)
@@ -239,7 +428,29 @@ def scale_by_yogi(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3, eps_root: ArrayLike = 0.0,
     initial_accumulator_value: ArrayLike = 1e-6,
 ) -> base.GradientTransformation:
-    """Yogi: Adam whose nu moves by a step the size of |g|², up or down, however large nu is."""
+    """Divide an average of updates by the root of a square that follows g² slowly.
+
+    Gives `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`, where m
+    and v are corrected for their start: unlike an average, v moves by a step of the size of |g|²,
+    however large v is. `yogi` is this with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: how little v follows squared gradients in one step.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+        initial_accumulator_value: value that m and v start with.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_yogi()
+    >>> updates, state = tx.update(jnp.array([0.5, -2.0]), tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([ 0.996, -0.999], dtype=float32)
+    """
 
     def init_fn(params):
         start = lambda: tree.full_like(params, initial_accumulator_value)
@@ -260,7 +471,37 @@ def scale_by_radam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Rectified Adam: plain momentum until nu has seen enough steps to be trusted."""
+    """Average updates, and divide by the root of their average square once it covers enough steps.
+
+    While the average square covers fewer than `threshold` steps it gives m, the corrected average
+    of g; after that `r * m / (sqrt(v + eps_root) + eps)`, where r grows towards 1. `radam` is this
+    with a learning rate.
+
+    Args:
+        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        eps_root: small number added under the square root; a positive one is needed to
+            differentiate through the update, because the slope of a square root at 0 is infinite.
+        threshold: length of the average square, in steps, from which on it is used.
+        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
+            NAdam).
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_radam()
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for step in range(6):
+    ...     updates, state = tx.update(jnp.array([10.0]), state)
+    ...     if step in (0, 4, 5):
+    ...         print(step, updates.round(3))
+    0 [10.]
+    4 [10.]
+    5 [0.026]
+    """
     longest = 2.0 / (1.0 - b2) - 1.0  # how many samples an average with decay b2 can hold
 
     def update_fn(updates, state, params=None):

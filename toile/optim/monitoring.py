@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toile.optim import base
 from toile.optim.accumulation import ema
 from toile.optim.base import ArrayLike
 from toile.optim.combining import chain
+from toile.typing import DTypeLike
 
 __all__ = [
     "MonitorState", "SnapshotState", "measure_with_ema", "monitor", "snapshot",
@@ -18,20 +19,34 @@ Measure = Callable[[base.Updates], base.ArrayTree]
 
 
 class SnapshotState(NamedTuple):
-    """The measurement, under its name."""
+    """State of `snapshot`.
 
-    measurement: dict[str, Any]
+    Args:
+        measurement: dict with the measurement under its name.
+
+    >>> from toile import optim
+    >>> optim.snapshot("norm", optim.global_norm).init(jnp.zeros(2))
+    SnapshotState(measurement={'norm': Array(0., dtype=float32)})
+    """
+
+    measurement: dict[str, base.ArrayTree]
 
 
 def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation:
-    """Updates pass unchanged; measure(updates) is found in the state under measure_name.
+    """Keep a measurement of the updates in the state; updates pass unchanged.
+
+    Args:
+        measure_name: name of the measurement in the state (`optim.tree.get(state, measure_name)`).
+        measure: function from updates to an array or a tree. `init` applies it to the parameters.
+
+    Returns:
+        A gradient transformation.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> tx = optim.chain(optim.snapshot("norm", optim.tree.norm), optim.sgd(0.1))
-    >>> _, state = tx.update(jnp.array([3.0, 4.0]), tx.init(jnp.zeros(2)))
-    >>> print(optim.tree.get(state, "norm"))
-    5.0
+    >>> tx = optim.chain(optim.snapshot("norm", optim.global_norm), optim.sgd(0.1))
+    >>> updates, state = tx.update(jnp.array([3.0, 4.0]), tx.init(jnp.zeros(2)))
+    >>> optim.tree.get(state, "norm")
+    Array(5., dtype=float32)
     """
     init_fn = lambda params: SnapshotState({measure_name: measure(params)})
 
@@ -42,7 +57,16 @@ def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation
 
 
 class MonitorState(NamedTuple):
-    """The measurements by name, and the states of what makes them."""
+    """State of `monitor`.
+
+    Args:
+        measurements: dict from names to measurements; empty before the first update.
+        measure_states: states of the measures, in their order.
+
+    >>> from toile import optim
+    >>> optim.monitor({"norm": optim.global_norm}).init(jnp.zeros(2))
+    MonitorState(measurements={}, measure_states=(EmptyState(),))
+    """
 
     measurements: dict[str, base.ArrayTree]
     measure_states: tuple[base.OptState, ...]
@@ -51,9 +75,20 @@ class MonitorState(NamedTuple):
 def monitor(
     measures: dict[str, base.GradientTransformationExtraArgs | Measure],
 ) -> base.GradientTransformationExtraArgs:
-    """Updates pass unchanged; the result of each measure is kept in the state.
+    """Keep several measurements of the updates in the state; updates pass unchanged.
 
-    A measure is a function of updates, or a transformation that may keep a state.
+    Args:
+        measures: dict from names to measures: functions of updates, or transformations, which may
+            keep a state (`measure_with_ema`).
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.monitor({"norm": optim.global_norm, "largest": optim.tree.max})
+    >>> updates, state = tx.update(jnp.array([3.0, 4.0]), tx.init(jnp.zeros(2)))
+    >>> state.measurements
+    {'norm': Array(5., dtype=float32), 'largest': Array(4., dtype=float32)}
     """
 
     wrapped = {name: _as_transformation(m) if callable(m) else m for name, m in measures.items()}
@@ -76,9 +111,28 @@ def _as_transformation(measure: Measure) -> base.GradientTransformation:
 
 
 def measure_with_ema(
-    measure: Measure, decay: ArrayLike, debias: bool = True, accumulator_dtype: Any | None = None,
+    measure: Measure, decay: ArrayLike, debias: bool = True,
+    accumulator_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformationExtraArgs:
-    """For `monitor`: the moving average of a measure."""
+    """Make a measure for `monitor`: the moving average of another one.
+
+    Args:
+        measure: function from updates to an array or a tree.
+        decay: decay rate of the average; nearer to 1, it covers more steps.
+        debias: whether the average is corrected for its start at zero.
+        accumulator_dtype: dtype in which the average is stored; None for that of the measurement.
+
+    Returns:
+        A transformation that `monitor` takes.
+
+    >>> from toile import optim
+    >>> tx = optim.monitor({"norm": optim.measure_with_ema(optim.global_norm, decay=0.5)})
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for grad in (1.0, 4.0):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    >>> state.measurements
+    {'norm': Array(3., dtype=float32)}
+    """
     average = ema(decay, debias, accumulator_dtype)
     average = average._replace(init=lambda params, init=average.init: init(measure(params)))
     return chain(_as_transformation(measure), average)

@@ -16,7 +16,21 @@ __all__ = [
 
 
 def abs_sq(x: ArrayLike) -> Array:
-    """|x|², real also for complex x, without the square root that abs takes."""
+    """Compute `|x|²` of each element, without the square root that `abs` takes.
+
+    Args:
+        x: array of toile or NumPy, real or complex.
+
+    Returns:
+        A real array.
+
+    Raises:
+        ValueError: `x` is not an array.
+
+    >>> from toile import optim
+    >>> optim.abs_sq(jnp.array([3.0 + 4.0j, -2.0]))
+    Array([25.,  4.], dtype=float32)
+    """
     if not isinstance(x, (np.ndarray, Array)):
         raise ValueError(f"abs_sq: needed an array, got {x!r}")
     out: Any = (x.conj() * x).real
@@ -27,11 +41,23 @@ def safe_norm(
     x: ArrayLike, min_norm: ArrayLike, ord: int | float | str | None = None,
     axis: None | tuple[int, ...] | int = None, keepdims: bool = False,
 ) -> Array:
-    """max(norm(x), min_norm), whose derivative is finite at x = 0 too.
+    """Compute `max(norm(x), min_norm)`, with a finite derivative also at zero.
 
-    >>> import toile.numpy as jnp
-    >>> print(safe_norm(jnp.zeros(3), 0.5))
-    0.5
+    Args:
+        x: array.
+        min_norm: smallest result.
+        ord: order of the norm, as in `jnp.linalg.norm`; None for the Euclidean one.
+        axis: axis or axes of the vectors or matrices; None for the whole array.
+        keepdims: whether the axes stay, with size 1.
+
+    Returns:
+        A real array without `axis`.
+
+    >>> from toile import optim
+    >>> optim.safe_norm(jnp.zeros(3), 0.5)
+    Array(0.5, dtype=float32)
+    >>> toile.grad(optim.safe_norm)(jnp.zeros(3), 0.5)
+    Array([0., 0., 0.], dtype=float32)
     """
     norm = jnp.linalg.norm(x, ord=ord, axis=axis, keepdims=True)
     # Where the floor holds, the norm is taken of ones instead: no 0/0 reaches the derivative.
@@ -41,18 +67,39 @@ def safe_norm(
 
 
 def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
-    """max(sqrt(mean |x|²), min_rms), whose derivative is finite at x = 0 too."""
+    """Compute `max(sqrt(mean(|x|²)), min_rms)`, with a finite derivative also at zero.
+
+    Args:
+        x: array.
+        min_rms: smallest result.
+
+    Returns:
+        A real scalar.
+
+    >>> from toile import optim
+    >>> optim.safe_root_mean_squares(jnp.array([3.0, -3.0]), 0.5)
+    Array(3., dtype=float32)
+    """
     floored = jnp.sqrt(jnp.mean(abs_sq(x))) <= min_rms
     x = jnp.where(floored, jnp.ones_like(x), x)
     return jnp.where(floored, min_rms, jnp.sqrt(jnp.mean(abs_sq(x))))
 
 
-def safe_increment(count: ArrayLike) -> ArrayLike:
-    """count + 1, or count itself at the largest number of its dtype.
+def safe_increment(count: ArrayLike) -> Array:
+    """Add 1 to a counter, unless it is at the largest number of its dtype.
 
-    >>> import toile.numpy as jnp
-    >>> print(safe_increment(jnp.int8(126)), safe_increment(jnp.int8(127)))
-    127 127
+    Args:
+        count: integer or floating-point number or array.
+
+    Returns:
+        The counter in the dtype that it had.
+
+    Raises:
+        ValueError: `count` is neither integer nor floating-point.
+
+    >>> from toile import optim
+    >>> optim.safe_increment(jnp.int8(126)), optim.safe_increment(jnp.int8(127))
+    (Array(127, dtype=int8), Array(127, dtype=int8))
     """
     dtype = jnp.asarray(count).dtype
     if jnp.issubdtype(dtype, jnp.integer):

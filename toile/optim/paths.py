@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from toile import tree as trees
-from toile.tree_util import tree_flatten_with_path
+from toile.engine.annotations import PyTree
+from toile.tree_util import PyTreeDef, tree_flatten_with_path
 
 __all__ = ["globs_of", "is_labels", "label_tree", "mask_tree", "matches", "path_of", "paths"]
 
@@ -42,16 +43,37 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 def matches(glob: str, path: str) -> bool:
-    """Whether a path, names joined by "/", matches.
+    """Return whether a path, names joined by "/", matches a glob.
 
-    >>> matches("encoder/**", "encoder/layer_0/kernel"), matches("*/bias", "a/b/bias")
+    Args:
+        glob: pattern; `*` and `?` stay within a name, `[ab]` is one of these characters, `**` is
+            any number of names, also none.
+        path: names joined by "/".
+
+    Returns:
+        A bool.
+
+    >>> from toile.optim import paths
+    >>> paths.matches("encoder/**", "encoder/layer_0/kernel"), paths.matches("*/bias", "a/b/bias")
     (True, False)
     """
     return _pattern(glob).fullmatch("/" + path) is not None
 
 
 def path_of(keys: tuple) -> str:
-    """The names of a key path, joined by "/"."""
+    """Join the names of a key path by "/".
+
+    Args:
+        keys: key path, as `toile.tree_util.tree_flatten_with_path` gives them.
+
+    Returns:
+        The path.
+
+    >>> from toile.optim import paths
+    >>> leaves, structure = toile.tree_util.tree_flatten_with_path({"a": [1.0, 2.0]})
+    >>> [paths.path_of(keys) for keys, leaf in leaves]
+    ['a/0', 'a/1']
+    """
     return "/".join(str(_name(key)) for key in keys)
 
 
@@ -67,14 +89,38 @@ def _is_hole(x: Any) -> bool:
     return x is None or (isinstance(x, tuple) and not x and hasattr(x, "_fields"))
 
 
-def paths(tree: Any) -> tuple[list[str], Any]:
-    """The path of each leaf, and the structure; None and masked leaves count."""
+def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
+    """List the path of each leaf, and the structure of the tree.
+
+    Leaves that are None or masked (`MaskedNode`) count.
+
+    Args:
+        tree: any tree.
+
+    Returns:
+        The list of paths and the structure.
+
+    >>> from toile.optim.paths import paths
+    >>> paths({"a": {"kernel": 1.0, "bias": None}})[0]
+    ['a/bias', 'a/kernel']
+    """
     leaves, structure = tree_flatten_with_path(tree, is_leaf=_is_hole)
     return [path_of(keys) for keys, _ in leaves], structure
 
 
-def globs_of(mask: Any) -> tuple[str, ...] | None:
-    """The globs that stand for a mask: a string, or a list of them; None for anything else."""
+def globs_of(mask: PyTree) -> tuple[str, ...] | None:
+    """Return the globs that stand for a mask, or None where the mask is something else.
+
+    Args:
+        mask: string, list or tuple of strings, or anything else.
+
+    Returns:
+        A tuple of strings, or None.
+
+    >>> from toile.optim import paths
+    >>> paths.globs_of("**/bias"), paths.globs_of({"w": True})
+    (('**/bias',), None)
+    """
     if isinstance(mask, str):
         return (mask,)
     if isinstance(mask, (list, tuple)) and mask and all(isinstance(m, str) for m in mask):
@@ -96,10 +142,22 @@ def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
     return table
 
 
-def mask_tree(globs: Any, tree: Any, who: str = "mask") -> Any:
-    """A tree of bools: True for the leaves whose path matches one of the globs.
+def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> PyTree:
+    """Make a tree of bools: True for the leaves whose path matches one of the globs.
 
-    >>> mask_tree("**/kernel", {"a": {"kernel": 1.0, "bias": 2.0}})
+    Args:
+        globs: glob or globs of paths.
+        tree: tree of parameters.
+        who: name that an error message begins with.
+
+    Returns:
+        A tree like `tree`.
+
+    Raises:
+        ValueError: a glob matches no leaf.
+
+    >>> from toile.optim import paths
+    >>> paths.mask_tree("**/kernel", {"a": {"kernel": 1.0, "bias": 2.0}})
     {'a': {'bias': False, 'kernel': True}}
     """
     found, structure = paths(tree)
@@ -107,10 +165,21 @@ def mask_tree(globs: Any, tree: Any, who: str = "mask") -> Any:
     return trees.unflatten(structure, [any(column) for column in zip(*table)])
 
 
-def is_labels(labels: Any, params: Any) -> bool:
-    """Whether a tree of labels is a flat dict from globs to labels.
+def is_labels(labels: PyTree, params: PyTree) -> bool:
+    """Return whether a tree of labels is a flat dict from globs to labels.
 
     A dict with the keys of the parameters themselves is an ordinary tree of labels.
+
+    Args:
+        labels: what was given as labels.
+        params: tree of parameters.
+
+    Returns:
+        A bool.
+
+    >>> from toile.optim import paths
+    >>> paths.is_labels({"head/**": "fast", "**": "slow"}, {"head": {"w": 1.0}})
+    True
     """
     if not isinstance(labels, Mapping) or not labels:
         return False
@@ -123,11 +192,23 @@ def is_labels(labels: Any, params: Any) -> bool:
     return any(set(key) & set("*?[/") for key in labels)
 
 
-def label_tree(labels: Mapping[str, Any], tree: Any, who: str = "partition") -> Any:
-    """A tree of labels; each leaf takes that of the first glob that matches its path.
+def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partition") -> PyTree:
+    """Make a tree of labels; each leaf takes that of the first glob that matches its path.
 
-    >>> label_tree({"head/**": "fast", "**": "slow"}, {"head": {"w": 1.0}, "body": {"w": 2.0}})
-    {'body': {'w': 'slow'}, 'head': {'w': 'fast'}}
+    Args:
+        labels: dict from globs to labels.
+        tree: tree of parameters.
+        who: name that an error message begins with.
+
+    Returns:
+        A tree like `tree`.
+
+    Raises:
+        ValueError: a glob matches no leaf, or a leaf matches no glob.
+
+    >>> from toile.optim import paths
+    >>> paths.label_tree({"head/**": 1, "**": 2}, {"head": {"w": 1.0}, "body": {"w": 2.0}})
+    {'body': {'w': 2}, 'head': {'w': 1}}
     """
     found, structure = paths(tree)
     table = _matched(who, labels, found)

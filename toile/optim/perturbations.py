@@ -13,32 +13,65 @@ from typing import Any
 import toile.numpy as jnp
 from toile import lax, random, tree
 from toile.api import vmap
+from toile.engine.annotations import Array, DTypeLike, PyTree, ShapeLike
 from toile.optim import tree as whole
+from toile.optim.base import ArrayLike
 
 __all__ = ["Gumbel", "Normal", "make_perturbed_fun"]
 
 
 class Normal:
-    """Normal noise."""
+    """Standard normal noise for `make_perturbed_fun`.
 
-    def sample(self, key: Any, sample_shape: Any = (), dtype: Any = float) -> Any:
-        """Samples of a shape."""
+    >>> from toile.optim import perturbations
+    >>> perturbations.Normal().log_prob(jnp.array([0.0, 2.0]))
+    Array([-0., -2.], dtype=float32)
+    """
+
+    def sample(self, key: Array, sample_shape: ShapeLike = (), dtype: DTypeLike = float) -> Array:
+        """Draw samples.
+
+        Args:
+            key: random key.
+            sample_shape: shape of the samples.
+            dtype: floating-point dtype of the samples.
+        """
         return random.normal(key, sample_shape, dtype)
 
-    def log_prob(self, inputs: Any) -> Any:
-        """The log density up to a constant."""
+    def log_prob(self, inputs: ArrayLike) -> Array:
+        """Compute the log density of each element, up to a constant.
+
+        Args:
+            inputs: values of the noise.
+        """
         return -0.5 * inputs**2
 
 
 class Gumbel:
-    """Gumbel noise: the argmax of perturbed logits is a sample of their softmax."""
+    """Gumbel noise for `make_perturbed_fun`: the argmax of logits with it is a sample of their
+    softmax.
 
-    def sample(self, key: Any, sample_shape: Any = (), dtype: Any = float) -> Any:
-        """Samples of a shape."""
+    >>> from toile.optim import perturbations
+    >>> perturbations.Gumbel().log_prob(jnp.array([0.0]))
+    Array([-1.], dtype=float32)
+    """
+
+    def sample(self, key: Array, sample_shape: ShapeLike = (), dtype: DTypeLike = float) -> Array:
+        """Draw samples.
+
+        Args:
+            key: random key.
+            sample_shape: shape of the samples.
+            dtype: floating-point dtype of the samples.
+        """
         return random.gumbel(key, sample_shape, dtype)
 
-    def log_prob(self, inputs: Any) -> Any:
-        """The log density."""
+    def log_prob(self, inputs: ArrayLike) -> Array:
+        """Compute the log density of each element.
+
+        Args:
+            inputs: values of the noise.
+        """
         return -inputs - jnp.exp(-inputs)
 
 
@@ -46,16 +79,32 @@ _GUMBEL = Gumbel()
 
 
 def make_perturbed_fun(
-    fun: Callable[[Any], Any], num_samples: int = 1000, sigma: Any = 0.1, noise: Any = _GUMBEL,
-    use_baseline: bool = True,
-) -> Callable[[Any, Any], Any]:
-    """A differentiable estimate (key, x) -> tree of `fun`, a function from trees to trees.
+    fun: Callable[[PyTree], PyTree], num_samples: int = 1000, sigma: ArrayLike = 0.1,
+    noise: Normal | Gumbel = _GUMBEL, use_baseline: bool = True,
+) -> Callable[[Array, PyTree], PyTree]:
+    """Make a smooth version of a function that has no useful derivative.
 
-    use_baseline subtracts fun(x) in the estimate of derivatives, which lowers their variance.
-    See https://arxiv.org/abs/2002.08676 and https://arxiv.org/abs/1802.05098.
+    It estimates the mean of `fun(x + sigma * z)` over noise z from samples. Its derivatives, of any
+    order, use only values of `fun`, which may be piecewise constant, such as an argmax (Berthet et
+    al., 2020).
 
-    >>> sign = make_perturbed_fun(jnp.sign, num_samples=2000, sigma=1.0, noise=Normal())
-    >>> slope = toile.grad(sign, argnums=1)(key(0), jnp.array(0.0))
+    Args:
+        fun: function from a tree to a tree.
+        num_samples: number of samples; more samples are more precise.
+        sigma: size of the noise; larger values smooth more.
+        noise: distribution of the noise: an object with `sample(key, shape, dtype)` and
+            `log_prob(z)`, such as `Normal()`; by default `Gumbel()`.
+        use_baseline: whether `fun(x)` is subtracted in the estimates of derivatives, which makes
+            them more precise.
+
+    Returns:
+        A function from a random key and a tree to the estimate.
+
+    >>> from toile.optim import perturbations
+    >>> smooth = perturbations.make_perturbed_fun(
+    ...     jnp.sign, num_samples=2000, sigma=1.0, noise=perturbations.Normal()
+    ... )
+    >>> slope = toile.grad(smooth, argnums=1)(key(0), jnp.array(0.0))
     >>> bool(abs(slope - 0.8) < 0.1)  # sqrt(2/pi)
     True
     """

@@ -19,7 +19,16 @@ __all__ = ["DifferentiallyPrivateAggregateState", "differentially_private_aggreg
 
 
 class DifferentiallyPrivateAggregateState(NamedTuple):
-    """The key for the next noise."""
+    """State of `differentially_private_aggregate`.
+
+    Args:
+        rng_key: random key for the next noise.
+
+    >>> from toile import optim
+    >>> tx = optim.differentially_private_aggregate(1.0, 0.1, key=0)
+    >>> tx.init(jnp.zeros(1)).rng_key.shape
+    ()
+    """
 
     rng_key: Array
 
@@ -28,9 +37,31 @@ def differentially_private_aggregate(
     l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike, key: Array | int | None = None, *,
     seed: int | None = None,
 ) -> base.GradientTransformation:
-    """Gradients per example (axis 0), each clipped, as their noisy mean.
+    """Clip the gradient of each example, sum, add noise, and divide by the number of examples.
 
-    Has to be first in a chain, and takes what vmap(grad(loss)) gives.
+    The noise is normal with deviation `l2_norm_clip * noise_multiplier`. It has to be the first in
+    a chain, and takes gradients with a leading axis, that of the examples, as `vmap(grad(loss))`
+    gives them (Abadi et al., 2016).
+
+    Args:
+        l2_norm_clip: largest Euclidean norm of the gradient of one example.
+        noise_multiplier: deviation of the noise relative to `l2_norm_clip`; more noise gives more
+            privacy.
+        key: random key, or an integer from which one is made; None warns and takes 0.
+        seed: older name of `key` (deprecated).
+
+    Returns:
+        A gradient transformation.
+
+    Raises:
+        ValueError: the leading axes of the leaves differ; raised by `update`.
+
+    >>> from toile import optim
+    >>> tx = optim.differentially_private_aggregate(1.0, noise_multiplier=1e-8, key=0)
+    >>> grads = jnp.array([[3.0, 4.0], [0.2, 0.4]])
+    >>> updates, state = tx.update(grads, tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([0.4, 0.6], dtype=float32)
     """
     key = canonical_key(key_or_seed("differentially_private_aggregate", key, seed))
     deviation = l2_norm_clip * noise_multiplier
@@ -55,7 +86,32 @@ def dpsgd(
     learning_rate: base.ScalarOrSchedule, l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike,
     seed: int, momentum: ArrayLike | None = None, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Differentially private gradient descent, on gradients per example."""
+    """Differentially private gradient descent, on gradients per example.
+
+    Gradients are clipped, summed and noised by `differentially_private_aggregate`, then treated as
+    in `sgd` (Abadi et al., 2016).
+
+    Args:
+        learning_rate: step size: a number, or a schedule, which is a function from the number of
+            steps taken to a number.
+        l2_norm_clip: largest Euclidean norm of the gradient of one example.
+        noise_multiplier: deviation of the noise relative to `l2_norm_clip`; more noise gives more
+            privacy.
+        seed: integer from which the random key is made.
+        momentum: decay rate of the accumulated updates, usually 0.9; None for no momentum.
+        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+
+    Returns:
+        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
+        to the parameters.
+
+    >>> from toile import optim
+    >>> tx = optim.dpsgd(0.5, l2_norm_clip=1.0, noise_multiplier=1e-8, seed=0)
+    >>> grads = jnp.array([[3.0, 4.0], [0.2, 0.4]])
+    >>> updates, state = tx.update(grads, tx.init(jnp.zeros(2)))
+    >>> updates.round(3)
+    Array([-0.2, -0.3], dtype=float32)
+    """
     return chain(
         differentially_private_aggregate(l2_norm_clip, noise_multiplier, key=seed),
         base.identity() if momentum is None else trace(momentum, nesterov),

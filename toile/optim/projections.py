@@ -11,8 +11,10 @@ from typing import Any
 import toile.numpy as jnp
 from toile import lax, nn, tree
 from toile.api import custom_jvp
+from toile.engine.annotations import PyTree
 from toile.flatten_util import ravel_pytree
 from toile.optim import tree as whole
+from toile.optim.base import ArrayLike
 
 __all__ = [
     "projection_box", "projection_halfspace", "projection_hypercube", "projection_hyperplane",
@@ -23,29 +25,52 @@ __all__ = [
 _tree = tree  # an argument of the public functions has this name too
 
 
-def projection_non_negative(tree: Any) -> Any:
-    """Negative numbers become 0.
+def projection_non_negative(tree: PyTree) -> PyTree:
+    """Project a tree to non-negative numbers: negative ones become 0.
 
-    >>> projection_non_negative(jnp.array([-1.0, 2.0])).tolist()
-    [0.0, 2.0]
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_non_negative(jnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
     """
     return _tree.map(nn.relu, tree)
 
 
-def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
-    """Numbers are clipped to bounds, which are scalars or trees like the first one.
+def projection_box(tree: PyTree, lower: PyTree, upper: PyTree) -> PyTree:
+    """Project a tree to a box: numbers are clipped to bounds.
 
-    >>> projection_box(jnp.array([-1.0, 2.0]), 0.0, 1.0).tolist()
-    [0.0, 1.0]
+    Args:
+        tree: tree of arrays.
+        lower, upper: bounds, trees like `tree`; where `tree` is one array also scalars.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_box(jnp.array([-1.0, 2.0]), 0.0, 1.0)
+    Array([0., 1.], dtype=float32)
     """
     return _tree.map(jnp.clip, tree, lower, upper)
 
 
-def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
-    """Numbers are clipped to [0, scale].
+def projection_hypercube(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project an array to a cube: numbers are clipped to [0, `scale`].
 
-    >>> projection_hypercube(jnp.array([-1.0, 2.0])).tolist()
-    [0.0, 1.0]
+    Args:
+        tree: array.
+        scale: length of the sides.
+
+    Returns:
+        An array like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_hypercube(jnp.array([-1.0, 2.0]))
+    Array([0., 1.], dtype=float32)
     """
     return projection_box(tree, lower=0, upper=scale)
 
@@ -74,87 +99,169 @@ def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
     return out, (support * dx - mean * support).astype(out.dtype)
 
 
-def projection_simplex(tree: Any, scale: Any = 1) -> Any:
-    """Non-negative numbers that sum to `scale`.
+def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to the simplex: non-negative numbers that sum to `scale`.
 
-    >>> projection_simplex({"a": jnp.array([2.0, 1.5]), "b": -1.0})["a"].tolist()
-    [0.75, 0.25]
+    Args:
+        tree: tree of arrays, which counts as one vector.
+        scale: sum of the result, positive.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_simplex({"a": jnp.array([2.0, 1.5]), "b": jnp.array(-1.0)})
+    {'a': Array([0.75, 0.25], dtype=float32), 'b': Array(0., dtype=float32)}
     """
     values, unravel = ravel_pytree(tree)
     return unravel(scale * _unit_simplex(values / scale))
 
 
-def projection_l1_sphere(tree: Any, scale: Any = 1) -> Any:
-    """Numbers whose absolute values sum to `scale`.
+def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to numbers whose absolute values sum to `scale`.
 
-    >>> projection_l1_sphere(jnp.array([2.0, -1.5])).tolist()
-    [0.75, -0.25]
+    Args:
+        tree: tree of arrays, which counts as one vector.
+        scale: sum of the absolute values, positive.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_l1_sphere(jnp.array([2.0, -1.5]))
+    Array([ 0.75, -0.25], dtype=float32)
     """
     sizes = projection_simplex(_tree.map(jnp.abs, tree), scale)
     return whole.mul(_tree.map(jnp.sign, tree), sizes)
 
 
-def projection_l1_ball(tree: Any, scale: Any = 1) -> Any:
-    """Numbers whose absolute values sum to `scale` at most.
+def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to numbers whose absolute values sum to `scale` at most.
 
-    >>> projection_l1_ball(jnp.array([0.25, -0.5])).tolist()
-    [0.25, -0.5]
+    Args:
+        tree: tree of arrays, which counts as one vector.
+        scale: largest sum of the absolute values, positive.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_l1_ball(jnp.array([0.25, -0.5]))
+    Array([ 0.25, -0.5 ], dtype=float32)
+    >>> projections.projection_l1_ball(jnp.array([2.0, -1.5]))
+    Array([ 0.75, -0.25], dtype=float32)
     """
     inside = whole.norm(tree, ord=1) <= scale
     return lax.cond(inside, lambda x: x, lambda x: projection_l1_sphere(x, scale), tree)
 
 
-def projection_l2_sphere(tree: Any, scale: Any = 1) -> Any:
-    """A vector of Euclidean length `scale`.
+def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to vectors of Euclidean length `scale`.
 
-    >>> projection_l2_sphere(jnp.array([3.0, 4.0]), 10.0).tolist()
-    [6.0, 8.0]
+    A tree of zeros gives NaN.
+
+    Args:
+        tree: tree of arrays, which counts as one vector.
+        scale: length of the result.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_l2_sphere(jnp.array([3.0, 4.0]), 10.0)
+    Array([6., 8.], dtype=float32)
     """
     return whole.scale(scale / whole.norm(tree), tree)
 
 
-def projection_l2_ball(tree: Any, scale: Any = 1) -> Any:
-    """A vector of Euclidean length `scale` at most.
+def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to vectors of Euclidean length `scale` at most.
 
-    >>> projection_l2_ball(jnp.array([3.0, 4.0]), 10.0).tolist()
-    [3.0, 4.0]
+    Args:
+        tree: tree of arrays, which counts as one vector.
+        scale: largest length.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_l2_ball(jnp.array([3.0, 4.0]), 10.0)
+    Array([3., 4.], dtype=float32)
+    >>> projections.projection_l2_ball(jnp.array([3.0, 4.0]), 2.5)
+    Array([1.5, 2. ], dtype=float32)
     """
     squares = whole.norm(tree, squared=True)
     return whole.scale(scale / jnp.sqrt(jnp.maximum(squares, scale**2)), tree)
 
 
-def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
-    """Numbers clipped to [-scale, scale].
+def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
+    """Project a tree to numbers that are clipped to [-`scale`, `scale`].
 
-    >>> projection_linf_ball(jnp.array([3.0, -4.0]), 3.5).tolist()
-    [3.0, -3.5]
+    Args:
+        tree: tree of arrays.
+        scale: largest absolute value.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_linf_ball(jnp.array([3.0, -4.0]), 3.5)
+    Array([ 3. , -3.5], dtype=float32)
     """
     return projection_box(tree, whole.full_like(tree, -scale), whole.full_like(tree, scale))
 
 
-def projection_vector(x: Any, a: Any) -> Any:
-    """The multiple of `a` that is nearest to `x`.
+def projection_vector(x: PyTree, a: PyTree) -> PyTree:
+    """Project a tree to a line through zero: the nearest multiple of a vector.
 
-    >>> projection_vector(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0])).tolist()
-    [3.0, 0.0]
+    Args:
+        x: tree of arrays, which counts as one vector.
+        a: tree like `x`, the direction of the line.
+
+    Returns:
+        A tree like `x`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_vector(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]))
+    Array([3., 0.], dtype=float32)
     """
     return whole.scale(whole.vdot(x, a) / whole.vdot(a, a), a)
 
 
-def projection_hyperplane(x: Any, a: Any, b: Any) -> Any:
-    """A vector y with <a, y> = b.
+def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
+    """Project a tree to a hyperplane: the nearest y with `dot(a, y) == b`.
 
-    >>> projection_hyperplane(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]), 2.0).tolist()
-    [1.0, 4.0]
+    Args:
+        x: tree of arrays, which counts as one vector.
+        a: tree like `x`, orthogonal to the plane.
+        b: number.
+
+    Returns:
+        A tree like `x`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_hyperplane(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]), 2.0)
+    Array([1., 4.], dtype=float32)
     """
     return whole.add_scale(x, _distance(x, a, b), a)
 
 
-def projection_halfspace(x: Any, a: Any, b: Any) -> Any:
-    """A vector y with <a, y> <= b.
+def projection_halfspace(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
+    """Project a tree to a half-space: the nearest y with `dot(a, y) <= b`.
 
-    >>> projection_halfspace(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]), 8.0).tolist()
-    [3.0, 4.0]
+    Args:
+        x: tree of arrays, which counts as one vector.
+        a: tree like `x`, which points out of the half-space.
+        b: number.
+
+    Returns:
+        A tree like `x`.
+
+    >>> from toile.optim import projections
+    >>> projections.projection_halfspace(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]), 2.0)
+    Array([1., 4.], dtype=float32)
+    >>> projections.projection_halfspace(jnp.array([3.0, 4.0]), jnp.array([2.0, 0.0]), 8.0)
+    Array([3., 4.], dtype=float32)
     """
     return whole.add_scale(x, jnp.clip(_distance(x, a, b), max=0), a)
 

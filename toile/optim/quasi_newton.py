@@ -15,7 +15,21 @@ __all__ = ["ScaleByLBFGSState", "scale_by_lbfgs"]
 
 
 class ScaleByLBFGSState(NamedTuple):
-    """The last point and gradient, and rings of their past differences with 1 / <dw, dg>."""
+    """State of `scale_by_lbfgs`.
+
+    Args:
+        count: number of updates made so far.
+        params: parameters of the last step.
+        updates: gradients of the last step.
+        diff_params_memory: past differences of parameters, in leaves with a leading axis of the
+            memory's size.
+        diff_updates_memory: past differences of gradients, likewise.
+        weights_memory: `1 / dot(difference of parameters, difference of gradients)` of each.
+
+    >>> from toile import optim
+    >>> optim.scale_by_lbfgs(memory_size=3).init(jnp.zeros(2)).diff_params_memory.shape
+    (3, 2)
+    """
 
     count: ArrayLike
     params: base.Params
@@ -57,7 +71,33 @@ def _two_loops(updates, steps, changes, weights, start, oldest):
 def scale_by_lbfgs(
     memory_size: int = 10, scale_init_precond: bool = True
 ) -> base.GradientTransformation:
-    """Updates times L-BFGS's estimate of the inverse Hessian, from memory_size past steps."""
+    """Multiply gradients by an estimate of the inverse Hessian, made from past steps.
+
+    The two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It has to see the gradients
+    themselves, as the first in a chain, and the sign is not flipped; `lbfgs` is this with a sign, a
+    learning rate and a line search.
+
+    Args:
+        memory_size: number of past steps in the estimate, at least 1.
+        scale_init_precond: whether the estimate starts from a multiple of the identity that fits
+            the last step (at most 1 / norm(gradient) in the first step), in place of the identity.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    Raises:
+        ValueError: `memory_size` is less than 1.
+
+    >>> from toile import optim
+    >>> loss = lambda w: 2.0 * jnp.sum((w - 3.0) ** 2)
+    >>> tx, w = optim.scale_by_lbfgs(), jnp.array([1.0, 2.0])
+    >>> state = tx.init(w)
+    >>> for _ in range(3):
+    ...     updates, state = tx.update(toile.grad(loss)(w), state, w)
+    ...     w = w - updates
+    >>> w.round(3)
+    Array([3., 3.], dtype=float32)
+    """
     if memory_size < 1:
         raise ValueError(f"scale_by_lbfgs: needed memory_size >= 1, got {memory_size}")
 

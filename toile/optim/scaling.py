@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from toile import nn
 from toile import numpy as jnp
@@ -10,6 +10,7 @@ from toile import tree as trees
 from toile.optim import base, tree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import safe_increment, safe_norm, safe_root_mean_squares
+from toile.typing import DTypeLike
 
 __all__ = [
     "ScaleByDistanceOverGradientsState", "ScaleByOptimisticGradientState", "ScaleByScheduleState",
@@ -24,26 +25,57 @@ ScaleByTrustRatioState = base.EmptyState
 
 
 def scale(step_size: ArrayLike) -> base.GradientTransformation:
-    """Updates times a constant."""
+    """Multiply updates by a constant.
+
+    Args:
+        step_size: factor; negative to go downhill, because updates are added to the parameters.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale(-0.5)
+    >>> updates, state = tx.update(jnp.array([2.0, 4.0]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([-1., -2.], dtype=float32)
+    """
     return base.leafwise(lambda g: step_size * g)
 
 
 class ScaleByScheduleState(NamedTuple):
-    """Steps taken."""
+    """State of `scale_by_schedule`.
+
+    Args:
+        count: number of updates made so far.
+
+    >>> from toile import optim
+    >>> optim.scale_by_schedule(lambda step: 0.1).init(jnp.zeros(2))
+    ScaleByScheduleState(count=Array(0, dtype=int32))
+    """
 
     count: ArrayLike
 
 
 def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformation:
-    """Updates times what a schedule says for this step.
+    """Multiply updates by the value of a schedule.
 
-    >>> import toile.numpy as jnp
-    >>> tx = scale_by_schedule(lambda count: 1.0 / (count + 1))
+    Args:
+        step_size_fn: function from the number of updates made so far (0 in the first one) to the
+            factor, which is converted to the dtype of each leaf. The sign is not flipped:
+            `scale_by_learning_rate` does that.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_schedule(lambda count: 1.0 / (count + 1))
     >>> state = tx.init(jnp.zeros(1))
-    >>> for _ in range(2):
+    >>> for _ in range(3):
     ...     updates, state = tx.update(jnp.ones(1), state)
-    >>> print(updates)
+    ...     print(updates.round(3))
+    [1.]
     [0.5]
+    [0.333]
     """
     init_fn = lambda params: ScaleByScheduleState(base.zero_count())
 
@@ -58,7 +90,22 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 def scale_by_learning_rate(
     learning_rate: base.ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> base.GradientTransformation:
-    """Updates times a constant or scheduled rate, negative so that they descend."""
+    """Multiply updates by minus the learning rate, so that they go downhill.
+
+    Args:
+        learning_rate: factor, a number or a schedule; None passes updates on unchanged, with their
+            sign.
+        flip_sign: whether the factor is minus the learning rate, or the learning rate itself.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_learning_rate(0.5)
+    >>> updates, state = tx.update(jnp.array([2.0, 4.0]), tx.init(jnp.zeros(2)))
+    >>> updates
+    Array([-1., -2.], dtype=float32)
+    """
     sign = -1 if flip_sign else 1
     if learning_rate is None:
         return base.identity()
@@ -68,24 +115,79 @@ def scale_by_learning_rate(
 
 
 def scale_by_sign() -> base.GradientTransformation:
-    """The signs of the updates."""
+    """Replace updates by their signs.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_sign()
+    >>> updates, state = tx.update(jnp.array([0.3, -5.0, 0.0]), tx.init(jnp.zeros(3)))
+    >>> updates
+    Array([ 1., -1.,  0.], dtype=float32)
+    """
     return base.leafwise(jnp.sign)
 
 
 def scale_by_param_block_norm(min_scale: ArrayLike = 1e-3) -> base.GradientTransformation:
-    """Each leaf times the norm of its parameter, or min_scale if that is less."""
+    """Multiply each leaf by the Euclidean norm of its parameter.
+
+    Args:
+        min_scale: smallest factor, so that parameters that are zero can move.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.scale_by_param_block_norm(), jnp.array([3.0, 4.0])
+    >>> updates, state = tx.update(jnp.array([1.0, -1.0]), tx.init(params), params)
+    >>> updates
+    Array([ 5., -5.], dtype=float32)
+    """
     return base.leafwise(lambda u, p: u * safe_norm(p, min_scale), needs_params=True)
 
 
 def scale_by_param_block_rms(min_scale: ArrayLike = 1e-3) -> base.GradientTransformation:
-    """Each leaf times the root mean square of its parameter, or min_scale if that is less."""
+    """Multiply each leaf by the root mean square of its parameter.
+
+    Args:
+        min_scale: smallest factor, so that parameters that are zero can move.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.scale_by_param_block_rms(), jnp.array([2.0, -2.0])
+    >>> updates, state = tx.update(jnp.array([1.0, -1.0]), tx.init(params), params)
+    >>> updates
+    Array([ 2., -2.], dtype=float32)
+    """
     return base.leafwise(lambda u, p: u * safe_root_mean_squares(p, min_scale), needs_params=True)
 
 
 def scale_by_trust_ratio(
     min_norm: ArrayLike = 0.0, trust_coefficient: ArrayLike = 1.0, eps: ArrayLike = 0.0
 ) -> base.GradientTransformation:
-    """Each leaf times norm(parameter) / norm(update), or 1 where one of them is zero."""
+    """Multiply each leaf by the ratio of its parameter's norm to its own norm.
+
+    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 where one of the
+    norms is zero: a step then has a length in proportion to the parameter. `lars` and `lamb` use
+    it.
+
+    Args:
+        min_norm: smallest value that either norm counts as.
+        trust_coefficient: factor of the ratio.
+        eps: small number added to the norm of the update.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx, params = optim.scale_by_trust_ratio(), jnp.array([3.0, 4.0])
+    >>> updates, state = tx.update(jnp.array([0.0, 2.0]), tx.init(params), params)
+    >>> updates
+    Array([0., 5.], dtype=float32)
+    """
 
     def on_leaf(update, param):
         of_param, of_update = safe_norm(param, min_norm), safe_norm(update, min_norm)
@@ -99,7 +201,24 @@ def scale_by_trust_ratio(
 def normalize_by_update_norm(
     scale_factor: ArrayLike = 1.0, eps: ArrayLike = 1e-6
 ) -> base.GradientTransformation:
-    """All updates over the norm of all updates together."""
+    """Divide all updates by their norm, so that together they have a fixed length.
+
+    Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is over all leaves.
+
+    Args:
+        scale_factor: length that the updates get.
+        eps: small number added to the norm, so that nothing is divided by zero.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.normalize_by_update_norm()
+    >>> grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
+    >>> updates, state = tx.update(grads, tx.init(grads))
+    >>> updates["a"].round(3), updates["b"].round(3)
+    (Array([0.6], dtype=float32), Array([0.8], dtype=float32))
+    """
 
     def update_fn(updates, state, params=None):
         total = (tree.norm(updates) + eps) / scale_factor
@@ -109,7 +228,21 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Leaves with two axes or more, less their mean over all but the first."""
+    """Subtract from each leaf with two axes or more its mean over all axes but the first.
+
+    Other leaves pass unchanged (gradient centralization; Yong et al., 2020).
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.centralize()
+    >>> grads = jnp.array([[1.0, 3.0], [5.0, 5.0]])
+    >>> updates, state = tx.update(grads, tx.init(grads))
+    >>> updates
+    Array([[-1.,  1.],
+           [ 0.,  0.]], dtype=float32)
+    """
 
     def on_leaf(g):
         return g - g.mean(tuple(range(1, g.ndim)), keepdims=True) if g.ndim > 1 else g
@@ -118,7 +251,17 @@ def centralize() -> base.GradientTransformation:
 
 
 class ScaleByOptimisticGradientState(NamedTuple):
-    """Whether there is no gradient before this one, and the last gradient."""
+    """State of `scale_by_optimistic_gradient`.
+
+    Args:
+        is_initial_step: boolean array, whether there is no earlier gradient.
+        previous_gradient: updates of the last step.
+
+    >>> from toile import optim
+    >>> optim.scale_by_optimistic_gradient().init(jnp.zeros(1))
+    ScaleByOptimisticGradientState(is_initial_step=Array(True, dtype=bool),
+    previous_gradient=Array([0.], dtype=float32))
+    """
 
     is_initial_step: ArrayLike
     previous_gradient: base.Updates
@@ -127,7 +270,27 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """(alpha + beta) g - beta g': a guess that the gradient will change as it just did."""
+    """Add to the updates how they changed since the last step.
+
+    Gives `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g itself in
+    the first step).
+
+    Args:
+        alpha: weight of the update.
+        beta: weight of the change.
+
+    Returns:
+        A gradient transformation.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_optimistic_gradient()
+    >>> state = tx.init(jnp.zeros(1))
+    >>> for grad in (2.0, 3.0):
+    ...     updates, state = tx.update(jnp.array([grad]), state)
+    ...     print(updates)
+    [2.]
+    [4.]
+    """
 
     def init_fn(params):
         return ScaleByOptimisticGradientState(jnp.array(True), tree.zeros_like(params))
@@ -144,7 +307,17 @@ def scale_by_optimistic_gradient(
 
 
 class ScaleByDistanceOverGradientsState(NamedTuple):
-    """Per leaf: the farthest distance from the start, the sum of squares, the start itself."""
+    """State of `scale_by_distance_over_gradients`, whose fields are trees like the parameters.
+
+    Args:
+        max_dist: largest distance of each leaf from where it started.
+        grad_sum_of_squares: sum of all squared gradients of each leaf, an array of shape (1,).
+        init_params: parameters at the start.
+
+    >>> from toile import optim
+    >>> optim.scale_by_distance_over_gradients().init(jnp.zeros(1)).init_params
+    Array([0.], dtype=float32)
+    """
 
     max_dist: base.OptState
     grad_sum_of_squares: base.OptState
@@ -152,9 +325,33 @@ class ScaleByDistanceOverGradientsState(NamedTuple):
 
 
 def scale_by_distance_over_gradients(
-    reps_rel=1e-6, eps=1e-8, param_dtype=jnp.float32, global_scale=1.0
+    reps_rel: ArrayLike = 1e-6, eps: ArrayLike = 1e-8, param_dtype: DTypeLike = jnp.float32,
+    global_scale: ArrayLike = 1.0,
 ) -> base.GradientTransformation:
-    """DoG: the farthest distance from the start over the root of all squared gradients."""
+    """Multiply each leaf by the distance moved so far over the root of all squared gradients.
+
+    With d the largest distance of a parameter from where it started (at least
+    `reps_rel * (1 + norm(start))`) and s the sum of the squares of all its gradients, the factor is
+    `global_scale * d / sqrt(s + eps)`: a step size without a learning rate (DoG; Ivgi et al.,
+    2023). Use it with `scale(-1.0)` after it.
+
+    Args:
+        reps_rel: size of the first step, relative to the parameter; small, because the distance
+            grows by itself.
+        eps: small number added to the sum of squares, so that nothing is divided by zero.
+        param_dtype: dtype in which the parameters at the start are stored.
+        global_scale: factor of all steps.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_distance_over_gradients(reps_rel=0.1)
+    >>> params = jnp.array([3.0, 4.0])
+    >>> updates, state = tx.update(jnp.array([0.0, 2.0]), tx.init(params), params)
+    >>> updates.round(3)
+    Array([0. , 0.6], dtype=float32)
+    """
 
     def distance(x, y=0.0):
         return jnp.sqrt(jnp.square(x - y).sum())
@@ -181,9 +378,32 @@ def scale_by_distance_over_gradients(
 
 def scale_by_polyak(
     f_min: ArrayLike = 0.0, max_learning_rate: ArrayLike = 1.0, eps: ArrayLike = 0.0,
-    variant: str = "sps",
+    variant: Literal["sps", "sps+"] = "sps",
 ) -> base.GradientTransformationExtraArgs:
-    """Polyak's step, (value - f_min) / |g|², at most max_learning_rate; update takes `value`."""
+    """Multiply updates by Polyak's step size, which follows from the loss.
+
+    The factor is `min((value - f_min) / (norm(updates)**2 + eps), max_learning_rate)`, or 0 where
+    the squared norm is below the precision of floats. `update` takes the loss as the keyword
+    `value`. The sign is not flipped (`polyak_sgd` does that).
+
+    Args:
+        f_min: smallest value that the loss can have.
+        max_learning_rate: largest factor.
+        eps: small number added to the squared norm.
+        variant: "sps", or "sps+" for a factor that is never negative.
+
+    Returns:
+        A gradient transformation whose `update` needs the keyword `value`.
+
+    Raises:
+        ValueError: `variant` is another string.
+
+    >>> from toile import optim
+    >>> tx = optim.scale_by_polyak()
+    >>> updates, state = tx.update(jnp.array([2.0, 4.0]), tx.init(jnp.zeros(2)), value=5.0)
+    >>> updates
+    Array([0.5, 1. ], dtype=float32)
+    """
     if variant not in ("sps", "sps+"):
         raise ValueError(f"scale_by_polyak: needed variant 'sps' or 'sps+', got {variant!r}")
 

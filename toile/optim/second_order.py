@@ -10,6 +10,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile.api import grad, jvp, vmap
+from toile.engine.annotations import Array, ArrayLike, PyTree
 from toile.flatten_util import ravel_pytree
 
 __all__ = ["fisher_diag", "hessian_diag", "hvp"]
@@ -17,24 +18,45 @@ __all__ = ["fisher_diag", "hessian_diag", "hvp"]
 Loss = Callable[[Any, Any, Any], Any]
 
 
-def hvp(loss: Loss, v: Any, params: Any, inputs: Any, targets: Any) -> Any:
-    """The Hessian of the loss times the vector v, as a tree like params.
+def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTree) -> PyTree:
+    """Multiply the Hessian of a loss by a vector, without making the Hessian.
 
-    >>> loss = lambda p, x, y: jnp.sum(x * p**2)
-    >>> hvp(loss, jnp.array([1.0, 0.0]), jnp.ones(2), jnp.array([3.0, 4.0]), None).tolist()
-    [6.0, 0.0]
+    Args:
+        loss: function (params, inputs, targets) -> scalar.
+        v: vector as long as all parameters together.
+        params: tree of parameters, by which the loss is differentiated.
+        inputs, targets: what the loss is given.
+
+    Returns:
+        The product, a tree like `params`.
+
+    >>> from toile.optim import second_order
+    >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)
+    >>> second_order.hvp(loss, jnp.array([1.0, 0.0]), jnp.ones(2), jnp.array([3.0, 4.0]), None)
+    Array([6., 0.], dtype=float32)
     """
     _, unravel = ravel_pytree(params)
     slope = grad(lambda p: loss(p, inputs, targets))
     return jvp(slope, [params], [unravel(v)])[1]
 
 
-def hessian_diag(loss: Loss, params: Any, inputs: Any, targets: Any) -> Any:
-    """The diagonal of the Hessian of the loss, as a vector.
+def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) -> Array:
+    """Compute the diagonal of the Hessian of a loss.
 
-    >>> loss = lambda p, x, y: jnp.sum(x * p**2)
-    >>> hessian_diag(loss, jnp.ones(2), jnp.array([3.0, 4.0]), None).tolist()
-    [6.0, 8.0]
+    It takes as many products with the Hessian as there are parameters.
+
+    Args:
+        loss: function (params, inputs, targets) -> scalar.
+        params: tree of parameters, by which the loss is differentiated.
+        inputs, targets: what the loss is given.
+
+    Returns:
+        A vector as long as all parameters together.
+
+    >>> from toile.optim import second_order
+    >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)
+    >>> second_order.hessian_diag(loss, jnp.ones(2), jnp.array([3.0, 4.0]), None)
+    Array([6., 8.], dtype=float32)
     """
 
     def entry(v: Any) -> Any:
@@ -43,12 +65,23 @@ def hessian_diag(loss: Loss, params: Any, inputs: Any, targets: Any) -> Any:
     return vmap(entry)(jnp.eye(ravel_pytree(params)[0].size))
 
 
-def fisher_diag(negative_log_likelihood: Loss, params: Any, inputs: Any, targets: Any) -> Any:
-    """The diagonal of the observed Fisher information: the squared gradient, as a vector.
+def fisher_diag(
+    negative_log_likelihood: Loss, params: PyTree, inputs: PyTree, targets: PyTree
+) -> Array:
+    """Compute the diagonal of the observed Fisher information: the squared gradient.
 
-    >>> loss = lambda p, x, y: jnp.sum(x * p**2)
-    >>> fisher_diag(loss, jnp.ones(2), jnp.array([3.0, 4.0]), None).tolist()
-    [36.0, 64.0]
+    Args:
+        negative_log_likelihood: function (params, inputs, targets) -> scalar.
+        params: tree of parameters, by which the function is differentiated.
+        inputs, targets: what the function is given.
+
+    Returns:
+        A vector as long as all parameters together.
+
+    >>> from toile.optim import second_order
+    >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)
+    >>> second_order.fisher_diag(loss, jnp.ones(2), jnp.array([3.0, 4.0]), None)
+    Array([36., 64.], dtype=float32)
     """
     slope = grad(negative_log_likelihood)(params, inputs, targets)
     return jnp.square(ravel_pytree(slope)[0])

@@ -9,7 +9,7 @@ decreased the loss enough is taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from toile import lax
 from toile import numpy as jnp
@@ -24,7 +24,17 @@ __all__ = ["ScaleByZoomLinesearchState", "ZoomLinesearchInfo", "scale_by_zoom_li
 
 
 class ZoomLinesearchInfo(NamedTuple):
-    """Steps tried, and by how much the last one missed each condition."""
+    """How the last zoom line search went.
+
+    Args:
+        num_linesearch_steps: number of step sizes tried.
+        decrease_error: by how much the last one missed the needed decrease; 0 where it reached it.
+        curvature_error: by how much the last one missed the needed flatness; 0 where it reached it.
+
+    >>> from toile import optim
+    >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error
+    Array(inf, dtype=float32, weak_type=True)
+    """
 
     num_linesearch_steps: ArrayLike
     decrease_error: ArrayLike
@@ -32,7 +42,19 @@ class ZoomLinesearchInfo(NamedTuple):
 
 
 class ScaleByZoomLinesearchState(NamedTuple):
-    """The step size found, loss and gradient there, and how it went."""
+    """State of `scale_by_zoom_linesearch`.
+
+    Args:
+        learning_rate: step size found by the last search.
+        value: loss at the point that the search reached.
+        grad: gradient there.
+        info: how the search went.
+
+    >>> from toile import optim
+    >>> state = optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1))
+    >>> state.learning_rate, state.value
+    (Array(1., dtype=float32), Array(inf, dtype=float32))
+    """
 
     learning_rate: ArrayLike
     value: ArrayLike
@@ -263,25 +285,53 @@ def scale_by_zoom_linesearch(
     max_linesearch_steps: ArrayLike, max_learning_rate: ArrayLike | None = None,
     tol: ArrayLike = 0.0, increase_factor: ArrayLike = 2.0, slope_rtol: ArrayLike = 1e-4,
     curv_rtol: ArrayLike = 0.9, approx_dec_rtol: ArrayLike | None = 1e-6,
-    stepsize_precision: ArrayLike = 1e-5, initial_guess_strategy: str = "keep",
+    stepsize_precision: ArrayLike = 1e-5, initial_guess_strategy: Literal["one", "keep"] = "keep",
     verbose: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Updates times a step size that decreases the loss enough and ends where it is flatter.
+    """Multiply updates by a step size that decreases the loss enough and ends where it is flatter.
 
-    update takes value, grad and value_fn (and its keywords). A search starts from the last step
-    size ("keep") or from 1 ("one"). The state keeps the loss and gradient at the new point, for
-    `value_and_grad_from_state`.
+    A step size s has to satisfy the strong Wolfe conditions, with w the parameters and u the
+    updates, which have to point downhill: `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol`,
+    and `|slope(s)| <= curv_rtol * |slope(0)| + tol`. Steps grow until an interval is found that
+    contains such a step, and the interval then shrinks. If none is found, the best step that
+    decreased the loss enough is taken, or else the last one tried (none at all where the loss is
+    not finite). `update` takes the keywords `value` (the loss), `grad` (its gradient), `value_fn`
+    (the function of the parameters that computes the loss) and any keywords of that function. The
+    state keeps the loss and the gradient at the new point, for `value_and_grad_from_state`.
 
-    >>> import toile
-    >>> import toile.numpy as jnp
+    Args:
+        max_linesearch_steps: largest number of step sizes tried, for instance 15.
+        max_learning_rate: largest step size; None for no limit.
+        tol: tolerance of both conditions.
+        increase_factor: factor by which steps grow, greater than 1.
+        slope_rtol: part of the decrease that the slope promises which has to be reached, less than
+            `curv_rtol`.
+        curv_rtol: largest slope at the end relative to the one at the start, between `slope_rtol`
+            and 1; smaller values search more precisely.
+        approx_dec_rtol: tolerance, relative to the loss, of a test of the decrease by slopes that
+            also counts and is more reliable near a minimum (Hager and Zhang, 2006); None to leave
+            it out.
+        stepsize_precision: length of the interval at which the search gives up, if it has found a
+            decrease.
+        initial_guess_strategy: where a search starts: "keep" for the last step size, "one" for 1,
+            as quasi-Newton methods need it.
+        verbose: whether to print why a search failed.
+
+    Returns:
+        A gradient transformation whose `update` needs the parameters and the keywords above.
+
+    Raises:
+        ValueError: `initial_guess_strategy` is another string.
+        TypeError: `update` gets a keyword that `value_fn` does not take.
+
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
     >>> tx = optim.chain(optim.sgd(1.0), optim.scale_by_zoom_linesearch(15))
     >>> w = jnp.array([1.0, 2.0])
     >>> value, grad = toile.value_and_grad(loss)(w)
-    >>> u, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
-    >>> print(loss(w + u) < value)
-    True
+    >>> updates, state = tx.update(grad, tx.init(w), w, value=value, grad=grad, value_fn=loss)
+    >>> optim.apply_updates(w, updates).round(3), state[1].learning_rate.round(3)
+    (Array([0., 0.], dtype=float32), Array(0.5, dtype=float32))
     """
     if initial_guess_strategy not in ("one", "keep"):
         raise ValueError(

@@ -10,9 +10,11 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import dtypes, struct
+from toile.optim.base import ArrayLike
 from toile.optim.classic.base import OptimizerDef
 from toile.optim.classic.rules import learning_rate_of
 from toile.optim.factored import two_largest, without
+from toile.typing import DTypeLike
 
 __all__ = ["Adafactor"]
 
@@ -45,23 +47,47 @@ class AdafactorParamState:
 
 
 class Adafactor(OptimizerDef):
-    """Steps of root mean square at most clipping_threshold, scaled by the parameter's own size.
+    """Adafactor, which keeps only row and column averages of the squared gradients of a matrix.
 
-    Second moments are factored over the two largest axes if the smaller of them has
-    min_dim_size_to_factor; they decay by `1 - t**-decay_rate`. beta1 adds momentum.
-    weight_decay_rate is not scaled by the learning rate.
+    Gradients are divided by the root of the average square, limited (`clipping_threshold`),
+    multiplied by the learning rate and by the parameter's own size, and averaged (`beta1`). Large
+    matrices need little memory (Shazeer and Stern, 2018).
 
-    >>> optimizer = Adafactor(learning_rate=0.1).create(jnp.full((128, 256), 2.0))
+    Args:
+        learning_rate: step size, relative to the parameter's own size if
+            `multiply_by_parameter_scale`; None if it is given to `apply_gradient` at each step.
+        factored: whether average squares are factored at all.
+        multiply_by_parameter_scale: whether steps are multiplied by the root mean square of their
+            parameter.
+        beta1: decay rate of an average of steps; None for no average.
+        decay_rate: exponent c of the averages' decay rate `1 - t**-c` at step t.
+        step_offset: number subtracted from the step count in t, for training that continues from a
+            saved state.
+        clipping_threshold: largest root mean square of the step of an array, before the learning
+            rate; None for no limit.
+        weight_decay_rate: strength of the decay, which is not multiplied by the learning rate; None
+            for no decay.
+        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
+            array to be factored.
+        epsilon1: small number added to squared gradients.
+        epsilon2: smallest value that the root mean square of a parameter counts as.
+        dtype_momentum: dtype in which the average of steps is stored.
+
+    >>> from toile import optim
+    >>> optimizer = optim.Adafactor(learning_rate=0.1).create(jnp.full((128, 256), 2.0))
     >>> optimizer.state.param_states.v_row.shape, optimizer.state.param_states.v_col.shape
     ((128,), (256,))
+    >>> optimizer.apply_gradient(jnp.ones((128, 256))).target[0, 0].round(3)
+    Array(1.8, dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, factored: bool = True,
-        multiply_by_parameter_scale: bool = True, beta1: Any = None, decay_rate: Any = 0.8,
-        step_offset: Any = 0, clipping_threshold: Any = 1.0, weight_decay_rate: Any = None,
-        min_dim_size_to_factor: int = 128, epsilon1: Any = 1e-30, epsilon2: Any = 1e-3,
-        dtype_momentum: Any = jnp.float32,
+        self, learning_rate: ArrayLike | None = None, factored: bool = True,
+        multiply_by_parameter_scale: bool = True, beta1: ArrayLike | None = None,
+        decay_rate: ArrayLike = 0.8, step_offset: ArrayLike = 0,
+        clipping_threshold: ArrayLike | None = 1.0, weight_decay_rate: ArrayLike | None = None,
+        min_dim_size_to_factor: int = 128, epsilon1: ArrayLike = 1e-30, epsilon2: ArrayLike = 1e-3,
+        dtype_momentum: DTypeLike = jnp.float32,
     ) -> None:
         self.dtype_momentum = dtypes.canonicalize_dtype(dtype_momentum)
         super().__init__(AdafactorHyperParams(

@@ -10,6 +10,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import struct
+from toile.optim.base import ArrayLike
 from toile.optim.classic.base import OptimizerDef
 from toile.optim.classic.rules import is_off, learning_rate_of
 
@@ -53,19 +54,29 @@ def _means(hp: Any, state: Any, grad: Any) -> Any:
 
 
 class Adam(OptimizerDef):
-    """`p - rate m / (sqrt(v) + eps)`, and decoupled decay `- rate weight_decay p`.
+    """Adam, with weight decay that is not divided by the average square.
 
-    See https://arxiv.org/abs/1412.6980 and https://arxiv.org/abs/1711.05101.
+    With m and v the averages of g and g², corrected for their start at zero, a parameter moves by
+    `-learning_rate * (m / (sqrt(v) + eps) + weight_decay * p)` (Kingma and Ba, 2014; Loshchilov and
+    Hutter, 2019).
 
-    >>> optimizer = Adam(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
-    >>> optimizer = optimizer.apply_gradient(jnp.array([4.0, -0.5]))
-    >>> optimizer.target.round(4).tolist()
-    [0.8999999761581421, 1.100000023841858]
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        weight_decay: strength of the decay, which is multiplied by the learning rate.
+
+    >>> from toile import optim
+    >>> optimizer = optim.Adam(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
+    >>> optimizer.apply_gradient(jnp.array([4.0, -0.5])).target.round(3)
+    Array([0.9, 1.1], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999, eps: Any = 1e-8,
-        weight_decay: Any = 0.0,
+        self, learning_rate: ArrayLike | None = None, beta1: ArrayLike = 0.9,
+        beta2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, weight_decay: ArrayLike = 0.0,
     ) -> None:
         super().__init__(AdamHyperParams(learning_rate, beta1, beta2, eps, weight_decay))
 
@@ -83,14 +94,27 @@ class Adam(OptimizerDef):
 
 
 class AdaBelief(Adam):
-    """Adam with the square of `g - m`, the surprise, in place of that of g.
+    """Adam whose steps are large where gradients are as expected and small where they are not.
 
-    See https://arxiv.org/abs/2010.07468.
+    It is `Adam` with the average of `(g - m)**2` (plus `eps` at each step) in place of that of g²
+    (Zhuang et al., 2020).
+
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        beta2: decay rate of the average of `(g - m)**2`.
+        eps: small number added to that average at each step, and to its square root.
+        weight_decay: strength of the decay, which is multiplied by the learning rate.
+
+    >>> from toile import optim
+    >>> optimizer = optim.AdaBelief(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
+    >>> optimizer.apply_gradient(jnp.array([4.0, -0.5])).target.round(3)
+    Array([0.889, 1.111], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999, eps: Any = 1e-16,
-        weight_decay: Any = 0.0,
+        self, learning_rate: ArrayLike | None = None, beta1: ArrayLike = 0.9,
+        beta2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, weight_decay: ArrayLike = 0.0,
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, eps, weight_decay)
 
@@ -121,14 +145,28 @@ class LAMBParamState:
 
 
 class LAMB(OptimizerDef):
-    """Adam's step plus weight_decay p, times |p| / |step| for each parameter.
+    """LAMB, Adam whose step in each array has a length in proportion to the array's own norm.
 
-    See https://arxiv.org/abs/1904.00962.
+    With `u = m / (sqrt(v) + eps) + weight_decay * p`, m and v as in `Adam`, an array moves by
+    `-learning_rate * norm(p) / norm(u) * u` (You et al., 2020).
+
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        weight_decay: strength of the decay.
+        eps: small number added to the square root, so that nothing is divided by zero.
+
+    >>> from toile import optim
+    >>> optimizer = optim.LAMB(learning_rate=0.1).create(jnp.array([3.0, 4.0]))
+    >>> optimizer.apply_gradient(jnp.array([1.0, -1.0])).target.round(3)
+    Array([2.646, 4.354], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta1: Any = 0.9, beta2: Any = 0.999,
-        weight_decay: Any = 0, eps: Any = 1e-6,
+        self, learning_rate: ArrayLike | None = None, beta1: ArrayLike = 0.9,
+        beta2: ArrayLike = 0.999, weight_decay: ArrayLike = 0, eps: ArrayLike = 1e-6,
     ) -> None:
         super().__init__(LAMBHyperParams(learning_rate, beta1, beta2, weight_decay, eps))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import struct
+from toile.optim.base import ArrayLike
 from toile.optim.classic.base import OptimizerDef
 from toile.optim.classic.rules import learning_rate_of
 
@@ -28,14 +29,22 @@ class AdagradParamState:
 
 
 class Adagrad(OptimizerDef):
-    """`p - rate g / (sqrt(G) + eps)`, G being the sum of squared gradients.
+    """Adagrad, which divides gradients by the root of the sum of all squares so far.
 
-    >>> optimizer = Adagrad(learning_rate=0.5).create(jnp.array(1.0))
-    >>> float(optimizer.apply_gradient(jnp.array(4.0)).target)
-    0.5
+    With `s = s + g²`, which starts at 0, a parameter moves by
+    `-learning_rate * g / (sqrt(s) + eps)` (Duchi et al., 2011).
+
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        eps: small number added to the square root, so that nothing is divided by zero.
+
+    >>> from toile import optim
+    >>> optimizer = optim.Adagrad(learning_rate=0.5).create(jnp.array([1.0]))
+    >>> optimizer.apply_gradient(jnp.array([4.0])).target
+    Array([0.5], dtype=float32)
     """
 
-    def __init__(self, learning_rate: Any = None, eps: Any = 1e-8) -> None:
+    def __init__(self, learning_rate: ArrayLike | None = None, eps: ArrayLike = 1e-8) -> None:
         super().__init__(AdagradHyperParams(learning_rate, eps))
 
     def init_param_state(self, param: Any) -> Any:
@@ -67,13 +76,28 @@ class AdadeltaParamState:
 
 
 class Adadelta(OptimizerDef):
-    """Steps `sqrt(d + eps) / sqrt(v + eps) g`, d and v being means of squared steps and gradients.
+    """Adadelta, whose steps are in proportion to the sizes of the steps before.
 
-    See https://arxiv.org/abs/1212.5701. Weight decay is decoupled.
+    With v the average of g² and d that of squared steps, a step is
+    `u = sqrt(d + eps) / sqrt(v + eps) * g`, and a parameter moves by
+    `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
+
+    Args:
+        learning_rate: factor of the steps, 1.0 for the rule as published; None if it is given to
+            `apply_gradient` at each step.
+        rho: decay rate of both averages.
+        eps: small number under both square roots, which sets the size of the first steps.
+        weight_decay: strength of the decay, which is multiplied by the learning rate.
+
+    >>> from toile import optim
+    >>> optimizer = optim.Adadelta(learning_rate=1.0, eps=0.01).create(jnp.array([1.0]))
+    >>> optimizer.apply_gradient(jnp.array([4.0])).target.round(3)
+    Array([0.685], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, rho: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0,
+        self, learning_rate: ArrayLike | None = None, rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6,
+        weight_decay: ArrayLike = 0.0,
     ) -> None:
         super().__init__(AdadeltaHyperParams(learning_rate, rho, eps, weight_decay))
 
@@ -109,15 +133,28 @@ class RMSPropParamState:
 
 
 class RMSProp(OptimizerDef):
-    """`p - rate g / (sqrt(v) + eps)`, v being the mean of squared gradients, or their variance.
+    """RMSProp, which divides gradients by the root of their average square.
 
-    >>> optimizer = RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array(1.0))
-    >>> float(optimizer.apply_gradient(jnp.array(4.0)).target)
-    0.0
+    With v the average of g² (less the square of the average gradient if `centered`), a parameter
+    moves by `-learning_rate * g / (sqrt(v) + eps)` (Hinton, 2012).
+
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+            steps.
+        eps: small number added to the square root, so that nothing is divided by zero.
+        centered: whether to divide by the standard deviation in place of the root of the average
+            square.
+
+    >>> from toile import optim
+    >>> optimizer = optim.RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array([1.0]))
+    >>> optimizer.apply_gradient(jnp.array([4.0])).target
+    Array([0.], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta2: Any = 0.9, eps: Any = 1e-8, centered: bool = False,
+        self, learning_rate: ArrayLike | None = None, beta2: ArrayLike = 0.9, eps: ArrayLike = 1e-8,
+        centered: bool = False,
     ) -> None:
         super().__init__(RMSPropHyperParams(learning_rate, beta2, eps, centered))
 

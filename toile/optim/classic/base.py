@@ -8,15 +8,19 @@ and saved; its state dict is {"target": ..., "state": ...}.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import toile.numpy as jnp
 from toile import jax_utils, lax, serialization, struct, tree
 from toile.api import value_and_grad
 from toile.api.devices import local_devices
-from toile.engine.trace import Array
+from toile.engine.annotations import Array, PyTree
+from toile.optim.base import ArrayLike
 from toile.traverse_util import ModelParamTraversal, Traversal
+
+if TYPE_CHECKING:
+    from toile.engine.devices import Device
 
 __all__ = [
     "ModelParamTraversal", "MultiOptimizer", "Optimizer", "OptimizerDef", "OptimizerState",
@@ -26,64 +30,131 @@ __all__ = [
 
 @struct.dataclass
 class OptimizerState:
-    """The number of steps taken and the state of each parameter."""
+    """State of an `Optimizer`.
 
-    step: Any
-    param_states: Any
+    Args:
+        step: number of steps taken.
+        param_states: tree of the states of the parameters.
+
+    >>> from toile import optim
+    >>> optim.Momentum(learning_rate=0.1).create(jnp.array([1.0])).state.step
+    Array(0, dtype=int32)
+    """
+
+    step: ArrayLike
+    param_states: PyTree
 
 
 class OptimizerDef:
-    """Base class: a subclass gives `init_param_state` and `apply_param_gradient`.
+    """Base class of the optimizers of flax.optim: a rule for one parameter.
 
-    >>> class Sign(OptimizerDef):
-    ...     def init_param_state(self, param): return ()
+    A subclass defines `init_param_state` and `apply_param_gradient`. `create` makes an `Optimizer`,
+    which holds parameters and state.
+
+    Args:
+        hyper_params: hyperparameters, a dataclass of `toile.struct`, which `apply_gradient` can
+            override.
+
+    >>> from toile import optim
+    >>> class Sign(optim.OptimizerDef):
+    ...     def init_param_state(self, param):
+    ...         return ()
     ...     def apply_param_gradient(self, step, hyper_params, param, state, grad):
-    ...         return param - 0.1 * jnp.sign(grad), state
+    ...         return param - 0.5 * jnp.sign(grad), state
     >>> optimizer = Sign(hyper_params=None).create({"w": jnp.array([1.0, 2.0])})
     >>> optimizer = optimizer.apply_gradient({"w": jnp.array([3.0, -3.0])})
-    >>> optimizer.target["w"].tolist(), int(optimizer.state.step)
-    ([0.8999999761581421, 2.0999999046325684], 1)
+    >>> optimizer.target, optimizer.state.step
+    ({'w': Array([0.5, 2.5], dtype=float32)}, Array(1, dtype=int32))
     """
 
-    def __init__(self, hyper_params: Any) -> None:
+    def __init__(self, hyper_params: PyTree) -> None:
         self.hyper_params = hyper_params
 
-    def init_param_state(self, param: Any) -> Any:
-        """The state of one parameter before the first step."""
+    def init_param_state(self, param: Array) -> PyTree:
+        """Make the state of one parameter before the first step.
+
+        Args:
+            param: the parameter.
+        """
         raise NotImplementedError(f"{type(self).__name__}: needed a method init_param_state")
 
-    def apply_param_gradient(self, step, hyper_params, param, state, grad) -> tuple[Any, Any]:
-        """One parameter and its state after a step."""
+    def apply_param_gradient(
+        self, step: ArrayLike, hyper_params: PyTree, param: Array, state: PyTree, grad: Array
+    ) -> tuple[Array, PyTree]:
+        """Return one parameter and its state after a step.
+
+        Args:
+            step: number of steps taken before this one.
+            hyper_params: hyperparameters of this step.
+            param: the parameter.
+            state: its state.
+            grad: its gradient.
+        """
         raise NotImplementedError(f"{type(self).__name__}: needed a method apply_param_gradient")
 
-    def init_state(self, params: Any) -> OptimizerState:
-        """The state of a tree of parameters before the first step."""
+    def init_state(self, params: PyTree) -> OptimizerState:
+        """Make the state of a tree of parameters before the first step.
+
+        Args:
+            params: tree of parameters.
+        """
         states = tree.map(self.init_param_state, params)
         return OptimizerState(jnp.asarray(0, dtype=jnp.int32), states)
 
-    def apply_gradient(self, hyper_params, params, state, grads) -> tuple[Any, OptimizerState]:
-        """The parameters and the state after a step."""
+    def apply_gradient(
+        self, hyper_params: PyTree, params: PyTree, state: OptimizerState, grads: PyTree
+    ) -> tuple[PyTree, OptimizerState]:
+        """Return the parameters and the state after a step.
+
+        Args:
+            hyper_params: hyperparameters of this step.
+            params: tree of parameters.
+            state: state before the step.
+            grads: tree of gradients.
+        """
         rule = lambda p, s, g: self.apply_param_gradient(state.step, hyper_params, p, s, g)
         new_params, new_states = map_pairs(rule, params, state.param_states, grads)
         return new_params, OptimizerState(state.step + 1, new_states)
 
-    def update_hyper_params(self, **hyper_param_overrides: Any) -> Any:
-        """The hyperparameters with some replaced, or all by `hyper_params`."""
+    def update_hyper_params(self, **hyper_param_overrides: PyTree) -> PyTree:
+        """Return the hyperparameters with some replaced.
+
+        Args:
+            hyper_param_overrides: new values by name; `hyper_params` replaces all of them first.
+        """
         base = hyper_param_overrides.pop("hyper_params", self.hyper_params)
         return base.replace(**hyper_param_overrides) if hyper_param_overrides else base
 
-    def create(self, target: Any, focus: Any = None) -> Optimizer:
-        """An optimizer of `target`; with a focus (a traversal) only of what that selects."""
+    def create(self, target: PyTree, focus: Traversal | None = None) -> Optimizer:
+        """Make an optimizer of some parameters.
+
+        Args:
+            target: tree of parameters.
+            focus: traversal that selects the parameters to train; None for all.
+        """
         definition = self if focus is None else MultiOptimizer((focus, self))
         return Optimizer(definition, definition.init_state(target), target)
 
-    def state_dict(self, target: Any, state: Any) -> dict[str, Any]:
-        """Target and state as nested dicts."""
+    def state_dict(self, target: PyTree, state: OptimizerState) -> dict[str, Any]:
+        """Return parameters and state as nested dicts, to be saved.
+
+        Args:
+            target: tree of parameters.
+            state: state of the optimizer.
+        """
         to_dict = serialization.to_state_dict
         return to_dict({"target": to_dict(target), "state": to_dict(state)})
 
-    def restore_state(self, opt_target: Any, opt_state: Any, state_dict: Any) -> tuple[Any, Any]:
-        """Target and state with values from a state dict."""
+    def restore_state(
+        self, opt_target: PyTree, opt_state: OptimizerState, state_dict: dict[str, Any]
+    ) -> tuple[PyTree, OptimizerState]:
+        """Return parameters and state with the values of a state dict.
+
+        Args:
+            opt_target: tree of parameters, for its structure.
+            opt_state: state of the optimizer, for its structure.
+            state_dict: dict that `state_dict` returned.
+        """
         target = serialization.from_state_dict(opt_target, state_dict["target"])
         return target, serialization.from_state_dict(opt_state, state_dict["state"])
 
@@ -97,30 +168,50 @@ def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) 
 
 
 class Optimizer(struct.PyTreeNode):
-    """An optimizer with its state and its target, the parameters: a tree.
+    """An optimizer with its state and its target, the parameters.
 
-    >>> from toile.optim.classic import Momentum
-    >>> optimizer = Momentum(learning_rate=0.1, beta=0.5).create(jnp.array(1.0))
+    It is a tree, so that it can be jitted and saved. Made by `create` of an `OptimizerDef`, such as
+    `Adam(learning_rate=0.1).create(params)`. Each step gives a new one.
+
+    Args:
+        optimizer_def: the rule, which is not part of the tree.
+        state: state of the rule.
+        target: tree of parameters.
+
+    >>> from toile import optim
+    >>> optimizer = optim.Momentum(learning_rate=0.5, beta=0.5).create(jnp.array([1.0]))
     >>> for _ in range(2):
-    ...     optimizer = optimizer.apply_gradient(jnp.array(1.0))
-    >>> round(float(optimizer.target), 4)
-    0.75
+    ...     optimizer = optimizer.apply_gradient(jnp.array([1.0]))
+    ...     print(optimizer.target)
+    [0.5]
+    [-0.25]
     """
 
     optimizer_def: OptimizerDef = struct.field(pytree_node=False)
-    state: Any = struct.field(pytree_node=True)
-    target: Any = struct.field(pytree_node=True)
+    state: OptimizerState = struct.field(pytree_node=True)
+    target: PyTree = struct.field(pytree_node=True)
 
-    def apply_gradient(self, grads: Any, **hyper_param_overrides: Any) -> Optimizer:
-        """The optimizer after a step, with hyperparameters overridden for this step."""
+    def apply_gradient(self, grads: PyTree, **hyper_param_overrides: PyTree) -> Optimizer:
+        """Return the optimizer after a step.
+
+        Args:
+            grads: tree of gradients like the target.
+            hyper_param_overrides: hyperparameters for this step only, for instance
+                `learning_rate=0.1`.
+        """
         hyper_params = self.optimizer_def.update_hyper_params(**hyper_param_overrides)
         target, state = self.optimizer_def.apply_gradient(
             hyper_params, self.target, self.state, grads
         )
         return self.replace(target=target, state=state)
 
-    def compute_gradient(self, loss_fn: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """(loss, gradient), or (loss, aux, gradient) if loss_fn gives a pair; deprecated."""
+    def compute_gradient(self, loss_fn: Callable[[PyTree], PyTree]) -> tuple[PyTree, ...]:
+        """Return the loss and its gradient at the target (deprecated).
+
+        Args:
+            loss_fn: function from parameters to the loss, or to a pair (loss, aux), which gives
+                (loss, aux, gradient).
+        """
         warnings.warn(
             "Optimizer.compute_gradient is deprecated: use toile.grad or toile.value_and_grad",
             DeprecationWarning, stacklevel=2,
@@ -129,8 +220,16 @@ class Optimizer(struct.PyTreeNode):
 
     compute_gradients = compute_gradient
 
-    def optimize(self, loss_fn: Callable[[Any], Any], **hyper_param_overrides: Any) -> Any:
-        """(optimizer after a step, loss), or with aux after the loss; deprecated."""
+    def optimize(
+        self, loss_fn: Callable[[PyTree], PyTree], **hyper_param_overrides: PyTree
+    ) -> tuple[PyTree, ...]:
+        """Return the optimizer after a step, and the loss (deprecated).
+
+        Args:
+            loss_fn: function from parameters to the loss, or to a pair (loss, aux), which gives
+                (optimizer, loss, aux).
+            hyper_param_overrides: hyperparameters for this step only.
+        """
         warnings.warn(
             "Optimizer.optimize is deprecated: use toile.value_and_grad and apply_gradient",
             DeprecationWarning, stacklevel=2,
@@ -138,14 +237,21 @@ class Optimizer(struct.PyTreeNode):
         *results, grad = _loss_and_gradient(loss_fn, self.target)
         return (self.apply_gradient(grad, **hyper_param_overrides), *results)
 
-    def replicate(self, devices: Any = None, axis_name: str = "batch") -> Optimizer:
-        """A copy for each device, whose steps take the mean gradient over the mapped axis."""
+    def replicate(
+        self, devices: Sequence[Device] | None = None, axis_name: str = "batch"
+    ) -> Optimizer:
+        """Copy the optimizer to each device, for steps that take the mean gradient.
+
+        Args:
+            devices: devices to copy to; None for all local ones.
+            axis_name: name of the mapped axis.
+        """
         devices = local_devices() if devices is None else devices
         definition = ReplicatedOptimizer(self.optimizer_def, devices, axis_name)
         return jax_utils.replicate(self, devices=devices).replace(optimizer_def=definition)
 
     def unreplicate(self) -> Optimizer:
-        """The optimizer that was replicated, with the first device's target and state."""
+        """Return the optimizer that was replicated, with the values of the first device."""
         definition = self.optimizer_def
         if not isinstance(definition, ReplicatedOptimizer):
             raise ValueError(
@@ -155,11 +261,15 @@ class Optimizer(struct.PyTreeNode):
         return jax_utils.unreplicate(self).replace(optimizer_def=definition.optimizer_def)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state dict {"target": ..., "state": ...}."""
+        """Return the dict {"target": ..., "state": ...}, to be saved."""
         return self.optimizer_def.state_dict(self.target, self.state)
 
     def restore_state(self, state: dict[str, Any]) -> Optimizer:
-        """The optimizer with target and state from a state dict."""
+        """Return the optimizer with parameters and state from a state dict.
+
+        Args:
+            state: dict that `state_dict` returned.
+        """
         target, restored = self.optimizer_def.restore_state(self.target, self.state, state)
         return self.replace(target=target, state=restored)
 
@@ -179,10 +289,27 @@ serialization.register_serialization_state(
 
 
 class ReplicatedOptimizer(OptimizerDef):
-    """An optimizer with a copy on each device; a step takes the mean gradient over axis_name."""
+    """An optimizer with a copy on each device, whose steps take the mean gradient.
+
+    `Optimizer.replicate` makes one. Steps have to run under `toile.pmap` or the like, with the name
+    of the axis.
+
+    Args:
+        optimizer_def: the rule.
+        devices: devices that hold a copy; None for all local ones.
+        axis_name: name of the mapped axis, over which gradients are averaged.
+
+    >>> from toile import optim
+    >>> optimizer = optim.GradientDescent(learning_rate=0.5).create(jnp.array(1.0))
+    >>> optimizer = optimizer.replicate(devices=toile.local_devices()[:1])
+    >>> step = toile.pmap(lambda optimizer, grad: optimizer.apply_gradient(grad), axis_name="batch")
+    >>> step(optimizer, jnp.array([1.0])).unreplicate().target
+    Array(0.5, dtype=float32)
+    """
 
     def __init__(
-        self, optimizer_def: OptimizerDef, devices: Any = None, axis_name: str = "batch"
+        self, optimizer_def: OptimizerDef, devices: Sequence[Device] | None = None,
+        axis_name: str = "batch",
     ) -> None:
         super().__init__(optimizer_def.hyper_params)
         self.optimizer_def = optimizer_def
@@ -216,15 +343,20 @@ class _Slot:
 
 
 class MultiOptimizer(OptimizerDef):
-    """Pairs (traversal, optimizer); what no traversal selects stays as it is, with state None.
+    """An optimizer with several rules, each for the parameters that a traversal selects.
 
-    Overrides of hyperparameters go to all optimizers; `hyper_params=[...]` gives each its own.
+    Parameters that no traversal selects stay as they are, with state None. Overrides of
+    hyperparameters go to all rules; `hyper_params=[...]` gives each its own.
 
-    >>> from toile.optim.classic import GradientDescent
+    Args:
+        traversals_and_optimizers: pairs (traversal, optimizer definition).
+
+    >>> import warnings
+    >>> from toile import optim
     >>> with warnings.catch_warnings(action="ignore"):  # traversals are deprecated
-    ...     kernels = ModelParamTraversal(lambda path, value: path.endswith("kernel"))
-    >>> optimizer = MultiOptimizer((kernels, GradientDescent(learning_rate=0.5)))
-    >>> optimizer = optimizer.create({"kernel": jnp.array(1.0), "bias": jnp.array(1.0)})
+    ...     kernels = optim.ModelParamTraversal(lambda path, value: path.endswith("kernel"))
+    >>> definition = optim.MultiOptimizer((kernels, optim.GradientDescent(learning_rate=0.5)))
+    >>> optimizer = definition.create({"kernel": jnp.array(1.0), "bias": jnp.array(1.0)})
     >>> optimizer = optimizer.apply_gradient({"kernel": jnp.array(1.0), "bias": jnp.array(1.0)})
     >>> {name: float(x) for name, x in sorted(optimizer.target.items())}
     {'bias': 1.0, 'kernel': 0.5}

@@ -12,17 +12,32 @@ from typing import Any, NamedTuple
 import toile.numpy as jnp
 from toile import lax, struct, tree
 from toile.api import value_and_grad
+from toile.engine.annotations import PyTree
+from toile.optim.base import ArrayLike
 
 __all__ = ["DynamicScale", "DynamicScaleResult"]
 
 
 class DynamicScaleResult(NamedTuple):
-    """The next scale, whether the gradients are finite, the value, the gradients in float32."""
+    """What `DynamicScale.value_and_grad` computes.
 
-    dynamic_scale: Any
-    finite: Any
-    aux: Any
-    grad: Any
+    Args:
+        dynamic_scale: scale for the next step.
+        finite: boolean scalar, whether all gradients are finite; where not, the step should be left
+            out.
+        aux: value of the function, or the pair (value, aux).
+        grad: gradients in float32, scaled back.
+
+    >>> from toile import optim
+    >>> result = optim.DynamicScale(scale=4.0).value_and_grad(jnp.square)(jnp.array(3.0))
+    >>> result.aux, result.grad
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
+    """
+
+    dynamic_scale: PyTree
+    finite: ArrayLike
+    aux: PyTree
+    grad: PyTree
 
 
 def all_finite(grads: Any) -> Any:
@@ -55,10 +70,21 @@ def scaled_value_and_grad(
 
 
 class DynamicScale(struct.PyTreeNode):
-    """A scale that shrinks by backoff_factor where gradients overflow and grows after
-    growth_interval finite steps.
+    """Loss scaling for float16: as large a scale as gradients allow.
 
-    >>> scaled = DynamicScale(scale=4.0)
+    Small gradients become 0 in float16. Multiplying the loss by a scale avoids that; the scale
+    shrinks where gradients overflow and grows after enough finite steps. This is flax.optim's,
+    without bounds; `toile.training.dynamic_scale` has them.
+
+    Args:
+        growth_factor: factor by which the scale grows.
+        backoff_factor: factor by which it shrinks where gradients are not finite.
+        growth_interval: number of finite steps after which it grows.
+        fin_steps: number of finite steps since it last changed.
+        scale: the scale.
+
+    >>> from toile import optim
+    >>> scaled = optim.DynamicScale(scale=4.0)
     >>> scaled, finite, loss, grad = scaled.value_and_grad(jnp.square)(jnp.array(3.0))
     >>> bool(finite), float(loss), float(grad), float(scaled.scale)
     (True, 9.0, 6.0, 4.0)
@@ -67,16 +93,23 @@ class DynamicScale(struct.PyTreeNode):
     growth_factor: float = struct.field(pytree_node=False, default=2.0)
     backoff_factor: float = struct.field(pytree_node=False, default=0.5)
     growth_interval: int = struct.field(pytree_node=False, default=2000)
-    fin_steps: Any = 0
-    scale: Any = 65536.0
+    fin_steps: ArrayLike = 0
+    scale: ArrayLike = 65536.0
 
     def value_and_grad(
-        self, fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
-        axis_name: Any = None,
+        self, fun: Callable[..., PyTree], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+        axis_name: str | None = None,
     ) -> Callable[..., DynamicScaleResult]:
-        """`toile.value_and_grad` of the scaled `fun`; the results are scaled back, in float32.
+        """Make a function that computes a value and gradients with a scaled loss.
 
-        With `axis_name` gradients are averaged over that mapped axis.
+        Args:
+            fun: function to differentiate.
+            argnums: positions of the arguments to differentiate by.
+            has_aux: whether `fun` returns a pair (value, aux).
+            axis_name: mapped axis over which gradients are averaged; None for none.
+
+        Returns:
+            A function with the arguments of `fun` that returns a `DynamicScaleResult`.
         """
         scaled = scaled_value_and_grad(fun, self.scale, argnums, has_aux, axis_name)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import struct
+from toile.optim.base import ArrayLike
 from toile.optim.classic.base import OptimizerDef
 from toile.optim.classic.rules import is_off, learning_rate_of
 
@@ -20,14 +21,18 @@ class GradientDescentHyperParams:
 
 
 class GradientDescent(OptimizerDef):
-    """Parameters minus learning_rate times gradients.
+    """Gradient descent: `p - learning_rate * g`.
 
-    >>> optimizer = GradientDescent(learning_rate=0.5).create(jnp.array(1.0))
-    >>> float(optimizer.apply_gradient(jnp.array(1.0)).target)
-    0.5
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+
+    >>> from toile import optim
+    >>> optimizer = optim.GradientDescent(learning_rate=0.5).create(jnp.array([1.0]))
+    >>> optimizer.apply_gradient(jnp.array([1.0])).target
+    Array([0.5], dtype=float32)
     """
 
-    def __init__(self, learning_rate: Any = None) -> None:
+    def __init__(self, learning_rate: ArrayLike | None = None) -> None:
         super().__init__(GradientDescentHyperParams(learning_rate))
 
     def init_param_state(self, param: Any) -> Any:
@@ -61,14 +66,27 @@ def _moved(grad: Any, momentum: Any, beta: Any, nesterov: bool) -> tuple[Any, An
 
 
 class Momentum(OptimizerDef):
-    """Gradient descent along `m = beta m + g`, or `g + beta m` with nesterov.
+    """Gradient descent with momentum: `m = beta * m + g`, then `p - learning_rate * m`.
 
-    weight_decay times the parameter is added to the gradient.
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta: decay rate of the momentum.
+        weight_decay: factor of the parameter that is added to the gradient (a penalty on the
+            squared norm).
+        nesterov: whether the step is along `g + beta * m` (Nesterov's momentum).
+
+    >>> from toile import optim
+    >>> optimizer = optim.Momentum(learning_rate=0.5, beta=0.5).create(jnp.array([1.0]))
+    >>> for _ in range(2):
+    ...     optimizer = optimizer.apply_gradient(jnp.array([1.0]))
+    ...     print(optimizer.target)
+    [0.5]
+    [-0.25]
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta: Any = 0.9, weight_decay: Any = 0,
-        nesterov: bool = False,
+        self, learning_rate: ArrayLike | None = None, beta: ArrayLike = 0.9,
+        weight_decay: ArrayLike = 0, nesterov: bool = False,
     ) -> None:
         super().__init__(MomentumHyperParams(learning_rate, beta, weight_decay, nesterov))
 
@@ -103,14 +121,32 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """Momentum with the rate times `trust |p| / (|g| + decay |p| + eps)`, 1 if a norm is 0.
+    """LARS, momentum whose step in each array has a length in proportion to the array's own norm.
 
-    See https://arxiv.org/abs/1708.03888. The rate is inside the momentum.
+    The learning rate of an array is multiplied by
+    `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 where a norm
+    is 0. With that rate r, `m = beta * m + r * (g + weight_decay * p)` and the array becomes
+    `p - m` (You et al., 2017).
+
+    Args:
+        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        beta: decay rate of the momentum.
+        weight_decay: factor of the parameter that is added to the gradient.
+        trust_coefficient: factor of the ratio of norms.
+        eps: small number added to the denominator of the ratio.
+        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+
+    >>> from toile import optim
+    >>> definition = optim.LARS(learning_rate=1.0, trust_coefficient=0.1)
+    >>> optimizer = definition.create(jnp.array([3.0, 4.0]))
+    >>> optimizer.apply_gradient(jnp.array([1.0, 0.0])).target
+    Array([2.5, 4. ], dtype=float32)
     """
 
     def __init__(
-        self, learning_rate: Any = None, beta: Any = 0.9, weight_decay: Any = 0,
-        trust_coefficient: Any = 0.001, eps: Any = 0, nesterov: bool = False,
+        self, learning_rate: ArrayLike | None = None, beta: ArrayLike = 0.9,
+        weight_decay: ArrayLike = 0, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0,
+        nesterov: bool = False,
     ) -> None:
         super().__init__(
             LARSHyperParams(learning_rate, beta, weight_decay, trust_coefficient, eps, nesterov)

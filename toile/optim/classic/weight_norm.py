@@ -6,6 +6,7 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import struct, tree
+from toile.optim.base import ArrayLike
 from toile.optim.classic.base import OptimizerDef, OptimizerState
 from toile.optim.classic.rules import is_off
 
@@ -31,19 +32,27 @@ class WeightNormParamState:
 
 
 class WeightNorm(OptimizerDef):
-    """Wraps an optimizer, which then moves v and s of each `p = s v / |v|`.
+    """Weight normalization: an optimizer that moves the direction and the length of weights apart.
 
-    Norms are taken over all axes but the last; parameters with no other axis (biases) are left to
-    the wrapped optimizer. See https://arxiv.org/abs/1602.07868.
+    Each parameter is `s * v / norm(v)`, and the wrapped optimizer moves v and s (Salimans and
+    Kingma, 2016). Norms are taken over all axes but the last; parameters with no other axis
+    (biases) are left to the wrapped optimizer as they are.
 
-    >>> from toile.optim.classic import Momentum
-    >>> optimizer = WeightNorm(Momentum(learning_rate=0.1)).create(jnp.full((2, 2), 2.0))
-    >>> optimizer.apply_gradient(jnp.ones((2, 2))).target.round(4).tolist()
-    [[1.899999976158142, 1.899999976158142], [1.899999976158142, 1.899999976158142]]
+    Args:
+        wrapped_optimizer: definition of the optimizer that moves v and s.
+        wn_decay: factor of v that is added to its gradient.
+        wn_eps: small number added to the norm of v.
+
+    >>> from toile import optim
+    >>> definition = optim.WeightNorm(optim.Momentum(learning_rate=0.5))
+    >>> optimizer = definition.create(jnp.full((2, 2), 2.0))
+    >>> optimizer.apply_gradient(jnp.ones((2, 2))).target.round(3)
+    Array([[1.5, 1.5],
+           [1.5, 1.5]], dtype=float32)
     """
 
     def __init__(
-        self, wrapped_optimizer: OptimizerDef, wn_decay: Any = 0, wn_eps: Any = 1e-8
+        self, wrapped_optimizer: OptimizerDef, wn_decay: ArrayLike = 0, wn_eps: ArrayLike = 1e-8
     ) -> None:
         inner = wrapped_optimizer.hyper_params
         super().__init__(WeightNormHyperParams(inner, wn_decay, wn_eps))

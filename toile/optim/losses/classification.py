@@ -10,6 +10,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import custom_jvp
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_dtype, check_floating
 
 __all__ = [
@@ -18,11 +19,26 @@ __all__ = [
 ]
 
 
-def sigmoid_binary_cross_entropy(logits: Any, labels: Any) -> Any:
-    """The cross entropy of each logit with its label in [0, 1].
+def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute the cross entropy of each logit with its label: independent yes-no questions.
 
-    >>> float(sigmoid_binary_cross_entropy(jnp.array(0.0), jnp.array(1.0)))  # log(2)
-    0.6931471824645996
+    The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`, and stays
+    precise where p is near 0 or 1.
+
+    Args:
+        logits: unnormalized scores, a floating-point array.
+        labels: array of probabilities of "yes" between 0 and 1, which is broadcast against
+            `logits`.
+
+    Returns:
+        The loss of each element.
+
+    Raises:
+        TypeError: `logits` is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.sigmoid_binary_cross_entropy(jnp.array([0.0, 5.0]), jnp.array([1, 1])).round(3)
+    Array([0.693, 0.007], dtype=float32)
     """
     check_floating("sigmoid_binary_cross_entropy", logits=logits)
     labels = jnp.astype(labels, logits.dtype)
@@ -30,15 +46,30 @@ def sigmoid_binary_cross_entropy(logits: Any, labels: Any) -> Any:
     return -labels * nn.log_sigmoid(logits) - (1.0 - labels) * nn.log_sigmoid(-logits)
 
 
-def sigmoid_focal_loss(logits: Any, labels: Any, *, alpha: Any = None, gamma: Any = 2.0) -> Any:
-    """The cross entropy times `(1 - p)**gamma`, p being the probability given to the label.
+def sigmoid_focal_loss(
+    logits: ArrayLike, labels: ArrayLike, *, alpha: ArrayLike | None = None, gamma: ArrayLike = 2.0
+) -> Array:
+    """Compute the binary cross entropy times a factor that is small for easy examples.
 
-    alpha, if given, weights the positive class and 1 - alpha the negative one. Labels may lie
-    between 0 and 1. See https://arxiv.org/abs/1708.02002.
+    The factor is `(1 - p)**gamma`, with p the probability that is given to the label (Lin et al.,
+    2017). Detectors use it, where most examples are background.
 
+    Args:
+        logits: unnormalized scores, a floating-point array.
+        labels: array of 0, 1 or values between, which is broadcast against `logits`.
+        alpha: weight of the label 1, where the label 0 has `1 - alpha`; None for no weights.
+        gamma: how strongly easy examples are discounted; 0 for none.
+
+    Returns:
+        The loss of each element.
+
+    Raises:
+        TypeError: `logits` is not floating-point.
+
+    >>> from toile import optim
     >>> logits = jnp.array([4.0, -4.0])  # sure and right, sure and wrong
-    >>> [round(float(x), 4) for x in sigmoid_focal_loss(logits, jnp.array([1.0, 1.0]))]
-    [0.0, 3.8749]
+    >>> optim.sigmoid_focal_loss(logits, jnp.array([1, 1])).round(3)
+    Array([0.   , 3.875], dtype=float32)
     """
     check_floating("sigmoid_focal_loss", logits=logits)
     labels = jnp.astype(labels, logits.dtype)
@@ -52,12 +83,31 @@ def sigmoid_focal_loss(logits: Any, labels: Any, *, alpha: Any = None, gamma: An
     return (alpha * labels + (1.0 - alpha) * (1.0 - labels)) * loss
 
 
-def softmax_cross_entropy(logits: Any, labels: Any, axis: Axes = -1, where: Any = None) -> Any:
-    """The cross entropy of softmax(logits) with label probabilities, over `axis`.
+def softmax_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
+) -> Array:
+    """Compute the cross entropy of softmax(logits) with the probabilities of the classes.
 
+    The loss is `-sum(labels * log_softmax(logits))`.
+
+    Args:
+        logits: unnormalized scores, a floating-point array.
+        labels: probabilities of the classes, for instance one-hot vectors, broadcast against
+            `logits`.
+        axis: axis or axes of the classes, which are summed over.
+        where: mask of the classes to count, in the shape of `logits`, or of the examples, in that
+            shape without `axis`; None for all. An example that is left out has loss 0.
+
+    Returns:
+        The loss of each example, without `axis`.
+
+    Raises:
+        TypeError: `logits` is not floating-point.
+
+    >>> from toile import optim
     >>> logits = jnp.array([[1.0, 2.0, 3.0]])
-    >>> [round(float(x), 4) for x in softmax_cross_entropy(logits, jnp.array([[0.0, 0.0, 1.0]]))]
-    [0.4076]
+    >>> optim.softmax_cross_entropy(logits, jnp.array([[0.0, 0.0, 1.0]])).round(3)
+    Array([0.408], dtype=float32)
     """
     check_floating("softmax_cross_entropy", logits=logits)
     where = _with_classes(where, logits, axis)
@@ -72,17 +122,32 @@ def _with_classes(where: Any, logits: Any, axis: Axes) -> Any:
 
 
 def softmax_cross_entropy_with_integer_labels(
-    logits: Any, labels: Any, axis: int | tuple[int, ...] = -1, where: Any = None
-) -> Any:
-    """The cross entropy of softmax(logits) with classes given as integers.
+    logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Compute the cross entropy of softmax(logits) with classes given as integers.
 
-    With a tuple `axis` labels index its flattened axes. An example whose classes are all masked
-    has loss 0.
+    It is that of `softmax_cross_entropy` with one-hot labels, without making them. A label out of
+    range gives NaN.
 
-    >>> logits = jnp.array([[1.0, 2.0, 3.0]])
-    >>> losses = softmax_cross_entropy_with_integer_labels(logits, jnp.array([2]))
-    >>> [round(float(x), 4) for x in losses]
-    [0.4076]
+    Args:
+        logits: unnormalized scores, a floating-point array.
+        labels: index of the right class of each example, an integer array in the shape of `logits`
+            without `axis`.
+        axis: axis of the classes; of a tuple of axes, labels index the flattened axes.
+        where: mask of the classes to count, in the shape of `logits`, or of the examples, in that
+            shape without `axis`; None for all. An example that is left out has loss 0.
+
+    Returns:
+        The loss of each example.
+
+    Raises:
+        TypeError: `logits` is not floating-point, or `labels` are not integers.
+
+    >>> from toile import optim
+    >>> logits = jnp.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    >>> optim.softmax_cross_entropy_with_integer_labels(logits, jnp.array([2, 0])).round(3)
+    Array([0.408, 2.408], dtype=float32)
     """
     name = "softmax_cross_entropy_with_integer_labels"
     check_floating(name, logits=logits)
@@ -120,11 +185,21 @@ def _weighted_log_softmax(x: Any, weights: Any) -> Any:
 
 
 @custom_jvp
-def weighted_logsoftmax(x: Any, weights: Any) -> Any:
-    """`weights * log_softmax(x)` that is 0 where a weight is 0, even if the logarithm is infinite.
+def weighted_logsoftmax(x: ArrayLike, weights: ArrayLike) -> Array:
+    """Compute `weights * log_softmax(x)` over the last axis; 0 where a weight is 0.
 
-    >>> weighted_logsoftmax(jnp.array([-jnp.inf, 0.0]), jnp.array([0.0, 1.0])).tolist()
-    [0.0, 0.0]
+    It is 0 there even if the logarithm is infinite, and so is its derivative by `x`.
+
+    Args:
+        x: unnormalized scores.
+        weights: factors of the log probabilities.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> from toile.optim.losses.classification import weighted_logsoftmax
+    >>> weighted_logsoftmax(jnp.array([-jnp.inf, 0.0]), jnp.array([0.0, 1.0]))
+    Array([0., 0.], dtype=float32)
     """
     return _weighted_log_softmax(x, weights)
 
@@ -138,27 +213,55 @@ def _weighted_logsoftmax_jvp(primals: Any, tangents: Any) -> Any:
     return _weighted_log_softmax(x, weights), tangent
 
 
-def safe_softmax_cross_entropy(logits: Any, labels: Any) -> Any:
-    """`softmax_cross_entropy` over the last axis that allows logits of -inf where labels are 0.
+def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute `softmax_cross_entropy` where logits may be -inf for classes with label 0.
 
+    Args:
+        logits: unnormalized scores, a floating-point array; classes are on the last axis.
+        labels: probabilities of the classes, in the shape of `logits`.
+
+    Returns:
+        The loss of each example.
+
+    Raises:
+        TypeError: `logits` is not floating-point.
+
+    >>> from toile import optim
     >>> logits = jnp.array([-jnp.inf, 0.0, 0.0])
-    >>> round(float(safe_softmax_cross_entropy(logits, jnp.array([0.0, 1.0, 0.0]))), 4)
-    0.6931
+    >>> optim.safe_softmax_cross_entropy(logits, jnp.array([0.0, 1.0, 0.0])).round(3)
+    Array(0.693, dtype=float32)
     """
     check_floating("safe_softmax_cross_entropy", logits=logits)
     return -jnp.sum(weighted_logsoftmax(logits, labels), axis=-1)
 
 
 def poly_loss_cross_entropy(
-    logits: Any, labels: Any, *, epsilon: Any = 2.0, axis: Axes = -1, where: Any = None
-) -> Any:
-    """The cross entropy plus epsilon times the probability missing from the labelled class.
+    logits: ArrayLike, labels: ArrayLike, *, epsilon: ArrayLike = 2.0, axis: Axes = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Compute the cross entropy plus a multiple of the probability missing from the right class.
 
-    See https://arxiv.org/abs/2204.12511.
+    The loss is `softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits)))` (Leng et
+    al., 2022).
 
+    Args:
+        logits: unnormalized scores, a floating-point array.
+        labels: probabilities of the classes, a floating-point array that is broadcast against
+            `logits`.
+        epsilon: weight of the added term; 0 for the plain cross entropy.
+        axis: axis or axes of the classes, which are summed over.
+        where: mask of the classes to count, in the shape of `logits`; None for all.
+
+    Returns:
+        The loss of each example, without `axis`.
+
+    Raises:
+        TypeError: `logits` or `labels` are not floating-point.
+
+    >>> from toile import optim
     >>> logits, labels = jnp.array([0.0, 0.0]), jnp.array([1.0, 0.0])
-    >>> round(float(poly_loss_cross_entropy(logits, labels)), 4)  # log(2) + 2 * 0.5
-    1.6931
+    >>> optim.poly_loss_cross_entropy(logits, labels).round(3)  # log(2) + 2 * 0.5
+    Array(1.693, dtype=float32)
     """
     check_floating("poly_loss_cross_entropy", logits=logits, labels=labels)
     missing = labels * (1 - nn.softmax(logits, axis=axis, where=where))

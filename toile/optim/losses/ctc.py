@@ -12,24 +12,41 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax, nn
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
 __all__ = ["ctc_loss", "ctc_loss_with_forward_probs"]
 
 
 def ctc_loss(
-    logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any, *, blank_id: int = 0,
-    log_epsilon: Any = -1e5,
-) -> Any:
-    """The negative log likelihood [B] of label sequences given frames of logits.
+    logits: ArrayLike, logit_paddings: ArrayLike, labels: ArrayLike, label_paddings: ArrayLike, *,
+    blank_id: int = 0, log_epsilon: ArrayLike = -1e5,
+) -> Array:
+    """Compute the negative log likelihood of label sequences that are not aligned to frames.
 
-    logits is [B, T, K] and labels [B, N]; paddings, [B, T] and [B, N], are 1 where there is
-    nothing; labels are padded on the right. blank_id is the class of the blank.
+    Connectionist temporal classification sums over all ways to spread the labels over the frames,
+    with repetitions and blanks (Graves et al., 2006). Speech recognition uses it. Where a sequence
+    does not fit into its frames the loss is very large, about `-log_epsilon`.
 
+    Args:
+        logits: unnormalized scores of the classes in each frame, of shape (batch, frames, classes).
+        logit_paddings: 1.0 for frames that are padding, else 0.0, of shape (batch, frames).
+        labels: integer classes, of shape (batch, labels), padded on the right.
+        label_paddings: 1.0 for labels that are padding, else 0.0, of shape (batch, labels).
+        blank_id: class that stands for no label.
+        log_epsilon: number that stands for log(0).
+
+    Returns:
+        The loss of each sequence, of shape (batch,).
+
+    Raises:
+        ValueError: the ranks or shapes do not fit each other.
+
+    >>> from toile import optim
     >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
-    >>> loss = ctc_loss(logits, jnp.zeros((1, 2)), labels, jnp.zeros((1, 1)))
-    >>> [round(float(x), 4) for x in loss]  # three of four paths: -log(3/4)
-    [0.2877]
+    >>> loss = optim.ctc_loss(logits, jnp.zeros((1, 2)), labels, jnp.zeros((1, 1)))
+    >>> loss.round(3)  # three of four paths: -log(3/4)
+    Array([0.288], dtype=float32)
     """
     return ctc_loss_with_forward_probs(
         logits, logit_paddings, labels, label_paddings, blank_id=blank_id, log_epsilon=log_epsilon
@@ -37,16 +54,34 @@ def ctc_loss(
 
 
 def ctc_loss_with_forward_probs(
-    logits: Any, logit_paddings: Any, labels: Any, label_paddings: Any, *, blank_id: int = 0,
-    log_epsilon: Any = -1e5,
-) -> tuple[Any, Any, Any]:
-    """`ctc_loss` with the log probabilities of the recursion: [T, B, N + 1] and [T, B, N].
+    logits: ArrayLike, logit_paddings: ArrayLike, labels: ArrayLike, label_paddings: ArrayLike, *,
+    blank_id: int = 0, log_epsilon: ArrayLike = -1e5,
+) -> tuple[Array, Array, Array]:
+    """Compute `ctc_loss` and the log probabilities of its recursion.
 
+    Args:
+        logits: unnormalized scores of the classes in each frame, of shape (batch, frames, classes).
+        logit_paddings: 1.0 for frames that are padding, else 0.0, of shape (batch, frames).
+        labels: integer classes, of shape (batch, labels), padded on the right.
+        label_paddings: 1.0 for labels that are padding, else 0.0, of shape (batch, labels).
+        blank_id: class that stands for no label.
+        log_epsilon: number that stands for log(0).
+
+    Returns:
+        The loss of each sequence, of shape (batch,); the log probabilities of having emitted n
+        labels with a blank last, of shape (frames, batch, labels + 1); and those with the n-th
+        label last, of shape (frames, batch, labels).
+
+    Raises:
+        ValueError: the ranks or shapes do not fit each other.
+
+    >>> from toile import optim
     >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
-    >>> paddings = jnp.zeros((1, 2)), jnp.zeros((1, 1))
-    >>> loss, blank, label = ctc_loss_with_forward_probs(logits, paddings[0], labels, paddings[1])
-    >>> blank.shape, label.shape
-    ((2, 1, 2), (2, 1, 1))
+    >>> loss, blank, label = optim.ctc_loss_with_forward_probs(
+    ...     logits, jnp.zeros((1, 2)), labels, jnp.zeros((1, 1))
+    ... )
+    >>> loss.round(3), blank.shape, label.shape
+    (Array([0.288], dtype=float32), (2, 1, 2), (2, 1, 1))
     """
     _check(logits, logit_paddings, labels, label_paddings)
     batch, _, classes = logits.shape

@@ -6,9 +6,9 @@ Predictions are logarithms of probabilities, along `axis`; `where` says which el
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import toile.numpy as jnp
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_floating
 
 __all__ = [
@@ -17,11 +17,28 @@ __all__ = [
 ]
 
 
-def kl_divergence(log_predictions: Any, targets: Any, axis: Axes = -1, where: Any = None) -> Any:
-    """The sum of `targets * (log(targets) - log_predictions)`; 0 where a target is 0.
+def kl_divergence(
+    log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
+) -> Array:
+    """Compute the Kullback-Leibler divergence of predicted from target distributions.
 
-    >>> round(float(kl_divergence(jnp.log(jnp.array([0.5, 0.5])), jnp.array([1.0, 0.0]))), 4)
-    0.6931
+    It is `sum(targets * (log(targets) - log_predictions))`, where terms with a target of 0 are 0.
+
+    Args:
+        log_predictions: logarithms of predicted probabilities, floating-point.
+        targets: target probabilities, floating-point, broadcast against the predictions.
+        axis: axis or axes of the distributions, which are summed over.
+        where: mask of the elements to count, broadcast against the inputs; None for all.
+
+    Returns:
+        The divergence of each distribution, without `axis`.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.kl_divergence(jnp.log(jnp.array([0.5, 0.5])), jnp.array([1.0, 0.0])).round(3)
+    Array(0.693, dtype=float32)
     """
     check_floating("kl_divergence", log_predictions=log_predictions, targets=targets)
     log_targets = jnp.where(targets == 0, 0, jnp.log(targets))
@@ -29,13 +46,30 @@ def kl_divergence(log_predictions: Any, targets: Any, axis: Axes = -1, where: An
 
 
 def kl_divergence_with_log_targets(
-    log_predictions: Any, log_targets: Any, axis: Axes = -1, where: Any = None
-) -> Any:
-    """`kl_divergence` of targets that are logarithms too.
+    log_predictions: ArrayLike, log_targets: ArrayLike, axis: Axes = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Compute the Kullback-Leibler divergence where targets are logarithms as well.
 
-    >>> p = jnp.log(jnp.array([0.5, 0.5]))
-    >>> float(kl_divergence_with_log_targets(p, p))
-    0.0
+    It is `sum(exp(log_targets) * (log_targets - log_predictions))`.
+
+    Args:
+        log_predictions: logarithms of predicted probabilities, floating-point.
+        log_targets: logarithms of target probabilities, floating-point, broadcast against the
+            predictions.
+        axis: axis or axes of the distributions, which are summed over.
+        where: mask of the elements to count, broadcast against the inputs; None for all.
+
+    Returns:
+        The divergence of each distribution, without `axis`.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
+    >>> predicted, target = jnp.log(jnp.array([[0.5, 0.5], [0.25, 0.75]]))
+    >>> optim.kl_divergence_with_log_targets(predicted, target).round(3)
+    Array(0.131, dtype=float32)
     """
     check_floating(
         "kl_divergence_with_log_targets", log_predictions=log_predictions, log_targets=log_targets
@@ -45,12 +79,27 @@ def kl_divergence_with_log_targets(
 
 
 def generalized_kl_divergence(
-    log_predictions: Any, targets: Any, axis: Axes = -1, where: Any = None
-) -> Any:
-    """`kl_divergence` for distributions that need not sum to 1: plus the difference of the sums.
+    log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
+) -> Array:
+    """Compute the Kullback-Leibler divergence of distributions that need not sum to 1.
 
-    >>> float(generalized_kl_divergence(jnp.zeros(3), jnp.ones(3)))
-    0.0
+    It is `kl_divergence` plus `sum(exp(log_predictions) - targets)`, and is never negative.
+
+    Args:
+        log_predictions: logarithms of predicted weights, floating-point.
+        targets: target weights, floating-point, broadcast against the predictions.
+        axis: axis or axes of the distributions, which are summed over.
+        where: mask of the elements to count, broadcast against the inputs; None for all.
+
+    Returns:
+        The divergence of each distribution, without `axis`.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.generalized_kl_divergence(jnp.zeros(3), jnp.full(3, 2.0)).round(3)
+    Array(1.159, dtype=float32)
     """
     divergence = kl_divergence(log_predictions, targets, axis=axis, where=where)
     surplus = jnp.exp(log_predictions) - targets
@@ -58,9 +107,26 @@ def generalized_kl_divergence(
 
 
 def convex_kl_divergence(
-    log_predictions: Any, targets: Any, axis: Axes = -1, where: Any = None
-) -> Any:
-    """The former name of `generalized_kl_divergence`."""
+    log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
+) -> Array:
+    """The former name of `generalized_kl_divergence` (deprecated).
+
+    Args:
+        log_predictions: logarithms of predicted weights, floating-point.
+        targets: target weights, floating-point, broadcast against the predictions.
+        axis: axis or axes of the distributions, which are summed over.
+        where: mask of the elements to count, broadcast against the inputs; None for all.
+
+    Returns:
+        The divergence of each distribution, without `axis`.
+
+    >>> import warnings
+    >>> from toile import optim
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     loss = optim.convex_kl_divergence(jnp.zeros(3), jnp.ones(3))
+    >>> loss
+    Array(0., dtype=float32)
+    """
     warnings.warn(
         "convex_kl_divergence is deprecated: use generalized_kl_divergence", DeprecationWarning,
         stacklevel=2,

@@ -6,18 +6,27 @@ from collections.abc import Callable
 from typing import Any
 
 import toile.numpy as jnp
+from toile.optim.base import Array, ArrayLike
 
 __all__ = ["make_fenchel_young_loss"]
 
 
-def make_fenchel_young_loss(max_fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The loss `max_fun(scores) - <targets, scores>` over the last axis.
+def make_fenchel_young_loss(max_fun: Callable[..., ArrayLike]) -> Callable[..., Array]:
+    """Make a loss of a smoothed maximum: `max_fun(scores) - dot(targets, scores)`.
 
-    See https://arxiv.org/abs/1901.02324. With logsumexp it is the softmax cross entropy.
+    With `logsumexp` it is the softmax cross entropy (Blondel et al., 2020).
 
-    >>> loss = make_fenchel_young_loss(toile.nn.logsumexp)
-    >>> round(float(loss(jnp.array([0.0, 0.0]), jnp.array([1.0, 0.0]))), 4)
-    0.6931
+    Args:
+        max_fun: function from a vector of scores (and further arguments) to a scalar.
+
+    Returns:
+        A function of (scores, targets, further arguments for `max_fun`), whose vectors are on the
+        last axis; it returns the loss of each vector.
+
+    >>> from toile import optim
+    >>> loss = optim.make_fenchel_young_loss(toile.nn.logsumexp)
+    >>> loss(jnp.array([0.0, 0.0]), jnp.array([1.0, 0.0])).round(3)
+    Array(0.693, dtype=float32)
     """
     maximum = jnp.vectorize(max_fun, signature="(n)->()")
     product = jnp.vectorize(jnp.vdot, signature="(n),(n)->()")

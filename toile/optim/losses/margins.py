@@ -10,6 +10,7 @@ from typing import Any
 import toile.numpy as jnp
 from toile import nn
 from toile.api import vmap
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_same_shape
 from toile.optim.projections import projection_simplex
 
@@ -19,32 +20,62 @@ __all__ = [
 ]
 
 
-def hinge_loss(predictor_outputs: Any, targets: Any) -> Any:
-    """`max(0, 1 - output * target)` for targets of -1 or 1.
+def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
+    """Compute the hinge loss of two classes: `max(0, 1 - output * target)`.
 
-    >>> hinge_loss(jnp.array([0.5, 2.0, -1.0]), jnp.array([1.0, 1.0, 1.0])).tolist()
-    [0.5, 0.0, 2.0]
+    It is 0 for outputs on the right side with a margin of 1 (support vector machines).
+
+    Args:
+        predictor_outputs: real scores.
+        targets: array of -1 or 1, which is broadcast against the scores.
+
+    Returns:
+        The loss of each element.
+
+    >>> from toile import optim
+    >>> optim.hinge_loss(jnp.array([0.5, 2.0, -1.0]), jnp.array([1.0, 1.0, 1.0]))
+    Array([0.5, 0. , 2. ], dtype=float32)
     """
     return jnp.maximum(0, 1 - predictor_outputs * targets)
 
 
-def perceptron_loss(predictor_outputs: Any, targets: Any) -> Any:
-    """`max(0, -output * target)` for targets of -1 or 1.
+def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
+    """Compute the perceptron loss of two classes: `max(0, -output * target)`.
 
-    >>> perceptron_loss(jnp.array([0.5, -1.0]), jnp.array([1.0, 1.0])).tolist()
-    [0.0, 1.0]
+    Args:
+        predictor_outputs: real scores.
+        targets: array of -1 or 1, in the same shape.
+
+    Returns:
+        The loss of each element.
+
+    Raises:
+        ValueError: the shapes differ.
+
+    >>> from toile import optim
+    >>> optim.perceptron_loss(jnp.array([0.5, -1.0]), jnp.array([-1.0, -1.0]))
+    Array([0.5, 0. ], dtype=float32)
     """
     check_same_shape("perceptron_loss", predictor_outputs=predictor_outputs, targets=targets)
     return jnp.maximum(0, -predictor_outputs * targets)
 
 
-def sparsemax_loss(logits: Any, labels: Any) -> Any:
-    """The binary sparsemax loss of logits with labels of 0 or 1.
+def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute the sparsemax loss of two classes.
 
-    See https://arxiv.org/abs/1602.02068.
+    With x the logit, negated where the label is 1, it is 0 for `x <= -1`, x for `x >= 1` and
+    `(x + 1)**2 / 4` between (Martins and Astudillo, 2016).
 
-    >>> sparsemax_loss(jnp.array([0.0, 2.0, 2.0]), jnp.array([1, 1, 0])).tolist()
-    [0.25, 0.0, 2.0]
+    Args:
+        logits: real scores of the class 1.
+        labels: array of 0 or 1, which is broadcast against the logits.
+
+    Returns:
+        The loss of each element.
+
+    >>> from toile import optim
+    >>> optim.sparsemax_loss(jnp.array([0.0, 2.0, 2.0]), jnp.array([1, 1, 0]))
+    Array([0.25, 0.  , 2.  ], dtype=float32)
     """
     return nn.sparse_plus(jnp.where(labels, -logits, logits))
 
@@ -54,33 +85,62 @@ def _score_of(scores: Any, one_hot: Any) -> Any:
     return jnp.vectorize(jnp.dot, signature="(n),(n)->()")(scores, one_hot)
 
 
-def multiclass_hinge_loss(scores: Any, labels: Any) -> Any:
-    """By how much a wrong score plus 1 exceeds the right one, at most.
+def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute by how much the best wrong score plus 1 exceeds the right score.
 
-    >>> multiclass_hinge_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0])).tolist()
-    [1.5]
+    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`, which is 0 where the right
+    score leads by 1.
+
+    Args:
+        scores: scores of the classes, which are on the last axis.
+        labels: index of the right class of each example.
+
+    Returns:
+        The loss of each example.
+
+    >>> from toile import optim
+    >>> optim.multiclass_hinge_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0]))
+    Array([1.5], dtype=float32)
     """
     one_hot = nn.one_hot(labels, scores.shape[-1])
     return jnp.max(scores + 1.0 - one_hot, axis=-1) - _score_of(scores, one_hot)
 
 
-def multiclass_perceptron_loss(scores: Any, labels: Any) -> Any:
-    """By how much a score exceeds the right one, at most.
+def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute by how much the best score exceeds the right score.
 
-    >>> multiclass_perceptron_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0])).tolist()
-    [0.5]
+    Args:
+        scores: scores of the classes, which are on the last axis.
+        labels: index of the right class of each example.
+
+    Returns:
+        The loss of each example, 0 where the right score is the best.
+
+    >>> from toile import optim
+    >>> optim.multiclass_perceptron_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0]))
+    Array([0.5], dtype=float32)
     """
     one_hot = nn.one_hot(labels, scores.shape[-1])
     return jnp.max(scores, axis=-1) - _score_of(scores, one_hot)
 
 
-def multiclass_sparsemax_loss(scores: Any, labels: Any) -> Any:
-    """The sparsemax loss of rows of scores.
+def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
+    """Compute the sparsemax loss, which is 0 where the right score leads by 1.
 
-    See https://arxiv.org/abs/1602.02068.
+    It is to the sparsemax, the nearest point of the probability simplex, what the cross entropy is
+    to the softmax (Martins and Astudillo, 2016).
 
-    >>> multiclass_sparsemax_loss(jnp.array([[2.0, 0.0], [0.0, 2.0]]), jnp.array([0, 0])).tolist()
-    [0.0, 2.0]
+    Args:
+        scores: scores of the classes, of shape (batch, classes).
+        labels: index of the right class of each example, of shape (batch,).
+
+    Returns:
+        The loss of each example, of shape (batch,).
+
+    >>> from toile import optim
+    >>> scores = jnp.array([[2.0, 0.0], [0.0, 2.0]])
+    >>> optim.multiclass_sparsemax_loss(scores, jnp.array([0, 0]))
+    Array([0., 2.], dtype=float32)
     """
     return vmap(_sparsemax_of_row)(scores, labels)
 

@@ -7,22 +7,38 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import nn
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_floating
 
 __all__ = ["ranking_softmax_loss"]
 
 
 def ranking_softmax_loss(
-    logits: Any, labels: Any, *, where: Any = None, weights: Any = None,
-    reduce_fn: Callable[..., Any] | None = jnp.mean,
-) -> Any:
-    """The cross entropy between softmax(logits) and the relevance labels of the items.
+    logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
+    weights: ArrayLike | None = None, reduce_fn: Callable[..., Array] | None = jnp.mean,
+) -> Array:
+    """Compute the cross entropy between softmax(logits) and the relevance of listed items.
 
-    `where` marks the items that count, `weights` weighs them; reduce_fn joins the lists' losses.
+    The loss of a list is `-sum(labels * log_softmax(logits))` over its items.
 
+    Args:
+        logits: scores of the items, floating-point; a list is on the last axis.
+        labels: relevance of the items, in the same shape; larger is better.
+        where: mask of the items that count; None for all. A list without any does not count, and
+            has loss 0 where losses are kept.
+        weights: weights of the items; None for equal ones.
+        reduce_fn: function that joins the losses of the lists; None to keep them.
+
+    Returns:
+        The joined loss, or the losses without the last axis.
+
+    Raises:
+        TypeError: `logits` is not floating-point.
+
+    >>> from toile import optim
     >>> scores, labels = jnp.array([2.0, 1.0, 3.0]), jnp.array([1.0, 0.0, 0.0])
-    >>> round(float(ranking_softmax_loss(scores, labels)), 3)
-    1.408
+    >>> optim.ranking_softmax_loss(scores, labels).round(3)
+    Array(1.408, dtype=float32)
     """
     check_floating("ranking_softmax_loss", logits=logits)
     labels = labels.astype(logits.dtype)

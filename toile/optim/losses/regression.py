@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import toile.numpy as jnp
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_floating, check_same_shape
 
 __all__ = [
@@ -19,11 +20,23 @@ def _errors(predictions: Any, targets: Any) -> Any:
     return predictions if targets is None else predictions - targets
 
 
-def squared_error(predictions: Any, targets: Any = None) -> Any:
-    """The square of each error; shapes have to be equal.
+def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """Compute the square of each error, `(predictions - targets)**2`.
 
-    >>> squared_error(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0])).tolist()
-    [0.0, 4.0]
+    Args:
+        predictions: floating-point array of predictions.
+        targets: array of the same shape; None where the predictions are the errors.
+
+    Returns:
+        An array of the shape of `predictions`.
+
+    Raises:
+        ValueError: the shapes differ.
+        TypeError: `predictions` is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.squared_error(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))
+    Array([0., 4.], dtype=float32)
     """
     check_floating("squared_error", predictions=predictions)
     if targets is not None:
@@ -31,20 +44,50 @@ def squared_error(predictions: Any, targets: Any = None) -> Any:
     return _errors(predictions, targets) ** 2
 
 
-def l2_loss(predictions: Any, targets: Any = None) -> Any:
-    """Half the square of each error.
+def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """Compute half the square of each error, whose derivative is the error itself.
 
-    >>> l2_loss(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0])).tolist()
-    [0.0, 2.0]
+    Args:
+        predictions: floating-point array of predictions.
+        targets: array of the same shape; None where the predictions are the errors.
+
+    Returns:
+        An array of the shape of `predictions`.
+
+    Raises:
+        ValueError: the shapes differ.
+        TypeError: `predictions` is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.l2_loss(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]))
+    Array([0., 2.], dtype=float32)
     """
     return 0.5 * squared_error(jnp.asarray(predictions), targets)
 
 
-def huber_loss(predictions: Any, targets: Any = None, *, delta: Any = 1.0) -> Any:
-    """Half the square of an error up to delta, beyond it the tangent line.
+def huber_loss(
+    predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: ArrayLike = 1.0
+) -> Array:
+    """Compute half the square of small errors, and a straight line for large ones.
 
-    >>> huber_loss(jnp.array([0.5, 3.0])).tolist()
-    [0.125, 2.5]
+    With e the absolute error, the loss is `0.5 * e**2` where `e <= delta` and
+    `delta * (e - 0.5 * delta)` elsewhere: outliers count less than by their square.
+
+    Args:
+        predictions: floating-point array of predictions.
+        targets: array that is broadcast against `predictions`; None where the predictions are the
+            errors.
+        delta: error at which the line begins.
+
+    Returns:
+        The loss of each element.
+
+    Raises:
+        TypeError: `predictions` is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.huber_loss(jnp.array([0.5, 3.0]), jnp.zeros(2))
+    Array([0.125, 2.5  ], dtype=float32)
     """
     check_floating("huber_loss", predictions=predictions)
     size = jnp.abs(_errors(predictions, targets))
@@ -53,11 +96,23 @@ def huber_loss(predictions: Any, targets: Any = None, *, delta: Any = 1.0) -> An
     return 0.5 * within**2 + delta * (size - within)
 
 
-def log_cosh(predictions: Any, targets: Any = None) -> Any:
-    """log(cosh(error)): about error**2 / 2 near 0 and |error| - log(2) far from it.
+def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+    """Compute `log(cosh(error))`: about `error**2 / 2` near 0 and `|error| - log(2)` far from it.
 
-    >>> [round(float(x), 4) for x in log_cosh(jnp.array([0.0, 10.0]))]
-    [0.0, 9.3069]
+    Args:
+        predictions: floating-point array of predictions.
+        targets: array that is broadcast against `predictions`; None where the predictions are the
+            errors.
+
+    Returns:
+        The loss of each element.
+
+    Raises:
+        TypeError: `predictions` is not floating-point.
+
+    >>> from toile import optim
+    >>> optim.log_cosh(jnp.array([0.0, 10.0]), jnp.zeros(2)).round(3)
+    Array([0.   , 9.307], dtype=float32)
     """
     check_floating("log_cosh", predictions=predictions)
     errors = _errors(predictions, targets)
@@ -65,12 +120,30 @@ def log_cosh(predictions: Any, targets: Any = None) -> Any:
 
 
 def cosine_similarity(
-    predictions: Any, targets: Any, *, epsilon: Any = 0.0, axis: Axes = -1, where: Any = None
-) -> Any:
-    """The cosine of the angle between vectors along `axis`; epsilon bounds squared lengths below.
+    predictions: ArrayLike, targets: ArrayLike, *, epsilon: ArrayLike = 0.0, axis: Axes = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Compute the cosine of the angle between vectors.
 
-    >>> float(cosine_similarity(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0])))
-    0.0
+    A vector of zeros gives NaN unless `epsilon` is positive.
+
+    Args:
+        predictions, targets: floating-point arrays of vectors, which are broadcast against each
+            other.
+        epsilon: smallest value that a squared length counts as.
+        axis: axis or axes of the vectors.
+        where: mask of the elements to count, broadcast against the vectors; None for all.
+
+    Returns:
+        An array without `axis`: 1 for equal directions, -1 for opposite ones.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
+    >>> vectors = jnp.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])
+    >>> optim.cosine_similarity(vectors, jnp.array([1.0, 0.0]))
+    Array([ 1.,  0., -1.], dtype=float32)
     """
     check_floating("cosine_similarity", predictions=predictions, targets=targets)
 
@@ -82,12 +155,28 @@ def cosine_similarity(
 
 
 def cosine_distance(
-    predictions: Any, targets: Any, *, epsilon: Any = 0.0, axis: Axes = -1, where: Any = None
-) -> Any:
-    """1 - `cosine_similarity`.
+    predictions: ArrayLike, targets: ArrayLike, *, epsilon: ArrayLike = 0.0, axis: Axes = -1,
+    where: ArrayLike | None = None,
+) -> Array:
+    """Compute 1 minus the cosine of the angle between vectors.
 
-    >>> float(cosine_distance(jnp.array([1.0, 0.0]), jnp.array([0.0, 2.0])))
-    1.0
+    Args:
+        predictions, targets: floating-point arrays of vectors, which are broadcast against each
+            other.
+        epsilon: smallest value that a squared length counts as.
+        axis: axis or axes of the vectors.
+        where: mask of the elements to count, broadcast against the vectors; None for all.
+
+    Returns:
+        An array without `axis`: 0 for equal directions, 2 for opposite ones.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
+    >>> vectors = jnp.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])
+    >>> optim.cosine_distance(vectors, jnp.array([1.0, 0.0]))
+    Array([0., 1., 2.], dtype=float32)
     """
     check_floating("cosine_distance", predictions=predictions, targets=targets)
     similarity = cosine_similarity(predictions, targets, epsilon=epsilon, axis=axis, where=where)

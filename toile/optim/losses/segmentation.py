@@ -5,29 +5,55 @@ The first axis is the batch, the last the classes; the axes between are summed o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import toile.numpy as jnp
 from toile import nn
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_rank, check_same_shape
 
 __all__ = ["binary_dice_loss", "dice_loss", "multiclass_generalized_dice_loss"]
 
 
 def dice_loss(
-    predictions: Any, targets: Any, *, class_weights: Any = None, smooth: Any = 1.0,
-    alpha: Any = 0.5, beta: Any = 0.5, apply_softmax: bool = True, reduction: str = "mean",
-    ignore_background: bool = False, axis: Any = None,
-) -> Any:
-    """One minus the Dice coefficient of each class (Tversky's, with alpha and beta of false
-    positives and false negatives), reduced over classes by "mean", "sum" or "none".
+    predictions: ArrayLike, targets: ArrayLike, *, class_weights: ArrayLike | None = None,
+    smooth: ArrayLike = 1.0, alpha: ArrayLike = 0.5, beta: ArrayLike = 0.5,
+    apply_softmax: bool = True, reduction: Literal["mean", "sum", "none"] = "mean",
+    ignore_background: bool = False, axis: int | tuple[int, ...] | None = None,
+) -> Array:
+    """Compute one minus the overlap of predicted and true regions, for each class.
 
-    Predictions are logits (a single class: of a sigmoid), or probabilities that sum to 1 if
-    apply_softmax is false. ignore_background leaves out class 0.
+    With t, p and n the sums of true positives, false positives and false negatives, the overlap is
+    `(t + smooth) / (t + alpha * p + beta * n + smooth)`: the Dice coefficient, or with other
+    `alpha` and `beta` that of Tversky. Predictions or targets without an axis of classes get one.
 
-    >>> mask = jnp.array([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> dice_loss(mask, mask, apply_softmax=False).tolist()
-    [0.0]
+    Args:
+        predictions: logits (of a sigmoid if there is one class, else of a softmax), or
+            probabilities if `apply_softmax` is false; of shape (batch, ..., classes).
+        targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
+        class_weights: weight of each class, of shape (classes,); None for equal ones.
+        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
+        alpha: weight of false positives.
+        beta: weight of false negatives.
+        apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
+            classes.
+        reduction: how the losses of the classes are joined: "mean", "sum" or "none".
+        ignore_background: whether class 0 is left out (if there are several).
+        axis: axes that are summed over; None for all but the first and the last.
+
+    Returns:
+        The loss of each example, of shape (batch,), or with "none" of shape (batch, classes).
+
+    Raises:
+        ValueError: the shapes differ, `reduction` is another string, or probabilities do not sum to
+            1.
+
+    >>> from toile import optim
+    >>> truth = jnp.array([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> optim.dice_loss(truth, truth, apply_softmax=False)
+    Array([0.], dtype=float32)
+    >>> optim.dice_loss(1 - truth, truth, apply_softmax=False)
+    Array([0.5], dtype=float32)
     """
     if predictions.ndim == targets.ndim - 1:
         predictions = predictions[..., None]
@@ -73,14 +99,32 @@ def _reduced(loss: Any, reduction: str) -> Any:
 
 
 def multiclass_generalized_dice_loss(
-    predictions: Any, targets: Any, *, smooth: Any = 1.0, apply_softmax: bool = True,
-    ignore_background: bool = False,
-) -> Any:
-    """The mean `dice_loss` with classes weighted by the inverse square of their frequencies.
+    predictions: ArrayLike, targets: ArrayLike, *, smooth: ArrayLike = 1.0,
+    apply_softmax: bool = True, ignore_background: bool = False,
+) -> Array:
+    """Compute the mean `dice_loss` with classes weighted by the inverse square of their sizes.
 
-    >>> mask = jnp.array([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> float(multiclass_generalized_dice_loss(mask, mask, apply_softmax=False))
-    0.0
+    Small regions then count as much as large ones (Sudre et al., 2017).
+
+    Args:
+        predictions: logits, or probabilities if `apply_softmax` is false; of shape (batch, ...,
+            classes).
+        targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
+        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
+        apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
+            classes.
+        ignore_background: whether class 0 is left out.
+
+    Returns:
+        A scalar: the mean over examples and classes.
+
+    Raises:
+        ValueError: the shapes differ, or probabilities do not sum to 1.
+
+    >>> from toile import optim
+    >>> truth = jnp.array([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> optim.multiclass_generalized_dice_loss(truth, truth, apply_softmax=False)
+    Array(0., dtype=float32)
     """
     check_same_shape(
         "multiclass_generalized_dice_loss", predictions=predictions, targets=targets
@@ -100,12 +144,24 @@ def multiclass_generalized_dice_loss(
 
 
 def binary_dice_loss(
-    predictions: Any, targets: Any, *, smooth: Any = 1.0, apply_sigmoid: bool = True
-) -> Any:
-    """`dice_loss` of one class, with or without a last axis of 1.
+    predictions: ArrayLike, targets: ArrayLike, *, smooth: ArrayLike = 1.0,
+    apply_sigmoid: bool = True,
+) -> Array:
+    """Compute `dice_loss` for a single class.
 
-    >>> binary_dice_loss(jnp.array([[9.0, -9.0]]), jnp.array([[1.0, 0.0]])).round(3).tolist()
-    [0.0]
+    Args:
+        predictions: logits, of shape (batch, ...) or (batch, ..., 1).
+        targets: true region, 1.0 inside and 0.0 outside, in the same shape.
+        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
+        apply_sigmoid: whether predictions are logits. False takes only predictions that are 1
+            everywhere, because `dice_loss` asks for probabilities that sum to 1 over the classes.
+
+    Returns:
+        The loss of each example, of shape (batch,).
+
+    >>> from toile import optim
+    >>> optim.binary_dice_loss(jnp.array([[9.0, -9.0]]), jnp.array([[1.0, 0.0]])).round(3)
+    Array([0.], dtype=float32)
     """
     if predictions.ndim == targets.ndim and predictions.shape[-1] != 1:
         predictions, targets = predictions[..., None], targets[..., None]

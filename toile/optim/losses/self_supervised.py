@@ -6,20 +6,36 @@ from typing import Any
 
 import toile.numpy as jnp
 from toile import lax
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import check_floating
 from toile.optim.losses.regression import cosine_similarity
 
 __all__ = ["ntxent", "triplet_margin_loss"]
 
 
-def ntxent(embeddings: Any, labels: Any, temperature: Any = 0.07) -> Any:
-    """The normalized temperature-scaled cross entropy, a mean over pairs with equal labels.
+def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.07) -> Array:
+    """Compute the normalized temperature-scaled cross entropy of embeddings.
 
-    embeddings is [batch, features], labels [batch]. See https://arxiv.org/abs/2002.05709.
+    For each pair of examples with equal labels it is the cross entropy of picking the partner out
+    of the partner and all examples with other labels, by cosine similarity over `temperature`; the
+    result is the mean over pairs (SimCLR; Chen et al., 2020). Without any such pair it is NaN.
 
+    Args:
+        embeddings: floating-point array of shape (batch, features).
+        labels: array of shape (batch,); examples with equal labels belong together.
+        temperature: divisor of the similarities; smaller values weigh near examples more.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        ValueError: the batch sizes differ.
+        TypeError: `embeddings` is not floating-point.
+
+    >>> from toile import optim
     >>> embeddings = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> round(float(ntxent(embeddings, jnp.array([0, 0, 1, 1]), temperature=1.0)), 4)
-    0.5514
+    >>> optim.ntxent(embeddings, jnp.array([0, 0, 1, 1]), temperature=1.0).round(3)
+    Array(0.551, dtype=float32)
     """
     check_floating("ntxent", embeddings=embeddings)
     if labels.shape[0] != embeddings.shape[0]:
@@ -42,14 +58,33 @@ def ntxent(embeddings: Any, labels: Any, temperature: Any = 0.07) -> Any:
 
 
 def triplet_margin_loss(
-    anchors: Any, positives: Any, negatives: Any, axis: int = -1, norm_degree: Any = 2,
-    margin: Any = 1.0, eps: Any = 1e-6,
-) -> Any:
-    """By how much the positive is not nearer to the anchor than the negative by the margin.
+    anchors: ArrayLike, positives: ArrayLike, negatives: ArrayLike, axis: int = -1,
+    norm_degree: ArrayLike = 2, margin: ArrayLike = 1.0, eps: ArrayLike = 1e-6,
+) -> Array:
+    """Compute how far a like example is from being nearer to an anchor than an unlike one.
 
+    The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, with the
+    distance `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.
+
+    Args:
+        anchors: floating-point array of vectors.
+        positives: vectors that belong to the anchors, in the same shape.
+        negatives: vectors that do not, in the same shape.
+        axis: axis of the vectors.
+        norm_degree: order of the norm. Differences are not made absolute, so it should be even.
+        margin: by how much the positive should be nearer.
+        eps: small number that keeps the derivative at equal vectors finite.
+
+    Returns:
+        The loss of each triplet, without `axis`.
+
+    Raises:
+        TypeError: an input is not floating-point.
+
+    >>> from toile import optim
     >>> anchor, near, far = jnp.array([[[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 5.5]]])
-    >>> triplet_margin_loss(anchor, near, far).tolist()
-    [0.5]
+    >>> optim.triplet_margin_loss(anchor, near, far)
+    Array([0.5], dtype=float32)
     """
     check_floating(
         "triplet_margin_loss", anchors=anchors, positives=positives, negatives=negatives

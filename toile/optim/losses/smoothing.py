@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import toile.numpy as jnp
+from toile.optim.base import Array, ArrayLike
 from toile.optim.losses.checks import Axes, check_floating
 
 __all__ = ["smooth_labels"]
 
 
-def smooth_labels(labels: Any, alpha: Any, *, axis: Axes = -1, where: Any = None) -> Any:
-    """One-hot labels mixed with the uniform distribution, which gets the weight alpha.
+def smooth_labels(
+    labels: ArrayLike, alpha: ArrayLike, *, axis: Axes = -1, where: ArrayLike | None = None
+) -> Array:
+    """Mix one-hot labels with the uniform distribution.
 
-    >>> [round(float(x), 4) for x in smooth_labels(jnp.array([0.0, 1.0]), 0.2)]
-    [0.1, 0.9]
+    Gives `(1 - alpha) * labels + alpha / n`, with n the number of classes, which keeps a classifier
+    from becoming too certain (Szegedy et al., 2016).
+
+    Args:
+        labels: floating-point array of one-hot vectors.
+        alpha: weight of the uniform distribution; 0.1 is a usual value.
+        axis: axis or axes of the classes.
+        where: mask of the classes to count in n; None for all.
+
+    Returns:
+        An array of the shape of `labels`.
+
+    Raises:
+        TypeError: `labels` are not floating-point.
+
+    >>> from toile import optim
+    >>> optim.smooth_labels(jnp.array([0.0, 1.0]), 0.5)
+    Array([0.25, 0.75], dtype=float32)
     """
     check_floating("smooth_labels", labels=labels)
     if where is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import toile.numpy as jnp
-from toile.optim.base import Schedule
+from toile.optim.base import ArrayLike, Schedule
 
 __all__ = [
     "constant_schedule", "cosine_decay_schedule", "exponential_decay", "linear_schedule",
@@ -16,23 +16,44 @@ __all__ = [
 ]
 
 
-def constant_schedule(value: Any) -> Schedule:
-    """The same value at every step.
+def constant_schedule(value: ArrayLike) -> Schedule:
+    """Make a schedule with the same value at every step.
 
-    >>> constant_schedule(0.1)(1000)
+    Args:
+        value: the value.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> optim.constant_schedule(0.1)(1000)
     0.1
     """
     return lambda count: value
 
 
 def polynomial_schedule(
-    init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
+    init_value: ArrayLike, end_value: ArrayLike, power: ArrayLike, transition_steps: int,
+    transition_begin: int = 0,
 ) -> Schedule:
-    """From init_value to end_value by `(1 - t)**power`, t going from 0 to 1 in transition_steps.
+    """Make a schedule that goes from one value to another along a power of the time left.
 
-    With transition_steps <= 0 the value stays init_value; a negative transition_begin counts as 0.
+    With t going from 0 to 1 in `transition_steps` steps, the value is
+    `(init_value - end_value) * (1 - t)**power + end_value`. It is constant before and after. With
+    `transition_steps <= 0` it stays `init_value`.
 
-    >>> schedule = polynomial_schedule(1.0, 0.0, power=2, transition_steps=10)
+    Args:
+        init_value: value at the start.
+        end_value: value at the end.
+        power: exponent; 1 for a straight line.
+        transition_steps: number of steps from the first value to the last.
+        transition_begin: number of steps before the transition starts; negative values count as 0.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> schedule = optim.polynomial_schedule(1.0, 0.0, power=2, transition_steps=10)
     >>> [round(float(schedule(step)), 4) for step in (0, 5, 20)]
     [1.0, 0.25, 0.0]
     """
@@ -49,26 +70,54 @@ def polynomial_schedule(
 
 
 def linear_schedule(
-    init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0
+    init_value: ArrayLike, end_value: ArrayLike, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """A straight line from init_value to end_value in transition_steps steps.
+    """Make a schedule that goes from one value to another in a straight line.
 
-    >>> float(linear_schedule(0.0, 1.0, transition_steps=4)(1))
-    0.25
+    It is constant before and after. With `transition_steps <= 0` it stays `init_value`.
+
+    Args:
+        init_value: value at the start.
+        end_value: value at the end.
+        transition_steps: number of steps from the first value to the last.
+        transition_begin: number of steps before the transition starts; negative values count as 0.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> schedule = optim.linear_schedule(0.0, 1.0, transition_steps=4)
+    >>> [float(schedule(step)) for step in (0, 1, 4, 100)]
+    [0.0, 0.25, 1.0, 1.0]
     """
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
 def exponential_decay(
-    init_value: Any, transition_steps: int, decay_rate: Any, transition_begin: int = 0,
-    staircase: bool = False, end_value: Any = None,
+    init_value: ArrayLike, transition_steps: int, decay_rate: ArrayLike, transition_begin: int = 0,
+    staircase: bool = False, end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """`init_value * decay_rate**(steps / transition_steps)`; with staircase the power is whole.
+    """Make a schedule that is multiplied by a constant every so many steps.
 
-    end_value bounds the result: from below if decay_rate < 1, else from above. The value stays
-    init_value if transition_steps <= 0 or decay_rate is 0.
+    The value is `init_value * decay_rate**(step / transition_steps)`. With `transition_steps <= 0`
+    or a `decay_rate` of 0 it stays `init_value`.
 
-    >>> schedule = exponential_decay(1.0, transition_steps=10, decay_rate=0.5, staircase=True)
+    Args:
+        init_value: value at the start.
+        transition_steps: number of steps after which the value has been multiplied by `decay_rate`
+            once.
+        decay_rate: factor; less than 1 to decay.
+        transition_begin: number of steps before the transition starts; negative values count as 0.
+        staircase: whether the exponent is rounded down, so that the value changes every
+            `transition_steps` steps only.
+        end_value: bound of the value: from below if `decay_rate < 1`, else from above; None for
+            none.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> schedule = optim.exponential_decay(1.0, transition_steps=10, decay_rate=0.5, staircase=True)
     >>> [float(schedule(step)) for step in (0, 9, 10, 25)]
     [1.0, 1.0, 0.5, 0.25]
     """
@@ -90,11 +139,28 @@ def exponential_decay(
 
 
 def cosine_decay_schedule(
-    init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0
+    init_value: ArrayLike, decay_steps: int, alpha: ArrayLike = 0.0, exponent: ArrayLike = 1.0
 ) -> Schedule:
-    """Half a cosine wave from init_value down to `alpha * init_value` in decay_steps steps.
+    """Make a schedule that falls along half a cosine wave.
 
-    >>> schedule = cosine_decay_schedule(1.0, decay_steps=10)
+    With t going from 0 to 1 in `decay_steps` steps, the value is
+    `init_value * ((1 - alpha) * (0.5 * (1 + cos(pi * t)))**exponent + alpha)`; after that it stays
+    at its end (Loshchilov and Hutter, 2017).
+
+    Args:
+        init_value: value at the start.
+        decay_steps: number of steps of the decay.
+        alpha: value at the end, relative to `init_value`.
+        exponent: power of the wave; 1 for the plain wave.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: `decay_steps` is not positive.
+
+    >>> from toile import optim
+    >>> schedule = optim.cosine_decay_schedule(1.0, decay_steps=10)
     >>> [round(float(schedule(step)), 4) for step in (0, 5, 10)]
     [1.0, 0.5, 0.0]
     """

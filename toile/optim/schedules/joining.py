@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import toile.numpy as jnp
-from toile.optim.base import Schedule
+from toile.optim.base import ArrayLike, Schedule
 from toile.optim.schedules.decay import (
     cosine_decay_schedule,
     exponential_decay,
@@ -20,12 +20,21 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """One schedule after another; each counts its steps from the boundary where it begins.
+    """Make a schedule of several, one after another.
 
-    >>> from toile.optim.schedules import constant_schedule
-    >>> schedule = join_schedules([constant_schedule(1.0), constant_schedule(0.1)], [100])
-    >>> [round(float(schedule(step)), 4) for step in (99, 100)]
-    [1.0, 0.1]
+    Args:
+        schedules: schedules in their order; each counts its steps from the boundary where it
+            begins.
+        boundaries: steps at which the second, third, ... schedule begins.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> parts = [optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 10)]
+    >>> schedule = optim.join_schedules(parts, [100])
+    >>> [round(float(schedule(step)), 4) for step in (99, 100, 105)]
+    [1.0, 1.0, 0.5]
     """
 
     def joined(step: Any) -> Any:
@@ -37,24 +46,49 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     return joined
 
 
-def warmup_constant_schedule(init_value: Any, peak_value: Any, warmup_steps: int) -> Schedule:
-    """A straight line from init_value to peak_value, which it keeps.
+def warmup_constant_schedule(
+    init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int
+) -> Schedule:
+    """Make a schedule that rises in a straight line and then stays.
 
-    >>> float(warmup_constant_schedule(0.0, 1.0, warmup_steps=4)(100))
-    1.0
+    Args:
+        init_value: value at the start.
+        peak_value: value from step `warmup_steps` on.
+        warmup_steps: number of steps of the rise.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> schedule = optim.warmup_constant_schedule(0.0, 1.0, warmup_steps=4)
+    >>> [float(schedule(step)) for step in (0, 1, 4, 100)]
+    [0.0, 0.25, 1.0, 1.0]
     """
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 
 def warmup_cosine_decay_schedule(
-    init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0,
-    exponent: Any = 1.0,
+    init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int, decay_steps: int,
+    end_value: ArrayLike = 0.0, exponent: ArrayLike = 1.0,
 ) -> Schedule:
-    """A straight line up to peak_value, then a cosine down to end_value at step decay_steps.
+    """Make a schedule that rises in a straight line and then falls along half a cosine wave.
 
-    decay_steps is the length of the whole, warm-up included.
+    Args:
+        init_value: value at the start.
+        peak_value: value at step `warmup_steps`.
+        warmup_steps: number of steps of the rise.
+        decay_steps: number of steps of the whole, rise included.
+        end_value: value at step `decay_steps` and after it.
+        exponent: power of the wave; 1 for the plain wave.
 
-    >>> schedule = warmup_cosine_decay_schedule(0.0, 1.0, warmup_steps=10, decay_steps=110)
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: `decay_steps` is not greater than `warmup_steps`.
+
+    >>> from toile import optim
+    >>> schedule = optim.warmup_cosine_decay_schedule(0.0, 1.0, warmup_steps=10, decay_steps=110)
     >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 60, 110)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
     """
@@ -65,12 +99,29 @@ def warmup_cosine_decay_schedule(
 
 
 def warmup_exponential_decay_schedule(
-    init_value: Any, peak_value: Any, warmup_steps: int, transition_steps: int, decay_rate: Any,
-    transition_begin: int = 0, staircase: bool = False, end_value: Any = None,
+    init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int, transition_steps: int,
+    decay_rate: ArrayLike, transition_begin: int = 0, staircase: bool = False,
+    end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """A straight line up to peak_value, then `exponential_decay` of the remaining arguments.
+    """Make a schedule that rises in a straight line and then decays exponentially.
 
-    >>> schedule = warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
+    Args:
+        init_value: value at the start.
+        peak_value: value at step `warmup_steps`.
+        warmup_steps: number of steps of the rise.
+        transition_steps: number of steps after which the value has been multiplied by `decay_rate`
+            once.
+        decay_rate: factor; less than 1 to decay.
+        transition_begin: number of steps between the rise and the decay.
+        staircase: whether the value changes every `transition_steps` steps only.
+        end_value: bound of the value in the decay: from below if `decay_rate < 1`, else from above;
+            None for none.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
+    >>> schedule = optim.warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
     >>> [round(float(schedule(step)), 4) for step in (0, 5, 10, 20)]
     [0.0, 0.5, 1.0, 0.5]
     """
@@ -82,10 +133,18 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Warm restarts: cycles of `warmup_cosine_decay_schedule`, each given by its arguments.
+    """Make a schedule of several cycles, each a rise and a fall (warm restarts).
 
+    Args:
+        cosine_kwargs: for each cycle a dict with the arguments of `warmup_cosine_decay_schedule`; a
+            cycle lasts `decay_steps` steps.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    >>> from toile import optim
     >>> cycle = dict(init_value=0.0, peak_value=1.0, warmup_steps=2, decay_steps=10)
-    >>> schedule = sgdr_schedule([cycle, dict(cycle, peak_value=0.5)])
+    >>> schedule = optim.sgdr_schedule([cycle, dict(cycle, peak_value=0.5)])
     >>> [round(float(schedule(step)), 4) for step in (2, 10, 12)]
     [1.0, 0.0, 0.5]
     """

@@ -6,10 +6,10 @@ A dict {step: factor} says by what the value is multiplied at each step; the fac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import toile.numpy as jnp
-from toile.optim.base import Schedule
+from toile.optim.base import ArrayLike, Schedule
 
 __all__ = [
     "cosine_onecycle_schedule", "linear_onecycle_schedule", "piecewise_constant_schedule",
@@ -24,11 +24,22 @@ def _check_scales(name: str, scales: Mapping[int, Any]) -> None:
 
 
 def piecewise_constant_schedule(
-    init_value: Any, boundaries_and_scales: Mapping[int, Any] | None = None
+    init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """init_value, multiplied by each factor from its boundary on.
+    """Make a schedule that is multiplied by factors at certain steps.
 
-    >>> schedule = piecewise_constant_schedule(1.0, {10: 0.5, 20: 0.5})
+    Args:
+        init_value: value at the start.
+        boundaries_and_scales: dict from steps to factors, which accumulate; None for a constant.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: a factor is negative.
+
+    >>> from toile import optim
+    >>> schedule = optim.piecewise_constant_schedule(1.0, {10: 0.5, 20: 0.5})
     >>> [float(schedule(step)) for step in (9, 10, 20)]
     [1.0, 0.5, 0.25]
     """
@@ -57,11 +68,26 @@ _CURVES = {"linear": _line, "cosine": _half_wave}
 
 
 def piecewise_interpolate_schedule(
-    interpolate_type: str, init_value: Any, boundaries_and_scales: Mapping[int, Any] | None = None
+    interpolate_type: Literal["linear", "cosine"], init_value: ArrayLike,
+    boundaries_and_scales: Mapping[int, ArrayLike] | None = None,
 ) -> Schedule:
-    """Lines ("linear") or half waves ("cosine") between the values that accumulated factors give.
+    """Make a schedule that goes through given values, with lines or waves between them.
 
-    >>> schedule = piecewise_interpolate_schedule("linear", 1.0, {4: 0.5, 8: 0.5})
+    Args:
+        interpolate_type: "linear" for straight lines, "cosine" for half cosine waves.
+        init_value: value at step 0.
+        boundaries_and_scales: dict from steps to factors, which accumulate: at each step the value
+            is that of the step before times the factor. After the last it stays; None for a
+            constant.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: a factor is negative, or `interpolate_type` is another string.
+
+    >>> from toile import optim
+    >>> schedule = optim.piecewise_interpolate_schedule("linear", 1.0, {4: 0.5, 8: 0.5})
     >>> [float(schedule(step)) for step in (0, 2, 4, 6, 8, 9)]
     [1.0, 0.75, 0.5, 0.375, 0.25, 0.25]
     """
@@ -92,14 +118,30 @@ def _check_steps(name: str, transition_steps: int) -> None:
 
 
 def linear_onecycle_schedule(
-    transition_steps: int, peak_value: Any, pct_start: float = 0.3, pct_final: float = 0.85,
+    transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Three lines: from peak/div_factor up to the peak, back, and on down by final_div_factor.
+    """Make a schedule of three lines: up to a peak, back, and down to almost nothing.
 
-    The peak is at the fraction pct_start of the steps, the end of the second line at pct_final.
+    It starts at `peak_value / div_factor`, which the second line reaches again; the third ends at
+    `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
-    >>> schedule = linear_onecycle_schedule(100, 1.0, div_factor=4.0)
+    Args:
+        transition_steps: number of steps of the whole.
+        peak_value: largest value.
+        pct_start: fraction of the steps at which the peak is.
+        pct_final: fraction of the steps at which the second line ends.
+        div_factor: peak over first value.
+        final_div_factor: first value over last value.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: `transition_steps` is not positive.
+
+    >>> from toile import optim
+    >>> schedule = optim.linear_onecycle_schedule(100, 1.0, div_factor=4.0)
     >>> [round(float(schedule(step)), 4) for step in (0, 30, 85, 100)]
     [0.25, 1.0, 0.25, 0.0]
     """
@@ -113,12 +155,29 @@ def linear_onecycle_schedule(
 
 
 def cosine_onecycle_schedule(
-    transition_steps: int, peak_value: Any, pct_start: float = 0.3, div_factor: float = 25.0,
+    transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Two half waves: from peak/div_factor up to the peak, and down by both factors.
+    """Make a schedule of two half cosine waves: up to a peak, and down to almost nothing.
 
-    >>> schedule = cosine_onecycle_schedule(100, 1.0, div_factor=4.0)
+    It starts at `peak_value / div_factor` and ends at
+    `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
+
+    Args:
+        transition_steps: number of steps of the whole.
+        peak_value: largest value.
+        pct_start: fraction of the steps at which the peak is.
+        div_factor: peak over first value.
+        final_div_factor: first value over last value.
+
+    Returns:
+        The schedule: a function from the number of steps taken to the value.
+
+    Raises:
+        ValueError: `transition_steps` is not positive.
+
+    >>> from toile import optim
+    >>> schedule = optim.cosine_onecycle_schedule(100, 1.0, div_factor=4.0)
     >>> [round(float(schedule(step)), 4) for step in (0, 30, 65, 100)]
     [0.25, 1.0, 0.5, 0.0]
     """

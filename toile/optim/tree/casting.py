@@ -3,31 +3,72 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 from toile import numpy as jnp
 from toile import tree as trees
+from toile.engine.annotations import PyTree
 from toile.tree_util import keystr, tree_flatten_with_path
 from toile.typing import DTypeLike
 
 
-def cast_like(tree: Any, other_tree: Any) -> Any:
-    """Each leaf in the dtype of its partner, where that has one."""
+def cast_like(tree: PyTree, other_tree: PyTree) -> PyTree:
+    """Convert each leaf to the dtype of its partner in another tree.
+
+    Args:
+        tree: tree of arrays.
+        other_tree: tree of the same structure; where a leaf has no dtype the partner stays as it
+            is.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.cast_like({"a": jnp.ones(1)}, {"a": jnp.ones(1, jnp.bfloat16)})
+    {'a': Array([1], dtype=bfloat16)}
+    """
     like = lambda x, other: x.astype(other.dtype) if hasattr(other, "dtype") else x
     return trees.map(like, tree, other_tree)
 
 
-def cast(tree: Any, dtype: DTypeLike | None) -> Any:
-    """All leaves in one dtype; the tree itself if dtype is None."""
+def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
+    """Convert all leaves to one dtype.
+
+    Args:
+        tree: tree of arrays.
+        dtype: dtype of the result; None returns the tree itself.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.cast({"a": jnp.ones(1)}, jnp.bfloat16)
+    {'a': Array([1], dtype=bfloat16)}
+    """
     return tree if dtype is None else trees.map(lambda x: x.astype(dtype), tree)
 
 
-def dtype(tree: Any, mixed_dtype_handler: str | None = None) -> DTypeLike:
-    """The one dtype of a tree; of mixed ones the 'highest', the 'lowest' or their 'promote'.
+def dtype(
+    tree: PyTree, mixed_dtype_handler: Literal["promote", "highest", "lowest"] | None = None
+) -> DTypeLike:
+    """Return the dtype of all leaves of a tree.
 
-    >>> import toile.numpy as jnp
+    Args:
+        tree: tree of arrays; without leaves the dtype is the default one.
+        mixed_dtype_handler: what to return where dtypes differ: "promote" for what they promote to,
+            "highest" or "lowest" for that of them which holds all others or is held by all; None
+            for an error.
+
+    Returns:
+        A dtype.
+
+    Raises:
+        ValueError: dtypes differ and `mixed_dtype_handler` is None, or none of two dtypes holds the
+            other.
+
+    >>> from toile import optim
     >>> mixed = {"a": jnp.ones(1), "b": jnp.ones(1, jnp.bfloat16)}
-    >>> print(dtype(mixed, "highest"), dtype(mixed, "lowest"))
+    >>> print(optim.tree.dtype(mixed, "highest"), optim.tree.dtype(mixed, "lowest"))
     float32 bfloat16
     """
     leaves, _ = tree_flatten_with_path(tree)

@@ -14,7 +14,7 @@ from typing import Any
 from toile import lax
 from toile import numpy as jnp
 from toile import tree as trees
-from toile.engine.trace import Array
+from toile.engine.annotations import Array, PyTree
 from toile.optim.base import ArrayLike
 from toile.optim.numerics import abs_sq
 from toile.typing import DTypeLike
@@ -33,33 +33,102 @@ def map_present(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return trees.map(on_leaf, tree, *rest, is_leaf=lambda x: x is None)
 
 
-def add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
-    """The sum of two or more trees."""
+def add(tree_x: PyTree, tree_y: PyTree, *other_trees: PyTree) -> PyTree:
+    """Add trees leaf by leaf.
+
+    Args:
+        tree_x, tree_y, other_trees: trees of the same structure.
+
+    Returns:
+        The sum, a tree of that structure.
+
+    >>> from toile import optim
+    >>> optim.tree.add({"a": jnp.array([1.0])}, {"a": jnp.array([2.0])})
+    {'a': Array([3.], dtype=float32)}
+    """
     return trees.map(lambda *leaves: builtins.sum(leaves), tree_x, tree_y, *other_trees)
 
 
-def sub(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x - tree_y."""
+def sub(tree_x: PyTree, tree_y: PyTree) -> PyTree:
+    """Subtract one tree from another, leaf by leaf.
+
+    Args:
+        tree_x, tree_y: trees of the same structure.
+
+    Returns:
+        `tree_x - tree_y`.
+
+    >>> from toile import optim
+    >>> optim.tree.sub({"a": jnp.array([1.0])}, {"a": jnp.array([2.0])})
+    {'a': Array([-1.], dtype=float32)}
+    """
     return trees.map(operator.sub, tree_x, tree_y)
 
 
-def mul(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x * tree_y, element by element."""
+def mul(tree_x: PyTree, tree_y: PyTree) -> PyTree:
+    """Multiply two trees, element by element.
+
+    Args:
+        tree_x, tree_y: trees of the same structure.
+
+    Returns:
+        `tree_x * tree_y`.
+
+    >>> from toile import optim
+    >>> optim.tree.mul({"a": jnp.array([3.0])}, {"a": jnp.array([2.0])})
+    {'a': Array([6.], dtype=float32)}
+    """
     return trees.map(operator.mul, tree_x, tree_y)
 
 
-def div(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x / tree_y, element by element."""
+def div(tree_x: PyTree, tree_y: PyTree) -> PyTree:
+    """Divide one tree by another, element by element.
+
+    Args:
+        tree_x, tree_y: trees of the same structure.
+
+    Returns:
+        `tree_x / tree_y`.
+
+    >>> from toile import optim
+    >>> optim.tree.div({"a": jnp.array([3.0])}, {"a": jnp.array([2.0])})
+    {'a': Array([1.5], dtype=float32)}
+    """
     return trees.map(operator.truediv, tree_x, tree_y)
 
 
-def scale(scalar: ArrayLike, tree: Any) -> Any:
-    """scalar * tree."""
+def scale(scalar: ArrayLike, tree: PyTree) -> PyTree:
+    """Multiply a tree by a number.
+
+    Args:
+        scalar: number, or array that broadcasts against every leaf.
+        tree: tree of arrays.
+
+    Returns:
+        `scalar * tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.scale(2.0, {"a": jnp.array([3.0])})
+    {'a': Array([6.], dtype=float32)}
+    """
     return trees.map(lambda x: scalar * x, tree)
 
 
-def add_scale(tree_x: Any, scalar: ArrayLike, tree_y: Any) -> Any:
-    """tree_x + scalar * tree_y."""
+def add_scale(tree_x: PyTree, scalar: ArrayLike, tree_y: PyTree) -> PyTree:
+    """Add a multiple of one tree to another.
+
+    Args:
+        tree_x: tree of arrays; where a leaf is None the result is None.
+        scalar: factor of `tree_y`.
+        tree_y: tree of the same structure.
+
+    Returns:
+        `tree_x + scalar * tree_y`.
+
+    >>> from toile import optim
+    >>> optim.tree.add_scale({"a": jnp.array([3.0])}, 2.0, {"a": jnp.array([1.0])})
+    {'a': Array([5.], dtype=float32)}
+    """
     scalar = jnp.asarray(scalar)
     return map_present(lambda x, y: x + scalar * y, tree_x, tree_y)
 
@@ -70,18 +139,37 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
     return jnp.vdot(x, y, precision=lax.Precision.HIGHEST)
 
 
-def vdot(tree_x: Any, tree_y: Any) -> ArrayLike:
-    """The inner product, conjugate in the first tree.
+def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
+    """Compute the inner product of two trees, conjugate in the first one.
 
-    >>> import toile.numpy as jnp
-    >>> print(vdot({"a": jnp.ones(2), "b": 3.0}, {"a": jnp.ones(2), "b": 2.0}))
-    8.0
+    Args:
+        tree_x, tree_y: trees of the same structure and shapes.
+
+    Returns:
+        A scalar; 0 for trees without leaves.
+
+    >>> from toile import optim
+    >>> optim.tree.vdot({"a": jnp.ones(2), "b": 3.0}, {"a": jnp.ones(2), "b": 2.0})
+    Array(8., dtype=float32)
     """
     return trees.reduce(operator.add, trees.map(_vdot, tree_x, tree_y), initializer=0)
 
 
-def sum(tree: Any, associative_reduction: bool = False) -> ArrayLike:
-    """The sum of all elements."""
+def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
+    """Add up all elements of all leaves.
+
+    Args:
+        tree: tree of arrays.
+        associative_reduction: whether leaves are added in pairs, pairs of pairs and so on, which
+            rounds less than one after the other.
+
+    Returns:
+        A scalar; 0 for a tree without leaves.
+
+    >>> from toile import optim
+    >>> optim.tree.sum({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+    Array(6., dtype=float32)
+    """
     sums = trees.map(jnp.sum, tree)
     if associative_reduction:
         return trees.reduce_associative(operator.add, sums, identity=0)
@@ -93,28 +181,83 @@ def _extreme(reduce_leaf: Callable, combine: Callable, start: float, tree: Any) 
     return trees.reduce(combine, trees.map(of_leaf, tree), initializer=start)
 
 
-def max(tree: Any) -> ArrayLike:
-    """The largest element; -inf where there is none."""
+def max(tree: PyTree) -> ArrayLike:
+    """Find the largest element of all leaves.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        A scalar; -inf where there is no element.
+
+    >>> from toile import optim
+    >>> optim.tree.max({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+    Array(3., dtype=float32)
+    """
     return _extreme(jnp.max, jnp.maximum, -float("inf"), tree)
 
 
-def min(tree: Any) -> ArrayLike:
-    """The smallest element; inf where there is none."""
+def min(tree: PyTree) -> ArrayLike:
+    """Find the smallest element of all leaves.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        A scalar; inf where there is no element.
+
+    >>> from toile import optim
+    >>> optim.tree.min({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
+    Array(1., dtype=float32)
+    """
     return _extreme(jnp.min, jnp.minimum, float("inf"), tree)
 
 
-def size(tree: Any) -> int:
-    """How many elements all leaves have together."""
+def size(tree: PyTree) -> int:
+    """Count the elements of all leaves.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        An int.
+
+    >>> from toile import optim
+    >>> optim.tree.size({"a": jnp.ones((2, 3)), "b": 1.0})
+    7
+    """
     return builtins.sum(jnp.size(leaf) for leaf in trees.leaves(tree))
 
 
-def conj(tree: Any) -> Any:
-    """The complex conjugate."""
+def conj(tree: PyTree) -> PyTree:
+    """Conjugate all elements.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.conj({"a": jnp.array([1.0 + 2.0j])})
+    {'a': Array([1.-2.j], dtype=complex64)}
+    """
     return trees.map(jnp.conj, tree)
 
 
-def real(tree: Any) -> Any:
-    """The real part."""
+def real(tree: PyTree) -> PyTree:
+    """Take the real part of all elements.
+
+    Args:
+        tree: tree of arrays.
+
+    Returns:
+        A tree of real arrays.
+
+    >>> from toile import optim
+    >>> optim.tree.real({"a": jnp.array([1.0 + 2.0j])})
+    {'a': Array([1.], dtype=float32)}
+    """
     return trees.map(jnp.real, tree)
 
 
@@ -122,12 +265,24 @@ def _square(x: Array) -> Array:
     return jnp.square(x.real) + jnp.square(x.imag)
 
 
-def norm(tree: Any, ord: int | str | float | None = None, squared: bool = False) -> Array:
-    """The vector norm of all elements together: ord 2 (or None), 1 or inf.
+def norm(tree: PyTree, ord: int | str | float | None = None, squared: bool = False) -> Array:
+    """Compute the vector norm of all elements of all leaves together.
 
-    >>> import toile.numpy as jnp
-    >>> print(norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])}))
-    5.0
+    Args:
+        tree: tree of arrays.
+        ord: 2 or None for the Euclidean norm, 1 for the sum of absolute values, `jnp.inf` or "inf"
+            for the largest one.
+        squared: whether to return the square of the norm.
+
+    Returns:
+        A real scalar.
+
+    Raises:
+        ValueError: `ord` is another value.
+
+    >>> from toile import optim
+    >>> optim.tree.norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
+    Array(5., dtype=float32)
     """
     if ord is None or ord == 2:
         total = sum(trees.map(_square, tree))
@@ -141,40 +296,131 @@ def norm(tree: Any, ord: int | str | float | None = None, squared: bool = False)
     return jnp.array(_square(total) if squared else total)
 
 
-def batch_shape(tree: Any, shape: tuple[int, ...] = ()) -> Any:
-    """Each leaf repeated along new leading axes of this shape."""
+def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
+    """Repeat each leaf along new leading axes.
+
+    Args:
+        tree: tree of arrays.
+        shape: shape of the new axes.
+
+    Returns:
+        A tree of arrays of shape `(*shape, *leaf.shape)`.
+
+    >>> from toile import optim
+    >>> optim.tree.batch_shape({"a": jnp.ones(2)}, (3,))["a"].shape
+    (3, 2)
+    """
     return trees.map(lambda x: jnp.broadcast_to(x, (*shape, *jnp.shape(x))), tree)
 
 
-def zeros_like(tree: Any, dtype: DTypeLike | None = None) -> Any:
-    """Zeros in the shapes of the leaves."""
+def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """Make zeros in the shapes of the leaves.
+
+    Args:
+        tree: tree of arrays.
+        dtype: dtype of the result; None for that of each leaf.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.zeros_like({"a": jnp.ones(2)})
+    {'a': Array([0., 0.], dtype=float32)}
+    """
     return trees.map(lambda x: jnp.zeros_like(x, dtype=dtype), tree)
 
 
-def ones_like(tree: Any, dtype: DTypeLike | None = None) -> Any:
-    """Ones in the shapes of the leaves."""
+def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
+    """Make ones in the shapes of the leaves.
+
+    Args:
+        tree: tree of arrays.
+        dtype: dtype of the result; None for that of each leaf.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.ones_like({"a": jnp.zeros(2)})
+    {'a': Array([1., 1.], dtype=float32)}
+    """
     return trees.map(lambda x: jnp.ones_like(x, dtype=dtype), tree)
 
 
-def full_like(tree: Any, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Any:
-    """One value in the shapes of the leaves."""
+def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> PyTree:
+    """Fill the shapes of the leaves with one value.
+
+    Args:
+        tree: tree of arrays.
+        fill_value: the value.
+        dtype: dtype of the result; None for that of each leaf.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.full_like({"a": jnp.zeros(2)}, 7.0)
+    {'a': Array([7., 7.], dtype=float32)}
+    """
     return trees.map(lambda x: jnp.full_like(x, fill_value, dtype=dtype), tree)
 
 
-def clip(tree: Any, min_value: ArrayLike | None = None, max_value: ArrayLike | None = None) -> Any:
-    """Elements held between two bounds."""
+def clip(
+    tree: PyTree, min_value: ArrayLike | None = None, max_value: ArrayLike | None = None
+) -> PyTree:
+    """Limit all elements to an interval.
+
+    Args:
+        tree: tree of arrays.
+        min_value: lower bound; None for none.
+        max_value: upper bound; None for none.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> from toile import optim
+    >>> optim.tree.clip({"a": jnp.array([-2.0, 5.0])}, 0.0, 1.0)
+    {'a': Array([0., 1.], dtype=float32)}
+    """
     return trees.map(lambda x: jnp.clip(x, min_value, max_value), tree)
 
 
-def where(condition: ArrayLike, tree_x: Any, tree_y: Any) -> Any:
-    """The leaves of tree_x where the condition holds, of tree_y where not."""
+def where(condition: ArrayLike, tree_x: PyTree, tree_y: PyTree) -> PyTree:
+    """Choose between the leaves of two trees.
+
+    Args:
+        condition: boolean, or boolean array that broadcasts against every leaf.
+        tree_x: tree whose elements are taken where the condition is true.
+        tree_y: tree of the same structure, whose elements are taken where it is false.
+
+    Returns:
+        A tree of that structure.
+
+    >>> from toile import optim
+    >>> optim.tree.where(True, {"a": jnp.array([1.0])}, {"a": jnp.array([2.0])})
+    {'a': Array([1.], dtype=float32)}
+    """
     return trees.map(lambda x, y: jnp.where(condition, x, y), tree_x, tree_y)
 
 
 def allclose(
-    a: Any, b: Any, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
-) -> Any:
-    """Whether all leaves agree within the tolerances."""
+    a: PyTree, b: PyTree, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> ArrayLike:
+    """Return whether all elements of two trees agree within tolerances.
+
+    Args:
+        a, b: trees of the same structure.
+        rtol: tolerance relative to the elements of `b`.
+        atol: absolute tolerance.
+        equal_nan: whether NaN equals NaN.
+
+    Returns:
+        A boolean scalar.
+
+    >>> from toile import optim
+    >>> optim.tree.allclose({"a": jnp.array([1.0])}, {"a": jnp.array([1.0 + 1e-7])})
+    Array(True, dtype=bool)
+    """
     close = lambda x, y: jnp.allclose(x, y, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return functools.reduce(operator.and_, trees.leaves(trees.map(close, a, b)), True)
 
@@ -185,23 +431,87 @@ def _norm_power(g: Array, order: int) -> Array:
     return abs_sq(g) ** (order // 2 if order % 2 == 0 else order / 2)  # |g|ⁿ = (|g|²)^(n/2)
 
 
-def update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
-    """The moving average of the order-th powers: (1 - decay) gⁿ + decay m."""
+def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int) -> PyTree:
+    """Update a moving average of powers: `(1 - decay) * g**order + decay * m`.
+
+    Args:
+        updates: tree of gradients g; where a leaf is None the result is None.
+        moments: tree of averages m.
+        decay: decay rate of the average; nearer to 1, it covers more steps.
+        order: power of the gradients.
+
+    Returns:
+        The tree of new averages.
+
+    >>> from toile import optim
+    >>> optim.tree.update_moment(jnp.array([2.0]), jnp.array([0.0]), decay=0.5, order=2)
+    Array([2.], dtype=float32)
+    """
     return map_present(lambda g, m: (1 - decay) * (g**order) + decay * m, updates, moments)
 
 
-def update_moment_per_elem_norm(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
-    """The moving average of |g|ⁿ, which is real for complex g too."""
+def update_moment_per_elem_norm(
+    updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
+) -> PyTree:
+    """Update a moving average of `|g|**order`, which is real for complex gradients too.
+
+    Args:
+        updates: tree of gradients g; where a leaf is None the result is None.
+        moments: tree of averages.
+        decay: decay rate of the average; nearer to 1, it covers more steps.
+        order: power of the absolute values. Real gradients are not made absolute, so it should be
+            even.
+
+    Returns:
+        The tree of new averages.
+
+    >>> from toile import optim
+    >>> grads, averages = jnp.array([3.0 + 4.0j]), jnp.array([0.0])
+    >>> optim.tree.update_moment_per_elem_norm(grads, averages, decay=0.5, order=2)
+    Array([12.5], dtype=float32)
+    """
     step = lambda g, m: (1 - decay) * _norm_power(g, order) + decay * m
     return map_present(step, updates, moments)
 
 
-def update_infinity_moment(updates: Any, moments: Any, decay: ArrayLike, eps: ArrayLike) -> Any:
-    """max(|g| + eps, decay m): the moving average of order infinity."""
+def update_infinity_moment(
+    updates: PyTree, moments: PyTree, decay: ArrayLike, eps: ArrayLike
+) -> PyTree:
+    """Update a decaying maximum: `max(|g| + eps, decay * m)`.
+
+    Args:
+        updates: tree of gradients g; where a leaf is None the result is None.
+        moments: tree of maxima m.
+        decay: decay rate of the maximum.
+        eps: small number added to the absolute gradients.
+
+    Returns:
+        The tree of new maxima.
+
+    >>> from toile import optim
+    >>> optim.tree.update_infinity_moment(jnp.array([-2.0]), jnp.array([1.0]), decay=0.5, eps=0.0)
+    Array([2.], dtype=float32)
+    """
     return map_present(lambda g, m: jnp.maximum(jnp.abs(g) + eps, decay * m), updates, moments)
 
 
-def bias_correction(moment: Any, decay: ArrayLike, count: ArrayLike) -> Any:
-    """moment / (1 - decayᵗ): an average that started at zero, as if it had started at its mean."""
+def bias_correction(moment: PyTree, decay: ArrayLike, count: ArrayLike) -> PyTree:
+    """Divide a moving average by `1 - decay**count`, the weight that it has so far.
+
+    An average that starts at zero is too small in the first steps; this corrects it.
+
+    Args:
+        moment: tree of averages.
+        decay: decay rate of the average.
+        count: number of steps averaged, at least 1.
+
+    Returns:
+        The tree of corrected averages.
+
+    >>> from toile import optim
+    >>> average = optim.tree.update_moment(jnp.array([2.0]), jnp.array([0.0]), decay=0.5, order=1)
+    >>> average, optim.tree.bias_correction(average, decay=0.5, count=1)
+    (Array([1.], dtype=float32), Array([2.], dtype=float32))
+    """
     factor = 1 - jnp.asarray(decay) ** jnp.asarray(count)
     return trees.map(lambda m: m / factor.astype(m.dtype), moment)

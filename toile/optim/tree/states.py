@@ -7,10 +7,11 @@ class, or a key of a dict. Paths are those of `toile.tree_util`, with NamedTuple
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from toile import tree as trees
+from toile.engine.annotations import PyTree
 from toile.engine.records import dataclass
 from toile.tree_util import (
     DictKey,
@@ -25,7 +26,16 @@ Filter = Callable[[KeyPath, Any], bool]
 
 @dataclass(frozen=True)
 class NamedTupleKey:
-    """A step into a field of a NamedTuple: the name of its class and of the field."""
+    """A step of a path into a field of a NamedTuple.
+
+    Args:
+        tuple_name: name of the NamedTuple's class.
+        name: name of the field.
+
+    >>> from toile import optim
+    >>> str(optim.tree.NamedTupleKey("ScaleByAdamState", "mu"))
+    'ScaleByAdamState.mu'
+    """
 
     tuple_name: str
     name: str
@@ -55,13 +65,31 @@ class Initable(Protocol):
 
 
 def map_params(
-    initable: Callable[[Any], Any] | Initable, f: Callable[..., Any], state: Any, /, *rest: Any,
-    transform_non_params: Callable[..., Any] | None = None,
+    initable: Callable[[Any], Any] | Initable, f: Callable[..., Any], state: PyTree, /,
+    *rest: PyTree, transform_non_params: Callable[..., Any] | None = None,
     is_leaf: Callable[[Any], bool] | None = None,
-) -> Any:
-    """f of each leaf of those parts of a state that are trees like the parameters.
+) -> PyTree:
+    """Apply a function to the leaves of those parts of a state that are trees like the parameters.
 
-    Which parts these are is seen by making a state for a placeholder instead of parameters.
+    In the state of `adam` these are the two averages, but not the counter. Shardings of the
+    parameters can be carried over to the state in this way.
+
+    Args:
+        initable: transformation (or its `init`) that made the state.
+        f: function of a leaf of the state, and of the leaves of `rest`.
+        state: state of the transformation.
+        rest: trees like the parameters.
+        transform_non_params: function of the other parts of the state; None to keep them.
+        is_leaf: function that says where the trees like the parameters end, as in `toile.tree.map`.
+
+    Returns:
+        A tree like the state.
+
+    >>> from toile import optim
+    >>> tx = optim.adam(0.1)
+    >>> optim.tree_map_params(tx, lambda x: x.shape, tx.init({"w": jnp.zeros((2, 3))}))
+    (ScaleByAdamState(count=Array(0, dtype=int32), mu={'w': (2, 3)}, nu={'w': (2, 3)}),
+    EmptyState())
     """
     init = initable.init if isinstance(initable, Initable) else initable
 
@@ -75,20 +103,49 @@ def map_params(
 
 
 def get_all_with_path(
-    tree: Any, key: Any, filtering: Filter | None = None
+    tree: PyTree, key: Hashable, filtering: Filter | None = None
 ) -> list[tuple[KeyPath, Any]]:
-    """All values under this name, each with its path, outermost first."""
+    """Find all values under a name in a tree, each with its path.
+
+    Args:
+        tree: tree, for instance the state of an optimizer.
+        key: field of a NamedTuple, name of its class, or key of a dict.
+        filtering: function from (path, value) to a bool, True for values to keep; None for all.
+
+    Returns:
+        A list of pairs (path, value), outermost first.
+
+    >>> from toile import optim
+    >>> [(path, count)] = optim.tree.get_all_with_path(optim.adam(0.1).init(jnp.zeros(1)), "count")
+    >>> path, count
+    ((SequenceKey(idx=0), NamedTupleKey(tuple_name='ScaleByAdamState', name='count')), Array(0,
+    dtype=int32))
+    """
     found = _found(tree, key)
     return [(p, x) for p, x in found if filtering(p, x)] if filtering else found
 
 
-def get(tree: Any, key: Any, default: Any = None, filtering: Filter | None = None) -> Any:
-    """The one value under this name; the default where there is none.
+def get(
+    tree: PyTree, key: Hashable, default: PyTree = None, filtering: Filter | None = None
+) -> Any:
+    """Find the one value under a name in a tree.
+
+    Args:
+        tree: tree, for instance the state of an optimizer.
+        key: field of a NamedTuple, name of its class, or key of a dict.
+        default: value to return where there is none.
+        filtering: function from (path, value) to a bool, True for values to look at; None for all.
+
+    Returns:
+        The value.
+
+    Raises:
+        KeyError: there are several.
 
     >>> from toile import optim
-    >>> state = optim.adam(1e-3).init(1.0)
-    >>> print(get(state, "count"))
-    0
+    >>> state = optim.adam(1e-3).init(jnp.zeros(1))
+    >>> optim.tree.get(state, "count")
+    Array(0, dtype=int32)
     """
     found = get_all_with_path(tree, key, filtering)
     if len(found) > 1:
@@ -97,14 +154,24 @@ def get(tree: Any, key: Any, default: Any = None, filtering: Filter | None = Non
     return found[0][1] if found else default
 
 
-def set(tree: Any, filtering: Filter | None = None, /, **kwargs: Any) -> Any:
-    """The tree with all values under these names replaced.
+def set(tree: PyTree, filtering: Filter | None = None, /, **kwargs: PyTree) -> PyTree:
+    """Return a tree with all values under some names replaced.
+
+    Args:
+        tree: tree, for instance the state of an optimizer.
+        filtering: function from (path, value) to a bool, True for values to replace; None for all.
+        kwargs: new values by name.
+
+    Returns:
+        The new tree.
+
+    Raises:
+        KeyError: a name does not occur.
 
     >>> from toile import optim
-    >>> import toile.numpy as jnp
-    >>> state = set(optim.adam(1e-3).init(1.0), count=jnp.int32(7))
-    >>> print(get(state, "count"))
-    7
+    >>> state = optim.tree.set(optim.adam(1e-3).init(jnp.zeros(1)), count=jnp.int32(7))
+    >>> optim.tree.get(state, "count")
+    Array(7, dtype=int32)
     """
     for name in kwargs:
         if not get_all_with_path(tree, name, filtering):
