@@ -4,13 +4,18 @@
 cotangent function keeps: an argument, a constant, or the output of an operation.
 """
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from toile.api.autodiff import vjp
 from toile.api.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from toile.api.programs import make_jaxpr
 from toile.control.call import Call
 from toile.control.remat import Offloadable, Recompute, Saveable
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.keypaths import keystr
 from toile.engine.program import Var
@@ -23,8 +28,21 @@ __all__ = [
 ]
 
 
-def print_saved_residuals(f, *args, **kwargs):
-    """Print each value that differentiating `f` saves for the backward pass, and its origin."""
+def print_saved_residuals(f: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> None:
+    """Print the values that reverse-mode differentiation of a function keeps for the backward pass.
+
+    A line has the dtype, the shape and the origin of a value: an argument, a constant, or an
+    operation in a line of the source.
+
+    Args:
+        f: function of arrays, or trees of arrays.
+        args: arguments of the function.
+        kwargs: keyword arguments of the function.
+
+    >>> toile.ad_checkpoint.print_saved_residuals(lambda x, y: x * y, 2.0, 3.0)
+    f32[] from the argument x
+    f32[] from the argument y
+    """
     for aval, origin in _saved_residuals(f, args, kwargs):
         print(f"{aval.str_short(short_dtypes=True)} {origin}")
 

@@ -1,5 +1,7 @@
 """Inspecting values in traced code (print, log, callback, breakpoint) and shardings of arrays."""
 
+from __future__ import annotations
+
 import builtins
 import importlib
 import importlib.util
@@ -14,6 +16,8 @@ from toile.api.callbacks import debug_log as log
 from toile.api.callbacks import debug_print as print
 from toile.api.devices import sharding_of
 from toile.control.callbacks import DebugEffect, OrderedDebugEffect
+from toile.engine.annotations import Array, PyTree
+from toile.engine.shardings import Sharding
 from toile.engine.source import here
 from toile.engine.trees import tree_map
 
@@ -38,12 +42,30 @@ class _Cell(NamedTuple):
 
 
 def visualize_sharding(
-    shape: Sequence[int], sharding: Any, *, use_color: bool = True, scale: float = 1.0,
+    shape: Sequence[int], sharding: Sharding, *, use_color: bool = True, scale: float = 1.0,
     min_width: int = 9, max_width: int = 80, color_map: _ColorMap | None = None,
 ) -> None:
-    """Print which devices hold which part of an array with one axis or two.
+    """Print which devices hold which part of an array with one or two axes.
 
-    Uses color on a terminal if `rich` and matplotlib (or a `color_map`) are available."""
+    Args:
+        shape: shape of the array.
+        sharding: how the array is divided.
+        use_color: whether to use color, if the terminal has it and the package `rich` is installed.
+        scale: factor of the size of the table.
+        min_width: smallest width of a part, in characters.
+        max_width: greatest width of the table, in characters.
+        color_map: function from a number in [0, 1] to red, green and blue in [0, 1]; None for a map
+            of matplotlib, if it is installed.
+
+    Raises:
+        ValueError: the shape does not have one or two axes.
+
+    >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices("cpu")[0])
+    >>> toile.debug.visualize_sharding((8,), sharding)
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
+    """
     if len(shape) not in (1, 2):
         raise ValueError(
             "`visualize_sharding` only works for shapes with 1 and 2 dimensions: got "
@@ -155,14 +177,38 @@ def _colors(color_map: _ColorMap | None, count: int) -> Iterator[tuple[str | Non
         at = (at + count // 2 + (count % 2 == 0)) % count
 
 
-def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
-    """Call `callback` with the sharding of each array of a tree; while tracing for traced ones."""
+def inspect_array_sharding(value: PyTree, *, callback: Callable[[Sharding], None]) -> None:
+    """Call a function with the sharding of each array in a tree.
+
+    For values that are being traced, it is called while tracing.
+
+    Args:
+        value: array or tree of arrays.
+        callback: function of a sharding.
+
+    >>> found = []
+    >>> toile.debug.inspect_array_sharding({"w": jnp.ones(3)}, callback=found.append)
+    >>> found[0].num_devices
+    1
+    """
     tree_map(lambda x: callback(sharding_of(x)), value)
 
 
-def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
-    """Print which devices hold which part of an array."""
-    inspect_array_sharding(arr, callback=lambda s: visualize_sharding(arr.shape, s, **kwargs))
+def visualize_array_sharding(arr: Array, **kwargs: object) -> None:
+    """Print which devices hold which part of an array with one or two axes.
+
+    Args:
+        arr: array.
+        kwargs: options of `visualize_sharding`, such as `scale`.
+
+    >>> x = toile.device_put(jnp.ones(8), toile.devices("cpu")[0])
+    >>> toile.debug.visualize_array_sharding(x)
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
+    """
+    options: dict[str, Any] = {**kwargs}
+    inspect_array_sharding(arr, callback=lambda s: visualize_sharding(arr.shape, s, **options))
 
 
 __all__ = [

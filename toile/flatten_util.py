@@ -9,6 +9,7 @@ from typing import Any
 import toile.lax as lax
 import toile.numpy as jnp
 from toile.engine import trees
+from toile.engine.annotations import Array, PyTree
 from toile.engine.records import dataclass
 from toile.engine.source import here
 from toile.engine.treedefs import PyTreeDef
@@ -55,12 +56,24 @@ def _cast(x: Any, dtype: Any) -> Any:
     return lax.convert_element_type(x, dtype)
 
 
-def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """One vector with all leaves of a tree, in their common dtype, and the inverse function.
+def ravel_pytree(pytree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
+    """Concatenate all leaves of a tree to one vector.
 
+    Args:
+        pytree: tree of arrays and numbers.
+
+    Returns:
+        The vector, in the dtype that the leaves promote to, and a function that turns such a vector
+        back into a tree with the shapes of the leaves. It restores their dtypes if they differ, and
+        keeps the dtype of the vector otherwise.
+
+    >>> from toile.flatten_util import ravel_pytree
     >>> flat, unravel = ravel_pytree({'w': jnp.ones((2, 2)), 'b': jnp.zeros(2)})
-    >>> flat.shape, unravel(flat)['w'].shape
-    ((6,), (2, 2))
+    >>> flat
+    Array([0., 0., 1., 1., 1., 1.], dtype=float32)
+    >>> unravel(flat * 3)['w']
+    Array([[3., 3.],
+           [3., 3.]], dtype=float32)
     """
     leaves, treedef = trees.flatten(pytree)
     if not leaves:

@@ -7,12 +7,12 @@ outside can be neither read nor written there, because its changes would be lost
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, from_numpy
 from toile.engine.source import here
@@ -22,8 +22,23 @@ __all__ = ["AbstractRef", "Ref", "addupdate", "ds", "empty_ref", "free_ref", "fr
            "new_ref", "set", "swap"]
 
 
+class HasShapeAndDType(Protocol):
+    """Anything with a shape and a dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
 class AbstractRef:
-    """The type of a Ref: that of the array it holds."""
+    """The type of a Ref: that of the array it holds.
+
+    Args:
+        inner_aval: shape and dtype of the array.
+        memory_space: not used.
+        kind: not used.
+    """
 
     def __init__(self, inner_aval: Aval, memory_space: Any = None, kind: Any = None):
         self.inner_aval, self.memory_space, self.kind = inner_aval, memory_space, kind
@@ -39,7 +54,15 @@ class AbstractRef:
 
 
 class Ref:
-    """An array that can be changed in place; made by `new_ref`."""
+    """An array that can be changed in place; `new_ref` makes one.
+
+    `ref[...]` reads all of it, and `ref[index] = value` replaces elements, as in NumPy. A Ref can
+    be changed only in the transformed function in which it was made, or outside of any. A jitted
+    function cannot read one from outside either.
+
+    Args:
+        value: array that the Ref holds at first.
+    """
 
     __slots__ = ("_value", "_trace", "__weakref__")
 
@@ -84,14 +107,20 @@ class Ref:
         value = self._fitting(value, whole[index], "swap")
         self._write(whole.at[index].set(value))
 
-    def addupdate(self, x: Any, idx: Any = ()) -> None:
-        """Add to the entries at an index."""
+    def addupdate(self, x: ArrayLike, idx: Any = ()) -> None:
+        """Add to the elements at an index.
+
+        Args:
+            x: what is added; a scalar, or an array of the shape that the index selects.
+            idx: index, as in `ref[idx]`; `()` for all elements.
+        """
         whole = self._read()
         x = self._fitting(x, whole[idx], "addupdate")
         self._write(whole.at[idx].add(x))
 
     @property
     def aval(self) -> AbstractRef:
+        """The type of the Ref."""
         return AbstractRef(self._value.aval)
 
     shape = property(attrgetter("_value.shape"))
@@ -107,53 +136,145 @@ class Ref:
         return "Ref" + repr(self._value).removeprefix("Array")
 
 
-def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
-    """A mutable array with an initial value."""
+def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | None = None) -> Ref:
+    """Make an array that can be changed in place.
+
+    Args:
+        init_val: first value, which is not changed itself.
+        memory_space: not used.
+        kind: not used.
+
+    Returns:
+        The Ref.
+
+    >>> ref = toile.new_ref(jnp.zeros(3))
+    >>> ref[1] = 5.0
+    >>> ref[...]
+    Array([0., 5., 0.], dtype=float32)
+    """
     if isinstance(init_val, Ref):
         raise ValueError("new_ref: needed an array, got a Ref" + here())
     value: Any = init_val if isinstance(init_val, Array) else as_array(init_val)
     return Ref(value.astype(value.dtype) if value.weak_type else value)
 
 
-def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
-    """A mutable array of a shape and dtype, all zeros."""
+def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
+    """Make an array of a shape and dtype that can be changed in place.
+
+    Args:
+        ty: anything with a `shape` and a `dtype`, such as a `ShapeDtypeStruct`.
+        memory_space: not used.
+
+    Returns:
+        The Ref, which holds zeros.
+
+    >>> toile.empty_ref(toile.ShapeDtypeStruct((2,), jnp.float32))
+    Ref([0., 0.], dtype=float32)
+    """
     return Ref(from_numpy(np.zeros(ty.shape, dtypes.canonicalize_dtype(ty.dtype)), copy=False))
 
 
-def freeze(ref: Ref) -> Any:
-    """The array that a Ref holds; the Ref must not be used afterwards."""
+def freeze(ref: Ref) -> Array:
+    """Return the array that a Ref holds.
+
+    Args:
+        ref: Ref; it should not be used afterwards.
+
+    Returns:
+        An array, which does not change any more.
+
+    >>> toile.freeze(toile.new_ref(jnp.arange(3)))
+    Array([0, 1, 2], dtype=int32)
+    """
     return ref._read()
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array that a Ref holds."""
+    """Release the array that a Ref holds; reading the Ref is an error afterwards.
+
+    Args:
+        ref: Ref to release.
+
+    >>> ref = toile.new_ref(jnp.arange(3))
+    >>> toile.free_ref(ref)
+    """
     ref._write(None)
 
 
-def get(ref: Ref, idx: Any = None) -> Any:
-    """The entries of a Ref at an index (all by default)."""
+def get(ref: Ref, idx: Any = None) -> Array:
+    """Return elements of a Ref.
+
+    Args:
+        ref: Ref to read.
+        idx: index, as in `ref[idx]`; None for all elements.
+
+    Returns:
+        An array.
+    """
     return ref[...] if idx is None else ref[idx]
 
 
-def set(ref: Ref, idx: Any, value: Any) -> None:
-    """Replace the entries of a Ref at an index."""
+def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
+    """Replace elements of a Ref.
+
+    Args:
+        ref: Ref to change.
+        idx: index, as in `ref[idx]`; None for all elements.
+        value: new elements; a scalar, or an array of the shape that the index selects.
+    """
     ref[... if idx is None else idx] = value
 
 
-def swap(ref: Ref, idx: Any, value: Any) -> Any:
-    """Replace the entries of a Ref at an index; returns the old ones."""
+def swap(ref: Ref, idx: Any, value: ArrayLike) -> Array:
+    """Replace elements of a Ref and return the old ones.
+
+    Args:
+        ref: Ref to change.
+        idx: index, as in `ref[idx]`; None for all elements.
+        value: new elements; a scalar, or an array of the shape that the index selects.
+
+    Returns:
+        The elements before.
+
+    >>> ref = toile.new_ref(jnp.arange(3))
+    >>> toile.ref.swap(ref, 0, 7), ref[...]
+    (Array(0, dtype=int32), Array([7, 1, 2], dtype=int32))
+    """
     old = get(ref, idx)
     set(ref, idx, value)
     return old
 
 
-def addupdate(ref: Ref, idx: Any, x: Any) -> None:
-    """Add to the entries of a Ref at an index."""
+def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
+    """Add to elements of a Ref.
+
+    Args:
+        ref: Ref to change.
+        idx: index, as in `ref[idx]`; None for all elements.
+        x: what is added; a scalar, or an array of the shape that the index selects.
+    """
     ref.addupdate(x, ... if idx is None else idx)
 
 
-def ds(start: Any, size: Any = None, stride: int | None = None) -> Any:
-    """An index for `size` entries from `start` on (the first `start` entries without a size)."""
+def ds(
+    start: int | Array | None, size: int | None = None, stride: int | None = None
+) -> slice | Array:
+    """Make an index for a number of consecutive elements, whose start may be an array.
+
+    Args:
+        start: first index; None for all elements. Without `size`, the number of elements from 0.
+        size: number of elements.
+        stride: distance between elements; None for 1.
+
+    Returns:
+        A slice, or an array of indices if the start is an array.
+
+    >>> x = jnp.arange(10)
+    >>> x[toile.ds(2, 3)]
+    Array([2, 3, 4], dtype=int32)
+    >>> x[toile.ds(jnp.array(4), 2)]
+    Array([4, 5], dtype=int32)
+    """
     if start is None:
         return slice(None)
     if size is None:

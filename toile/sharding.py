@@ -6,13 +6,14 @@ Asking for more devices than there are is an error.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import Array, ConcreteArray
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, PyTree
+from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array, raw_operand
 from toile.engine.devices import Device, cpu_count, process_count
@@ -47,8 +48,22 @@ __all__ = [
 use_mesh = set_mesh
 
 
-def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> Any:
-    """The sharding with all of an array on one device."""
+def make_single_device_sharding(
+    device: Device, *, memory_kind: str | None = None
+) -> SingleDeviceSharding:
+    """Make the sharding that puts all of an array on one device.
+
+    Args:
+        device: device, one of `toile.devices()`.
+        memory_kind: which memory of the device; None for the usual one.
+
+    Returns:
+        The sharding.
+
+    >>> sharding = toile.sharding.make_single_device_sharding(toile.devices()[0])
+    >>> sharding.is_fully_replicated
+    True
+    """
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 
 
@@ -81,10 +96,33 @@ def _assembled(parts: Sequence[Any], shape: tuple[int, ...], sharding: Any) -> A
 
 
 def make_array_from_callback(
-    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any],
-    dtype: Any = None,
-) -> Any:
-    """An array with parts from `data_callback(index)`, called once per distinct part."""
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], ArrayLike],
+    dtype: DTypeLike | None = None,
+) -> Array:
+    """Make a sharded array from a function that returns the data of each part.
+
+    Each process calls the function only for the parts of its devices, and once for parts that
+    several devices share.
+
+    Args:
+        shape: shape of the whole array.
+        sharding: how the array is divided.
+        data_callback: function of an index, a tuple of slices of the whole array, that returns the
+            elements there.
+        dtype: dtype that the parts must have; None for any.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: a part has another shape or dtype than it must have.
+
+    >>> from toile.sharding import NamedSharding, P
+    >>> data = jnp.arange(4)
+    >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
+    >>> toile.make_array_from_callback((4,), sharding, lambda index: data[index])
+    Array([0, 1, 2, 3], dtype=int32)
+    """
     shape = tuple(shape)
     found = concrete(sharding, "make_array_from_callback")
     made: dict[Any, Any] = {}
@@ -104,9 +142,29 @@ def make_array_from_callback(
 
 
 def make_array_from_process_local_data(
-    sharding: Any, local_data: Any, global_shape: Any = None
-) -> Any:
-    """Arrays from each process's part; a single process has all of it."""
+    sharding: PyTree, local_data: PyTree, global_shape: PyTree = None
+) -> PyTree:
+    """Make sharded arrays of which each process has a part of the data.
+
+    Args:
+        sharding: how the arrays are divided: a sharding or device for all, or a tree like
+            `local_data`.
+        local_data: array or tree of arrays: what this process contributes. With a single process,
+            the whole arrays.
+        global_shape: shape of the whole array, or a tree of shapes; None to compute it from the
+            local shape and the sharding.
+
+    Returns:
+        A tree like `local_data` of sharded arrays.
+
+    Raises:
+        ValueError: the local data does not have the shape of the parts of this process.
+
+    >>> from toile.sharding import NamedSharding, P
+    >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
+    >>> toile.make_array_from_process_local_data(sharding, jnp.arange(4)).shape
+    (4,)
+    """
     leaves, tree = flatten(local_data)
     shardings = [SingleDeviceSharding(s) if isinstance(s, Device) else s
                  for s in broadcast_prefix(sharding, local_data)]
@@ -167,9 +225,28 @@ def _block(sharding: Any, shape: tuple[int, ...]) -> list[tuple[int, int]]:
 
 
 def make_array_from_single_device_arrays(
-    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
-) -> Any:
-    """An array from parts that are already on their devices."""
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
+    dtype: DTypeLike | None = None
+) -> Array:
+    """Make a sharded array from parts that are on their devices already.
+
+    Args:
+        shape: shape of the whole array.
+        sharding: how the array is divided.
+        arrays: list or tuple of one array for each device of this process, in any order.
+        dtype: dtype of the parts; needed only where this process has none.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: the parts do not have the shape, dtype or devices that the sharding asks for.
+
+    >>> sharding = toile.sharding.SingleDeviceSharding(toile.devices()[0])
+    >>> part = toile.device_put(jnp.arange(3), toile.devices()[0])
+    >>> toile.make_array_from_single_device_arrays((3,), sharding, [part])
+    Array([0, 1, 2], dtype=int32)
+    """
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(
             "make_array_from_single_device_arrays: needed a list or tuple of arrays, got "
@@ -245,8 +322,22 @@ def _device_of(x: Any, wanted: Sequence[Any]) -> Any:
     return default if waits and default in wanted else own
 
 
-def reshard(xs: Any, out_shardings: Any) -> Any:
-    """The arrays of a tree under other shardings."""
+def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
+    """Move arrays to other shardings.
+
+    Args:
+        xs: array or tree of arrays.
+        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree whose structure is
+            the upper part of that of `xs`. A spec refers to the current mesh.
+
+    Returns:
+        A tree like `xs` of arrays with the given shardings.
+
+    >>> from toile.sharding import NamedSharding, P
+    >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
+    >>> toile.reshard(jnp.arange(4), sharding).sharding == sharding
+    True
+    """
     leaves, tree = flatten(xs)
     shardings = broadcast_prefix(out_shardings, xs)
     outs = []
@@ -261,13 +352,53 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     return unflatten(tree, outs)
 
 
-def auto_axes(f: Any = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
-    """`f` with shardings along `axes` chosen by the compiler; on one device, `f` itself."""
+def auto_axes(
+    f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
+    out_sharding: PyTree = None
+) -> Callable[..., Any]:
+    """Return a function in which the compiler chooses shardings.
+
+    Args:
+        f: function; None to get a decorator.
+        axes: names of the mesh axes; not used.
+        out_sharding: shardings of the results; not used.
+
+    Returns:
+        A function that calls `f`. A keyword argument `out_sharding` of the call is dropped.
+
+    Differences:
+        JAX changes the types of the axes inside the function, and shards its results. toile
+        computes the same values and leaves their placement as it is.
+
+    >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
+    >>> double(jnp.arange(3), out_sharding=toile.P())
+    Array([0, 2, 4], dtype=int32)
+    """
     return _axes_typed(f, "out_sharding")
 
 
-def explicit_axes(f: Any = None, /, *, axes: Any = None, in_sharding: Any = None) -> Any:
-    """`f` with shardings along `axes` in its types; on one device, `f` itself."""
+def explicit_axes(
+    f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
+    in_sharding: PyTree = None
+) -> Callable[..., Any]:
+    """Return a function in which the types of arrays say their shardings.
+
+    Args:
+        f: function; None to get a decorator.
+        axes: names of the mesh axes; not used.
+        in_sharding: shardings of the arguments; not used.
+
+    Returns:
+        A function that calls `f`. A keyword argument `in_sharding` of the call is dropped.
+
+    Differences:
+        JAX changes the types of the axes inside the function, and shards its arguments. toile
+        computes the same values and leaves their placement as it is.
+
+    >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
+    >>> double(jnp.arange(3), in_sharding=toile.P())
+    Array([0, 2, 4], dtype=int32)
+    """
     return _axes_typed(f, "in_sharding")
 
 

@@ -26,7 +26,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def static(**kwargs: Any) -> Any:
-    """A dataclasses.field that register_dataclass treats as structure, not as data."""
-    metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
-    return dataclasses.field(metadata=metadata, **kwargs)
+def static(**kwargs: object) -> Any:
+    """Declare a field of a dataclass that is part of the structure of a tree, not a child.
+
+    Args:
+        kwargs: arguments of `dataclasses.field`, such as `default`.
+
+    Returns:
+        A field for the body of a class that `toile.tree_util.register_dataclass` registers.
+
+    >>> import dataclasses
+    >>> @toile.tree_util.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Dropout:
+    ...     mask: toile.Array
+    ...     rate: float = toile.tree.static(default=0.5)
+    >>> len(toile.tree.leaves(Dropout(jnp.ones(3))))
+    1
+    """
+    options: dict[str, Any] = {**kwargs}
+    metadata = {"static": True, **(options.pop("metadata", None) or {})}
+    return dataclasses.field(metadata=metadata, **options)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from toile.engine import trees
+from toile.engine.annotations import PyTree
 from toile.engine.keypaths import (
     DictKey,
     FlattenedIndexKey,
@@ -45,52 +46,166 @@ __all__ = [
 ]  # fmt: skip
 
 
-def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
-    """The leaves of a tree in order, and its structure.
+def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
+    """Split a tree into the list of its leaves and its structure.
 
-    >>> tree_flatten({'b': 1, 'a': [2, None]})
+    Lists, tuples, named tuples, dictionaries, `OrderedDict`, `defaultdict`, None and registered
+    types are nodes; anything else is a leaf. Keys of a `dict` are visited in sorted order. None has
+    no leaves.
+
+    Args:
+        tree: nested containers of leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        The leaves in order, and the structure, from which `tree_unflatten` builds a tree.
+
+    >>> toile.tree.flatten({'b': 1, 'a': [2, None]})
     ([2, 1], PyTreeDef({'a': [*, None], 'b': *}))
     """
     return trees.flatten(tree, is_leaf)
 
 
-def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> Any:
-    """The tree of the given structure with the given leaves."""
+def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Leaf]) -> PyTree:
+    """Build a tree from its structure and leaves: the inverse of `tree_flatten`.
+
+    Args:
+        treedef: structure, as `tree_flatten` or `tree_structure` returns it.
+        leaves: as many values as the structure has leaves. They may be anything.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ValueError: there are too few or too many leaves.
+
+    >>> leaves, treedef = toile.tree.flatten({'a': 1, 'b': (2, 3)})
+    >>> toile.tree.unflatten(treedef, [x * 10 for x in leaves])
+    {'a': 10, 'b': (20, 30)}
+    """
     return treedef.unflatten(leaves)
 
 
-def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Leaf]:
-    """The leaves of a tree in order."""
+def tree_leaves(tree: PyTree, is_leaf: IsLeaf | None = None) -> list[Leaf]:
+    """List the leaves of a tree in order.
+
+    Args:
+        tree: nested containers of leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        The leaves, as `tree_flatten` orders them.
+
+    >>> toile.tree.leaves({'b': 1, 'a': [2, (3, None)]})
+    [2, 3, 1]
+    """
     return trees.flatten(tree, is_leaf)[0]
 
 
-def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
-    """The structure of a tree."""
+def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
+    """Return the structure of a tree.
+
+    Args:
+        tree: nested containers of leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        The structure, in which `*` stands for a leaf. Structures can be compared and hashed.
+
+    >>> toile.tree.structure({'a': [1, 2]})
+    PyTreeDef({'a': [*, *]})
+    >>> toile.tree.structure([1, 2]) == toile.tree.structure(["x", "y"])
+    True
+    """
     return trees.flatten(tree, is_leaf)[1]
 
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
-    """The structure of a tuple of trees with the given structures."""
+    """Return the structure of a tuple of trees with the given structures.
+
+    Args:
+        treedefs: structures of the parts.
+
+    Returns:
+        The structure of the tuple.
+
+    >>> from toile.tree_util import tree_structure, treedef_tuple
+    >>> treedef_tuple([tree_structure([1, 2]), tree_structure(3)])
+    PyTreeDef(([*, *], *))
+    """
     return node(TUPLE, None, tuple(treedefs))
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
-    """The structures of the immediate children."""
+    """List the structures of the immediate children of a structure.
+
+    Args:
+        treedef: structure of a tree.
+
+    Returns:
+        One structure for each child; none for a leaf.
+
+    >>> toile.tree_util.treedef_children(toile.tree.structure({'a': [1, 2], 'b': 3}))
+    [PyTreeDef([*, *]), PyTreeDef(*)]
+    """
     return treedef.children()
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Whether the structure is a single node: a leaf, or an empty container."""
+    """Return whether a structure is a single node: a leaf, None or an empty container.
+
+    Args:
+        treedef: structure of a tree.
+
+    Returns:
+        True if it has one node.
+
+    >>> from toile.tree_util import treedef_is_leaf
+    >>> treedef_is_leaf(toile.tree.structure(1)), treedef_is_leaf(toile.tree.structure([]))
+    (True, True)
+    >>> treedef_is_leaf(toile.tree.structure([1]))
+    False
+    """
     return treedef.num_nodes == 1
 
 
 def treedef_is_strict_leaf(treedef: PyTreeDef) -> bool:
-    """Whether the structure is a leaf, and not an empty container."""
+    """Return whether a structure is a leaf; None and empty containers are not.
+
+    Args:
+        treedef: structure of a tree.
+
+    Returns:
+        True if it is one leaf and nothing else.
+
+    >>> from toile.tree_util import treedef_is_strict_leaf
+    >>> treedef_is_strict_leaf(toile.tree.structure(1))
+    True
+    >>> treedef_is_strict_leaf(toile.tree.structure([]))
+    False
+    """
     return treedef.num_nodes == 1 and treedef.num_leaves == 1
 
 
-def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
-    """Whether every element is a leaf."""
+def all_leaves(iterable: Iterable[Leaf], is_leaf: IsLeaf | None = None) -> bool:
+    """Return whether all elements of an iterable are leaves.
+
+    Args:
+        iterable: values to test.
+        is_leaf: function that returns True for a container that counts as a leaf; None for no such
+            containers.
+
+    Returns:
+        False if at least one element is a container or None.
+
+    >>> toile.tree_util.all_leaves([1, "a", 2.0])
+    True
+    >>> toile.tree_util.all_leaves([1, [2]])
+    False
+    """
     if is_leaf is None:
         return all(trees.is_leaf_tree(item) for item in iterable)
     items = list(iterable)
@@ -99,19 +214,61 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
 
 
 def is_tree_node(typ: type) -> bool:
-    """Whether values of exactly this type are nodes."""
+    """Return whether values of a type are nodes of trees, not leaves.
+
+    Args:
+        typ: type to test. A subclass of a node type is no node type unless it is registered, except
+            for named tuples.
+
+    Returns:
+        True for built-in containers and registered types.
+
+    >>> toile.tree_util.is_tree_node(dict), toile.tree_util.is_tree_node(set)
+    (True, False)
+    """
     return node_type(typ) is not None
 
 
-def build_tree(treedef: PyTreeDef, xs: Any) -> Any:
-    """The tree of the given structure from nested iterables of the same arities."""
+def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
+    """Build a tree of a structure from nested iterables of the same lengths.
+
+    Args:
+        treedef: structure of the result.
+        xs: nested iterables that have as many elements at each node as the structure has children.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ValueError: an iterable has another length than the node of the structure.
+
+    >>> toile.tree_util.build_tree(toile.tree.structure({'a': 0, 'b': (0, 0)}), [1, [2, 3]])
+    {'a': 1, 'b': (2, 3)}
+    """
     return treedef.from_iterable_tree(xs)
 
 
 def tree_transpose(
-    outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any
-) -> Any:
-    """Exchange the two levels of a tree of trees: a list of pairs becomes a pair of lists."""
+    outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: PyTree
+) -> PyTree:
+    """Exchange two levels of a tree of trees: a list of pairs becomes a pair of lists.
+
+    Args:
+        outer_treedef: structure of the outer level.
+        inner_treedef: structure of each inner tree; None for that of the first one.
+        pytree_to_transpose: tree with the outer structure, whose leaves are trees with the inner
+            structure.
+
+    Returns:
+        A tree with the inner structure, whose leaves are trees with the outer structure.
+
+    Raises:
+        TypeError: the tree does not have as many leaves as the two structures together.
+
+    >>> pairs = [(1, 'a'), (2, 'b'), (3, 'c')]
+    >>> toile.tree.transpose(toile.tree.structure([0, 0, 0]), toile.tree.structure((0, 0)), pairs)
+    ([1, 2, 3], ['a', 'b', 'c'])
+    """
     flat, treedef = trees.flatten(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = tree_structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
@@ -130,20 +287,58 @@ UNSPECIFIED = Unspecified()
 
 
 def tree_reduce(
-    function: Callable[[T, Any], T], tree: Any, initializer: T | Unspecified = UNSPECIFIED,
+    function: Callable[[T, Any], T], tree: PyTree, initializer: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Fold the leaves from the left: function(... function(initializer, first) ..., last)."""
+    """Combine the leaves of a tree from left to right, as `functools.reduce` does with a list.
+
+    Args:
+        function: function of the result so far and the next leaf.
+        tree: nested containers of leaves.
+        initializer: first value; without it, the first leaf is the first value.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        The last result of the function.
+
+    Raises:
+        TypeError: there are no leaves and no initializer.
+
+    >>> params = {'w': jnp.ones((2, 3)), 'b': jnp.ones(3)}
+    >>> toile.tree.reduce(lambda count, x: count + x.size, params, 0)
+    9
+    """
     if isinstance(initializer, Unspecified):
         return functools.reduce(function, trees.leaves(tree, is_leaf))
     return functools.reduce(function, trees.leaves(tree, is_leaf), initializer)
 
 
 def tree_reduce_associative(
-    operation: Callable[[T, T], T], tree: Any, *, identity: T | Unspecified = UNSPECIFIED,
+    operation: Callable[[T, T], T], tree: PyTree, *, identity: T | Unspecified = UNSPECIFIED,
     is_leaf: IsLeaf | None = None,
 ) -> T:
-    """Fold the leaves by halves, with an associative operation."""
+    """Combine the leaves of a tree pair by pair with an associative operation.
+
+    Halves of the leaves are combined first. Sums of many arrays then have fewer steps that depend
+    on each other, and smaller rounding errors, than from left to right.
+
+    Args:
+        operation: associative function of two leaves or results.
+        tree: nested containers of leaves.
+        identity: result for a tree without leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        The combination of all leaves, in order.
+
+    Raises:
+        TypeError: there are no leaves and no identity.
+
+    >>> toile.tree.reduce_associative(lambda x, y: f"({x}+{y})", ["a", "b", "c", "d"])
+    '((a+b)+(c+d))'
+    """
 
     def fold(items: list[T]) -> T:
         if len(items) == 1:
@@ -162,46 +357,144 @@ def tree_reduce_associative(
     return identity
 
 
-def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether every leaf is true."""
+def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
+    """Return whether all leaves of a tree are true.
+
+    Args:
+        tree: nested containers of values that have a truth value.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+
+    Returns:
+        False if at least one leaf is false; True for a tree without leaves.
+
+    >>> toile.tree.all({'a': True, 'b': [1, 0]})
+    False
+    """
     return all(trees.leaves(tree, is_leaf))
 
 
-def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` above it."""
+def tree_broadcast(
+    prefix_tree: PyTree, full_tree: PyTree, is_leaf: IsLeaf | None = None
+) -> PyTree:
+    """Repeat the leaves of a tree to give it the structure of a deeper one.
+
+    Args:
+        prefix_tree: tree whose structure is the upper part of that of `full_tree`.
+        full_tree: tree that has the wanted structure; its leaves are not used.
+        is_leaf: function of a part of `prefix_tree` that returns True where it is to be a leaf,
+            though it is a container; None for no such parts.
+
+    Returns:
+        A tree like `full_tree`, with each leaf replaced by the leaf of `prefix_tree` above it.
+
+    Raises:
+        ValueError: `prefix_tree` is not the upper part of `full_tree`.
+
+    >>> toile.tree.broadcast({'a': 0, 'b': 1}, {'a': [5, 6], 'b': {'c': 7}})
+    {'a': [0, 0], 'b': {'c': 1}}
+    """
     leaves = broadcast_prefix(prefix_tree, full_tree, is_leaf=is_leaf)
     return tree_structure(full_tree).unflatten(leaves)
 
 
 def tree_flatten_with_path(
-    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
-) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-    """The (key path, leaf) pairs of a tree in order, and its structure."""
+    tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
+    """Split a tree into pairs of the path and the value of each leaf, and its structure.
+
+    Args:
+        tree: nested containers of leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+
+    Returns:
+        The list of (path, leaf) pairs and the structure. A path is a tuple with one entry for each
+        level, such as `DictKey`; `keystr` writes it as text.
+
+    >>> pairs, treedef = toile.tree.flatten_with_path({'a': [1, 2]})
+    >>> [(toile.tree_util.keystr(path), leaf) for path, leaf in pairs]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     return trees.flatten_with_path(tree, is_leaf, is_leaf_takes_path)
 
 
 def tree_leaves_with_path(
-    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
-) -> list[tuple[KeyPath, Any]]:
-    """The (key path, leaf) pairs of a tree in order."""
+    tree: PyTree, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Leaf]]:
+    """List pairs of the path and the value of each leaf of a tree.
+
+    Args:
+        tree: nested containers of leaves.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+
+    Returns:
+        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+
+    >>> toile.tree.leaves_with_path({'a': [1]})
+    [((DictKey(key='a'), SequenceKey(idx=0)), 1)]
+    """
     return trees.flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def generate_key_paths(tree: Any) -> list[tuple[KeyPath, Any]]:
-    """The (key path, leaf) pairs of a tree in order."""
+def generate_key_paths(tree: PyTree) -> list[tuple[KeyPath, Leaf]]:
+    """List pairs of the path and the value of each leaf of a tree.
+
+    Args:
+        tree: nested containers of leaves.
+
+    Returns:
+        The (path, leaf) pairs in order. A path is a tuple with one entry for each level.
+
+    >>> toile.tree_util.generate_key_paths((5, {'a': 6}))
+    [((SequenceKey(idx=0),), 5), ((SequenceKey(idx=1), DictKey(key='a')), 6)]
+    """
     return trees.flatten_with_path(tree)[0]
 
 
 def tree_map_with_path(
-    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None,
-    is_leaf_takes_path: bool = False,
-) -> Any:
-    """The tree of f(path, leaf, ...) over the leaves of `tree` and the matching parts of `rest`."""
+    f: Callable[..., Any], tree: PyTree, *rest: PyTree,
+    is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False,
+) -> PyTree:
+    """Apply a function to the path and the value of each leaf of a tree.
+
+    Args:
+        f: function of a path, a leaf, and the corresponding part of each tree in `rest`.
+        tree: nested containers of leaves.
+        rest: further trees, whose structures begin with that of `tree`.
+        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
+            it is a container; None for no such parts.
+        is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
+
+    Returns:
+        A tree with the structure of `tree` that has the results of `f`.
+
+    >>> def label(path, x): return toile.tree_util.keystr(path, simple=True, separator='.')
+    >>> toile.tree.map_with_path(label, {'w': 1, 'layers': [2, 3]})
+    {'layers': ['layers.0', 'layers.1'], 'w': 'w'}
+    """
     return trees.map_with_path(f, tree, *rest, is_leaf=is_leaf, takes_path=is_leaf_takes_path)
 
 
-def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
-    """The immediate children of a node, and its auxiliary data."""
+def flatten_one_level(tree: PyTree) -> tuple[Iterable[PyTree], Hashable]:
+    """Split a node into its immediate children and its auxiliary data.
+
+    Args:
+        tree: container; not a leaf.
+
+    Returns:
+        The children, and what the node has besides them, such as the keys of a dictionary.
+
+    Raises:
+        ValueError: the value is a leaf.
+
+    >>> children, aux = toile.tree_util.flatten_one_level({'a': 1, 'b': [2, 3]})
+    >>> children, aux
+    ((1, [2, 3]), ('a', 'b'))
+    """
     entry = node_type(type(tree))
     if entry is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
@@ -214,9 +507,23 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
 
 
 def flatten_one_level_with_keys(
-    tree: Any,
-) -> tuple[Iterable[tuple[Any, Any]], Hashable]:
-    """Like flatten_one_level, with each child paired with its path entry."""
+    tree: PyTree,
+) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable]:
+    """Split a node into pairs of a path entry and a child, and its auxiliary data.
+
+    Args:
+        tree: container; not a leaf.
+
+    Returns:
+        The (path entry, child) pairs, and what the node has besides them.
+
+    Raises:
+        ValueError: the value is a leaf.
+
+    >>> pairs, aux = toile.tree_util.flatten_one_level_with_keys({'a': 1})
+    >>> pairs
+    ((DictKey(key='a'), 1),)
+    """
     entry = node_type(type(tree))
     if entry is None:
         raise ValueError(f"can't tree-flatten type: {type(tree)}{here()}")
@@ -231,16 +538,52 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Make values of exactly the type `nodetype` tree nodes.
+    """Make values of a type nodes of trees.
 
-    flatten_func(value) returns (children, aux); unflatten_func(aux, children) undoes it. Structures
-    compare equal if their aux do.
+    Transformations such as `grad`, `jit` and `vmap` then look inside such values. Subclasses of the
+    type are not registered with it.
+
+    Args:
+        nodetype: type to register.
+        flatten_func: function of a value that returns its children and auxiliary data. The latter
+            must be hashable and comparable; it is part of the structure.
+        unflatten_func: function of auxiliary data and children that builds the value again. The
+            children may be anything, not only what the constructor would accept.
+        flatten_with_keys_func: like `flatten_func`, with pairs of a path entry and a child; None
+            for children that are named by their position.
+
+    Raises:
+        ValueError: the type is registered already.
+
+    >>> class Point:
+    ...     def __init__(self, x, y): self.x, self.y = x, y
+    >>> toile.tree_util.register_pytree_node(
+    ...     Point, lambda p: ((p.x, p.y), None), lambda aux, children: Point(*children))
+    >>> toile.tree.map(lambda x: x * 2, Point(1, 2)).y
+    4
     """
     trees.register(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
-    """Register a class with a method tree_flatten() and a classmethod tree_unflatten(aux, xs)."""
+    """Make instances of a class nodes of trees: a decorator.
+
+    Args:
+        cls: class with a method `tree_flatten()` that returns children and auxiliary data, and a
+            class method `tree_unflatten(aux, children)`.
+
+    Returns:
+        The class.
+
+    >>> @toile.tree_util.register_pytree_node_class
+    ... class Pair:
+    ...     def __init__(self, x, y): self.x, self.y = x, y
+    ...     def tree_flatten(self): return (self.x, self.y), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children): return cls(*children)
+    >>> toile.tree.leaves(Pair(1, [2, 3]))
+    [1, 2, 3]
+    """
     register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
     return cls
 
@@ -250,7 +593,28 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Like register_pytree_node, for a flattener whose children are (path entry, child) pairs."""
+    """Make values of a type nodes of trees whose children have names in paths.
+
+    Args:
+        nodetype: type to register.
+        flatten_with_keys: function of a value that returns pairs of a path entry and a child, and
+            auxiliary data, which must be hashable and comparable.
+        unflatten_func: function of auxiliary data and children that builds the value again.
+        flatten_func: function of a value that returns its children and auxiliary data; None to
+            leave out the entries that `flatten_with_keys` returns. A separate function is faster.
+
+    Raises:
+        ValueError: the type is registered already.
+
+    >>> from toile.tree_util import GetAttrKey, keystr, register_pytree_with_keys
+    >>> class Segment:
+    ...     def __init__(self, start, stop): self.start, self.stop = start, stop
+    >>> register_pytree_with_keys(
+    ...     Segment, lambda s: ([(GetAttrKey(n), getattr(s, n)) for n in ('start', 'stop')], None),
+    ...     lambda aux, children: Segment(*children))
+    >>> [keystr(path) for path, _ in toile.tree.leaves_with_path(Segment(1, 2))]
+    ['.start', '.stop']
+    """
 
     def without_keys(tree: T) -> tuple[tuple[Any, ...], Any]:
         pairs, aux = flatten_with_keys(tree)
@@ -260,7 +624,26 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:
-    """Register a class with a method tree_flatten_with_keys() and tree_unflatten(aux, xs)."""
+    """Make instances of a class nodes of trees whose children have names in paths: a decorator.
+
+    Args:
+        cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
+            and auxiliary data, and a class method `tree_unflatten(aux, children)`. A method
+            `tree_flatten()` without entries is used if there is one.
+
+    Returns:
+        The class.
+
+    >>> from toile.tree_util import GetAttrKey, keystr
+    >>> @toile.tree_util.register_pytree_with_keys_class
+    ... class Box:
+    ...     def __init__(self, content): self.content = content
+    ...     def tree_flatten_with_keys(self): return [(GetAttrKey('content'), self.content)], None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, aux, children): return cls(*children)
+    >>> [keystr(path) for path, _ in toile.tree.leaves_with_path(Box([1, 2]))]
+    ['.content[0]', '.content[1]']
+    """
     flatten_func = (lambda x: x.tree_flatten()) if hasattr(cls, "tree_flatten") else None
     register_pytree_with_keys(
         cls, lambda x: x.tree_flatten_with_keys(), cls.tree_unflatten, flatten_func
@@ -272,9 +655,34 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Register a class whose `data_fields` are children and whose `meta_fields` are structure.
+    """Make instances of a dataclass nodes of trees: some fields are children, the others structure.
 
-    For a dataclass the lists may be omitted: fields with metadata static=True are structure.
+    With the field lists left out, this is a decorator: fields made by `toile.tree.static` (or with
+    metadata `static=True`) are structure, and all others are children.
+
+    Args:
+        nodetype: class to register, usually a dataclass.
+        data_fields: names of the fields that are children, such as arrays; None to find them.
+        meta_fields: names of the fields that are structure. They must be hashable and comparable.
+            None to find them.
+        drop_fields: names of fields that are neither, and get their defaults when a value is built
+            again.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: the lists overlap, or together are not the fields of the dataclass.
+        TypeError: only one list is given, or none for a class that is not a dataclass.
+
+    >>> import dataclasses
+    >>> @toile.tree_util.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     weight: toile.Array
+    ...     activation: str = toile.tree.static(default="relu")
+    >>> toile.tree.map(lambda x: x + 1, Layer(jnp.zeros(2)))
+    Layer(weight=Array([1., 1.], dtype=float32), activation='relu')
     """
     if data_fields is None or meta_fields is None:
         data_fields, meta_fields = _inferred_fields(nodetype, data_fields, meta_fields)
@@ -327,44 +735,61 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Register a hashable class as a node without children: its value is part of the structure."""
+    """Make instances of a hashable class structure of trees, without leaves: a decorator.
+
+    An argument of a jitted function that is such a value is a constant: another value compiles the
+    function again.
+
+    Args:
+        cls: class whose instances can be hashed and compared.
+
+    Returns:
+        The class.
+
+    >>> @toile.tree_util.register_static
+    ... class Mode(str): pass
+    >>> toile.tree.leaves({'mode': Mode("train"), 'x': 1})
+    [1]
+    """
     trees.register(cls, lambda x: ((), x), lambda x, _: x)
     return cls
 
 
 class PyTreeRegistry:
-    """The table of node types, as an object; there is one, `default_registry`."""
+    """The table of node types; `default_registry` is the only one."""
 
-    def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-        """Like tree_flatten."""
+    def flatten(self, tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf], PyTreeDef]:
+        """Split a tree into its leaves and structure, like `tree_flatten`."""
         return trees.flatten(tree, is_leaf)
 
-    def flatten_one_level(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
-        """Like flatten_one_level; None for a leaf."""
+    def flatten_one_level(self, tree: PyTree) -> tuple[Iterable[PyTree], Hashable] | None:
+        """Split a node like `flatten_one_level`; None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level(tree)
 
-    def flatten_one_level_with_keys(self, tree: Any) -> tuple[Iterable[Any], Hashable] | None:
-        """Like flatten_one_level_with_keys; None for a leaf."""
+    def flatten_one_level_with_keys(
+        self, tree: PyTree
+    ) -> tuple[Iterable[tuple[Hashable, PyTree]], Hashable] | None:
+        """Split a node like `flatten_one_level_with_keys`; None for a leaf."""
         return None if trees.is_leaf_tree(tree) else flatten_one_level_with_keys(tree)
 
     def flatten_with_path(
-        self, tree: Any, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
-    ) -> tuple[list[tuple[KeyPath, Any]], PyTreeDef]:
-        """Like tree_flatten_with_path."""
+        self, tree: PyTree, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
+    ) -> tuple[list[tuple[KeyPath, Leaf]], PyTreeDef]:
+        """Split a tree like `tree_flatten_with_path`."""
         return trees.flatten_with_path(tree, is_leaf, takes_path)
 
     def is_node(self, cls: type) -> bool:
-        """Like is_tree_node."""
+        """Return whether values of a type are nodes, like `is_tree_node`."""
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:
-        """Like register_pytree_node."""
+        """Make values of a type nodes, like `register_pytree_node`."""
         register_pytree_node(*args, **kw)
 
     def register_dataclass_node(
         self, cls: type, data_fields: Sequence[str], meta_fields: Sequence[str]
     ) -> None:
-        """Like register_dataclass with both lists given."""
+        """Make instances of a class nodes, like `register_dataclass` with both lists."""
         register_dataclass(cls, data_fields, meta_fields)
 
     def __reduce__(self) -> str:

@@ -27,7 +27,17 @@ WIDTH = 90  # columns of a line of source
 
 @dataclass
 class Compilation:
-    """Where the kernels' code came from, and how long that took."""
+    """Where the code of kernels came from, and how long that took.
+
+    Args:
+        texts: number of different kernels.
+        compiled: how many of them were compiled now.
+        read: how many were read from disk now.
+        kept: how many were in memory already.
+        kernel_seconds: compile time of the kernels compiled now, summed over threads.
+        trace_seconds: time to trace the function.
+        compile_seconds: time for passes, plan and kernels.
+    """
 
     texts: int  # different kernels
     compiled: int  # compiled now
@@ -39,7 +49,13 @@ class Compilation:
 
 
 class Explanation:
-    """What a call runs; prints as text, shows as HTML in notebooks."""
+    """What a call of a compiled function runs; prints as text, and as HTML in notebooks.
+
+    `kernels` lists the kernels in order, `memory` the memory plan, `compilation` the compile times.
+
+    Args:
+        of: compiled function and its plan; `explain` makes it.
+    """
 
     def __init__(self, of: Subject):
         plan = of.plan
@@ -71,10 +87,12 @@ class Explanation:
     # ---- totals
     @property
     def flops(self) -> int:
+        """Floating-point operations of all kernels."""
         return sum(k.flops for k in self.kernels)
 
     @property
     def bytes(self) -> int:
+        """Bytes that all kernels read and write."""
         return sum(k.bytes for k in self.kernels)
 
     @property
@@ -247,9 +265,17 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """A function that says what `f` runs for its arguments, without running it.
+    """Make a function that says what a call would run, without running it.
 
-    >>> import toile, toile.numpy as jnp
+    The result lists the compiled kernels with the lines of source they come from, what was fused,
+    the number of operations and bytes, the memory plan and the compile time.
+
+    Args:
+        f: function to explain, jitted or not.
+
+    Returns:
+        A function with the arguments of `f` that returns an `Explanation`, which prints as text.
+
     >>> e = toile.explain(toile.nn.softmax)(jnp.ones((4, 8)))
     >>> [(k.kind, k.operations) for k in e.kernels]
     [('row', ['reduce_max', 'max', 'sub', 'exp', 'reduce_sum', 'div'])]

@@ -12,7 +12,7 @@ import functools
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from toile.engine.conversion import raw_operand
 from toile.engine.program import Equation
@@ -34,7 +34,16 @@ NO_MODULE = "(no module)"
 
 @dataclass
 class Row:
-    """Time and work of one line of a table."""
+    """Time and work of one line of a table.
+
+    Args:
+        name: kernel, module path or operation.
+        seconds: time.
+        flops: floating-point operations.
+        bytes: bytes read and written.
+        operations: names of the operations.
+        inner: for a loop, the rows of its kernels.
+    """
 
     name: str
     seconds: float
@@ -45,7 +54,12 @@ class Row:
 
 
 class Table:
-    """Rows, the slowest first; prints as text, shows as HTML in notebooks."""
+    """Rows of a profile, the slowest first; prints as text, and as HTML in notebooks.
+
+    Args:
+        rows: rows in any order.
+        call: seconds of the whole call.
+    """
 
     HEAD = ("time", "share", "GFLOP/s", "GB/s", "", "operations")
 
@@ -81,7 +95,20 @@ class Table:
 
 
 class Profile:
-    """The cost of a call. Times are in seconds, means over the fastest third of the rounds."""
+    """The cost of a call of a compiled function. Times are in seconds.
+
+    Times are means over the fastest third of the rounds. `call` is the time of the whole call,
+    `calling` the part of it that is spent outside of kernels.
+
+    Args:
+        name: name of the function.
+        call: time of the whole call.
+        calling: time outside of kernels.
+        rounds: how often each step was timed.
+        times: kernels with their times.
+        threads: number of threads.
+        device: GPU; None for the CPU.
+    """
 
     def __init__(self, name: str, call: float, calling: float, rounds: int,
                  times: list[tuple[Kernel, float, Any]], threads: int, device: Any = None):
@@ -91,11 +118,18 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The fraction of the call's time that the rows add up to."""
+        """The fraction of the time of the call that the rows add up to."""
         return (self.calling + sum(s for _, s, _ in self.times)) / self.call
 
-    def table(self, by: str = "kernel") -> Table:
-        """Rows by "kernel", by "module" path or by "operation"."""
+    def table(self, by: Literal["kernel", "module", "operation"] = "kernel") -> Table:
+        """Return a table of the times.
+
+        Args:
+            by: what a row is: a "kernel", the path of a "module", or a kind of "operation".
+
+        Returns:
+            The table, the slowest row first.
+        """
         if by == "kernel":
             rows = [_kernel_row(*t) for t in self.times]
         elif by == "module":
@@ -261,11 +295,15 @@ def _profiled_elsewhere(
 
 
 def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[..., Profile]:
-    """A function that measures the cost of a compiled call of `f` with the given arguments.
+    """Make a function that measures the cost of a compiled call, kernel by kernel.
 
-    Each step is timed `rounds` times (by default as often as fits into about a second).
+    Args:
+        f: function to measure, jitted or not.
+        rounds: how often each step is timed; None for as often as fits into about a second.
 
-    >>> import toile, toile.numpy as jnp
+    Returns:
+        A function with the arguments of `f` that returns a `Profile`, which prints as a table.
+
     >>> p = toile.profile(lambda x: jnp.exp(x).sum(), rounds=5)(jnp.ones((64, 64)))
     >>> p.table(by="operation").rows[0].seconds > 0
     True

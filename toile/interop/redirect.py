@@ -27,7 +27,25 @@ FACES = ("jax", "flax", "absl", "importlib", "unittest")  # roots that have a fa
 
 
 def load(name: str) -> ModuleType:
-    """The installed package or module `name` (`"optax"`, `"optax.contrib"`), running on toile."""
+    """Import an installed package that is written for JAX and Flax such that it runs on toile.
+
+    The source of the package is imported a second time, as `toile.interop.<name>`; what it imports
+    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays as it is.
+
+    Args:
+        name: package or module, such as "optax" or "optax.contrib".
+
+    Returns:
+        The module. For `"jax"` and `"flax"`, toile under their names.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+
+    >>> import toile
+    >>> optax = toile.interop.load("optax")
+    >>> optax.apply_updates({"w": toile.numpy.ones(2)}, {"w": toile.numpy.full(2, -0.5)})
+    {'w': Array([0.5, 0.5], dtype=float32)}
+    """
     root = name.partition(".")[0]
     if root in FACES:
         return resolve(name)

@@ -4,11 +4,16 @@ Layout: query `(B, T, N, H)`, key and value `(B, S, K, H)` with N a multiple of 
 attention shares each of the K heads among N/K queries). Logits and softmax are kept in float32.
 """
 
+from __future__ import annotations
+
+from typing import Literal, overload
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.control.attention import Form, attend, wanted
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.source import here
 from toile.nn._softmax import logsumexp, softmax
 
@@ -17,10 +22,72 @@ from toile.nn._softmax import logsumexp, softmax
 _MASKED = 0.7
 
 
-def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
-                          query_seq_lengths=None, key_value_seq_lengths=None,
-                          local_window_size=None, implementation=None, return_residual=False):
-    """softmax(query·keyᵀ·scale + bias)·value, masked; `return_residual` adds the log-sum-exp."""
+@overload
+def dot_product_attention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None, *, scale: ArrayLike | None = None, is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None, key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: Literal["xla", "cudnn"] | None = None, return_residual: Literal[False] = False
+) -> Array: ...
+
+
+@overload
+def dot_product_attention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None, *, scale: ArrayLike | None = None, is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None, key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: Literal["xla", "cudnn"] | None = None, return_residual: Literal[True]
+) -> tuple[Array, Array]: ...
+
+
+def dot_product_attention(
+    query: ArrayLike, key: ArrayLike, value: ArrayLike, bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None, *, scale: ArrayLike | None = None, is_causal: bool = False,
+    query_seq_lengths: ArrayLike | None = None, key_value_seq_lengths: ArrayLike | None = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    implementation: Literal["xla", "cudnn"] | None = None, return_residual: bool = False
+) -> Array | tuple[Array, Array]:
+    """Compute scaled dot-product attention: softmax(scale query keyᵀ + bias) value for each head.
+
+    The letters of shapes are: B batch, T queries, S keys, N heads of queries, K heads of keys and
+    values, H width of a head. N is a multiple of K, and each head of keys serves N / K heads of
+    queries. Without a batch, B is left out. Logits are computed in float32. All masks apply
+    together; a query whose keys are all masked gets the mean of the values.
+
+    Args:
+        query: array of shape (B, T, N, H).
+        key: array of shape (B, S, K, H).
+        value: array of shape (B, S, K, H).
+        bias: array added to the logits, which broadcasts to (B, N, T, S).
+        mask: boolean array that broadcasts to (B, N, T, S); a query uses a key only where it is
+            True.
+        scale: factor of the products; None for 1 / sqrt(H).
+        is_causal: whether query i uses only keys up to i.
+        query_seq_lengths: int32 array of shape (B,), the number of queries of each sequence.
+            Results of later ones are 0.
+        key_value_seq_lengths: int32 array of shape (B,), the number of keys of each sequence. Later
+            ones are not used.
+        local_window_size: how many keys to the left and to the right of its own position a query
+            uses; one number stands for both sides.
+        implementation: accepted for compatibility. "cudnn" allows a right window only as cuDNN
+            does; it does not choose a kernel.
+        return_residual: whether to return the logarithm of the sum of the exponentials of the
+            logits too.
+
+    Returns:
+        An array of the shape of `query`. With `return_residual`, a pair of it and an array of shape
+        (B, T, N), through which no gradient passes.
+
+    Raises:
+        ValueError: shapes or dtypes do not fit together.
+
+    >>> query = toile.random.normal(key(0), (2, 5, 4, 8))  # 4 heads of queries
+    >>> keys = toile.random.normal(key(1), (2, 7, 2, 8))  # share 2 heads of keys
+    >>> toile.nn.dot_product_attention(query, keys, keys, is_causal=True).shape
+    (2, 5, 4, 8)
+    """
     if implementation not in (None, "xla", "cudnn"):
         raise ValueError(f"Unsupported implementation option: {implementation}{here()}")
     shape = jnp.shape(query)
@@ -86,9 +153,9 @@ def _whole(query, key, value, extras, scale, is_causal, window):
     return attend(plain, form, query, key, value, *given.values())
 
 
-def _to_4d(x):
-    x = jnp.asarray(x)
-    return jnp.expand_dims(x, tuple(range(4 - x.ndim))) if x.ndim < 4 else x
+def _to_4d(x: ArrayLike) -> Array:
+    array = jnp.asarray(x)
+    return jnp.expand_dims(array, tuple(range(4 - array.ndim))) if array.ndim < 4 else array
 
 
 def _check(x, shape, dtype, name):

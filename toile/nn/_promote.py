@@ -5,11 +5,16 @@ function does: integers become the float of their width, and the result stays we
 all arguments are weak. Everything uses public functions, so it works under any trace.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import Array
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
 
@@ -19,17 +24,17 @@ to_complex = dtypes.to_complex_dtype
 to_inexact = dtypes.to_inexact_dtype
 
 
-def is_complex(x):
+def is_complex(x: Any) -> bool:
     """Whether the array (or dtype) `x` is complex."""
     return np.dtype(getattr(x, "dtype", x)).kind == "c"
 
 
-def is_integer(x):
+def is_integer(x: Any) -> bool:
     """Whether the array (or dtype) `x` is of an integer type (bool is not)."""
     return jnp.issubdtype(getattr(x, "dtype", x), np.integer)
 
 
-def _arrays(name, xs):
+def _arrays(name: str, xs: Any) -> list[Array]:
     for i, x in enumerate(xs):
         if isinstance(x, (list, tuple)) or x is None:
             raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at "
@@ -37,12 +42,12 @@ def _arrays(name, xs):
     return [jnp.asarray(x) for x in xs]
 
 
-def array(name, x):
+def array(name: str, x: Any) -> Array:
     """`x` as an array; lists and None are refused, as `jax.nn` and `jax.scipy` do."""
     return _arrays(name, (x,))[0]
 
 
-def _convert(x, dtype, weak):
+def _convert(x: Array, dtype: Any, weak: bool) -> Array:
     if x.dtype == dtype and (weak or not x.weak_type):
         return x
     if weak:  # only arithmetic with a Python scalar keeps a value weak
@@ -50,7 +55,7 @@ def _convert(x, dtype, weak):
     return lax.convert_element_type(x, dtype)
 
 
-def inexact(name, *xs):
+def inexact(name: str, *xs: Any) -> list[Array]:
     """The arguments as arrays of one inexact dtype, weak only if all were weak."""
     arrays = _arrays(name, xs)
     dtype = to_inexact(jnp.result_type(*arrays))
@@ -58,14 +63,14 @@ def inexact(name, *xs):
     return [_convert(x, dtype, weak) for x in arrays]
 
 
-def promoted(name, *xs):
+def promoted(name: str, *xs: Any) -> list[Array]:
     """The arguments as arrays of their common dtype."""
     arrays = _arrays(name, xs)
     dtype, weak = jnp.result_type(*arrays), all(x.weak_type for x in arrays)
     return [_convert(x, dtype, weak) for x in arrays]
 
 
-def real_inexact(name, *xs):
+def real_inexact(name: str, *xs: Any) -> list[Array]:
     """Like `inexact`, refusing complex arguments."""
     out = inexact(name, *xs)
     if is_complex(out[0]):
@@ -73,16 +78,16 @@ def real_inexact(name, *xs):
     return out
 
 
-def inexact_broadcast(name, *xs):
+def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
     """Like `inexact`, and broadcast to one shape: what the n-ary `lax` functions ask for."""
-    xs = inexact(name, *xs)
-    if len({x.shape for x in xs}) == 1:
-        return xs
-    shape = jnp.broadcast_shapes(*(x.shape for x in xs))
-    return [jnp.broadcast_to(x, shape) for x in xs]
+    arrays = inexact(name, *xs)
+    if len({x.shape for x in arrays}) == 1:
+        return arrays
+    shape = jnp.broadcast_shapes(*(x.shape for x in arrays))
+    return [jnp.broadcast_to(x, shape) for x in arrays]
 
 
-def clamp(low, x, high):
+def clamp(low: Any, x: Array, high: Any) -> Array:
     """`x` kept within [low, high]; unlike `jnp.clip`, no gradient passes outside, not even NaN."""
     low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))

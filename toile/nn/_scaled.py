@@ -1,13 +1,16 @@
 """Matrix products of block-scaled low-precision operands (MXFP8 and NVFP4).
 
 A block of consecutive elements along the contracted axis shares one scale, itself stored in 8 bits.
-The product is computed by dequantising to float32: the meaning of the formats, on any device.
+The product is computed by dequantizing to float32: the meaning of the formats, on any device.
 """
+
+from __future__ import annotations
 
 import functools
 import math
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,15 +18,28 @@ import numpy as np
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_vjp
+from toile.engine.annotations import Array, ArrayLike, DTypeLike
 from toile.engine.records import dataclass
 from toile.engine.source import here
 
 __all__ = ["get_scaled_dot_general_config", "scaled_dot_general", "scaled_matmul"]
 
+AxesOfBoth: TypeAlias = tuple[Sequence[int], Sequence[int]]
+DotDimensionNumbers: TypeAlias = tuple[AxesOfBoth, AxesOfBoth]
+
 
 @dataclass
 class BlockScaleConfig:
-    """How one operand is quantised: element type, scale type and block length."""
+    """How one operand is quantized: its element type, scale type and block length.
+
+    Args:
+        mode: "mxfp8" or "nvfp4".
+        block_size: number of elements along the contracted axis that share a scale.
+        data_type: dtype that elements are rounded to.
+        scale_type: dtype that scales are rounded to.
+        global_scale: one more factor of the whole array, for "nvfp4"; None otherwise.
+        infer_only: not used.
+    """
 
     mode: str
     block_size: int
@@ -33,8 +49,24 @@ class BlockScaleConfig:
     infer_only: bool
 
 
-def get_scaled_dot_general_config(mode, global_scale=None):
-    """The quantisation of an operand in `mode` "mxfp8" or "nvfp4"."""
+def get_scaled_dot_general_config(
+    mode: Literal["nvfp4", "mxfp8"], global_scale: Array | None = None
+) -> BlockScaleConfig:
+    """Return how `scaled_dot_general` quantizes an operand in a mode.
+
+    Args:
+        mode: "mxfp8" for 8-bit elements in blocks of 32, or "nvfp4" for 4-bit elements in blocks of
+            16.
+        global_scale: factor of the whole array in mode "nvfp4", a float32 array of shape (1,); None
+            for 1.
+
+    Returns:
+        The configuration of one operand.
+
+    >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
+    >>> config.block_size, config.data_type.__name__, config.scale_type.__name__
+    (32, 'float8_e4m3fn', 'float8_e8m0fnu')
+    """
     if mode == "nvfp4":
         if global_scale is None:
             global_scale = jnp.ones((1,), dtype=np.float32)
@@ -48,8 +80,34 @@ def get_scaled_dot_general_config(mode, global_scale=None):
     raise ValueError(f"Unsupported mode: {mode}{here()}")
 
 
-def scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, preferred_element_type=np.float32):
-    """lhs·rhsᵀ per batch, `(B, M, K)` by `(B, N, K)`, each block of K multiplied by its scale."""
+def scaled_matmul(
+    lhs: Array, rhs: Array, lhs_scales: Array, rhs_scales: Array,
+    preferred_element_type: DTypeLike = np.float32
+) -> Array:
+    """Multiply batches of matrices whose blocks have scales: lhs rhsᵀ.
+
+    Each row is divided into equal blocks along its last axis, as many as the scales have elements
+    there; all elements of a block are multiplied by its scale. Products are computed in float32.
+
+    Args:
+        lhs: array of shape (B, M, K).
+        rhs: array of shape (B, N, K).
+        lhs_scales: scales of `lhs`, of shape (B, M, K / block size).
+        rhs_scales: scales of `rhs`, of shape (B, N, K / block size).
+        preferred_element_type: dtype of the result.
+
+    Returns:
+        An array of shape (B, M, N).
+
+    Raises:
+        ValueError: an array does not have three axes, or sizes do not match.
+
+    >>> x, y = jnp.ones((1, 2, 4)), jnp.ones((1, 3, 4))
+    >>> scales = jnp.full((1, 2, 2), 10.0), jnp.ones((1, 3, 2))  # two blocks of two elements
+    >>> toile.nn.scaled_matmul(x, y, *scales)
+    Array([[[40., 40., 40.],
+            [40., 40., 40.]]], dtype=float32)
+    """
     if not all(x.ndim == 3 for x in (lhs, rhs, lhs_scales, rhs_scales)):
         raise ValueError("scaled_matmul requires all inputs to be 3-dimensional arrays" + here())
     if lhs.shape[2] != rhs.shape[2] or lhs.shape[0] != rhs.shape[0]:
@@ -76,9 +134,35 @@ def _dequantize(x, scales):
     return x.reshape((*x.shape[:-2], -1))
 
 
-def scaled_dot_general(lhs, rhs, dimension_numbers, preferred_element_type=np.float32, configs=None,
-                       implementation=None):
-    """`lax.dot_general` with operands, and gradients in the backward pass, quantised."""
+def scaled_dot_general(
+    lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionNumbers,
+    preferred_element_type: DTypeLike | None = np.float32,
+    configs: Sequence[BlockScaleConfig] | None = None,
+    implementation: Literal["cudnn"] | None = None
+) -> Array:
+    """Contract two arrays as `lax.dot_general` does, with operands rounded to a low precision.
+
+    The cotangent is quantized too, in the backward pass.
+
+    Args:
+        lhs, rhs: arrays to contract. Contracted sizes must be multiples of the block size.
+        dimension_numbers: the contracted axes of both and the batch axes of both, `((lhs_contract,
+            rhs_contract), (lhs_batch, rhs_batch))`.
+        preferred_element_type: dtype of the result; None for the dtype that the operands promote
+            to.
+        configs: how `lhs`, `rhs` and the cotangent are quantized, from
+            `get_scaled_dot_general_config`; None to not quantize.
+        implementation: not used; a value other than None causes a DeprecationWarning.
+
+    Returns:
+        An array whose axes are the batch axes, then the other axes of `lhs` and of `rhs`.
+
+    >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
+    >>> x, y = jnp.ones((2, 32)), jnp.full((32, 3), 0.5)
+    >>> toile.nn.scaled_dot_general(x, y, (((1,), (0,)), ((), ())), configs=[config] * 3)
+    Array([[16., 16., 16.],
+           [16., 16., 16.]], dtype=float32)
+    """
     if implementation is not None:
         warnings.warn(
             "Backend selector, now ignored. The system chooses the backend automatically.",
@@ -117,7 +201,7 @@ def _to_3d(x, contract, batch):
 
 
 def _rounded(x, config):
-    """`x` as it is after quantisation and dequantisation, in float32."""
+    """`x` as it is after quantization and dequantization, in float32."""
     size = config.block_size
     if x.shape[-1] % size:
         raise ValueError(f"scaled_dot_general: needed a contracted size divisible by {size}, got "
@@ -151,7 +235,7 @@ def _quantized_fwd(dims, dtype, configs, lhs, rhs):
 
 
 def _operand_gradient(ct, x, y, x_dims, y_dims, ct_y, configs):
-    """Cotangent of `x`: `ct` contracted with `y` over y's kept axes, both quantised along them."""
+    """Cotangent of `x`: `ct` contracted with `y` over y's kept axes, both quantized along them."""
     (xc, xb), (yc, yb) = x_dims, y_dims
     y_kept = [i for i in range(y.ndim) if i not in (*yc, *yb)]
     dims = ((tuple(ct_y), tuple(y_kept)), (tuple(range(len(xb))), tuple(yb)))

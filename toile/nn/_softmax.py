@@ -1,42 +1,86 @@
-"""Normalised exponentials and related reductions: softmax, logsumexp, standardize, one_hot.
+"""Normalized exponentials and related reductions: softmax, logsumexp, standardize, one_hot.
 
 All subtract the maximum first, so that no finite input overflows, and treat the maximum as a
 constant when differentiating: its contribution cancels. `where` excludes elements from the
-normalisation.
+normalization.
 """
+
+from __future__ import annotations
 
 import functools
 import operator
 import warnings
+from typing import Literal, overload
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
+from toile.engine.annotations import Array, ArrayLike, AxisLike, DTypeLike
 from toile.engine.source import here
 from toile.nn._promote import array, default_float, inexact, is_complex, is_integer
+from toile.parallel.specs import ShardingLike
 
 __all__ = ["log_softmax", "logmeanexp", "logsumexp", "one_hot", "softmax", "standardize"]
 
 
-def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
-    """log(sum(b·exp(a))) over `axis`; with `return_sign`, (log|sum|, sign of sum)."""
+@overload
+def logsumexp(
+    a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None, keepdims: bool = False,
+    return_sign: Literal[False] = False, where: ArrayLike | None = None
+) -> Array: ...
+
+
+@overload
+def logsumexp(
+    a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None, keepdims: bool = False,
+    *, return_sign: Literal[True], where: ArrayLike | None = None
+) -> tuple[Array, Array]: ...
+
+
+def logsumexp(
+    a: ArrayLike, axis: AxisLike = None, b: ArrayLike | None = None, keepdims: bool = False,
+    return_sign: bool = False, where: ArrayLike | None = None
+) -> Array | tuple[Array, Array]:
+    """Compute the logarithm of a sum of exponentials, log(sum(b exp(a))), without overflow.
+
+    The result of an empty sum is -inf.
+
+    Args:
+        a: array of exponents.
+        axis: axis or axes to sum over; None for all.
+        b: factors of the exponentials, broadcast against `a`; None for 1. With factors, the sum may
+            be negative; its logarithm is then NaN unless `return_sign` is given.
+        keepdims: whether the axes summed over stay, with size 1.
+        return_sign: whether to return the sign of the sum too.
+        where: boolean array that selects the elements that are summed; None for all.
+
+    Returns:
+        An array of the remaining shape. With `return_sign`, a pair: the logarithm of the absolute
+        value of the sum, and the sign of the sum.
+
+    >>> toile.nn.logsumexp(jnp.array([1000.0, 1000.0]))
+    Array(1000.6932, dtype=float32)
+    >>> toile.nn.logsumexp(jnp.array([0.0, 1.0]), b=jnp.array([1.0, -1.0]), return_sign=True)
+    (Array(0.541325, dtype=float32), Array(-1., dtype=float32))
+    """
     if where is not None:
         a = jnp.where(where, a, 0)
     if b is None:
-        (a,) = inexact("logsumexp", a)
+        exponents = inexact("logsumexp", a)[0]
     else:
-        a, b = inexact("logsumexp", a, b)
-        a = jnp.where(b != 0, a, -np.inf)  # a term with weight 0 must not set the maximum
-    top = jnp.max(a.real, axis=axis, keepdims=True, where=where, initial=-np.inf)
+        exponents, b = inexact("logsumexp", a, b)
+        # a term with weight 0 must not set the maximum
+        exponents = jnp.where(b != 0, exponents, -np.inf)
+    top = jnp.max(exponents.real, axis=axis, keepdims=True, where=where, initial=-np.inf)
     top = lax.stop_gradient(jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top)))
-    terms = jnp.exp(a - top.astype(a.dtype))
+    terms = jnp.exp(exponents - top.astype(exponents.dtype))
     if b is not None:
         terms = terms * b
     total = jnp.sum(terms, axis=axis, keepdims=keepdims, where=where)
     sign = lax.sign(total)
-    if return_sign or not is_complex(a):
+    if return_sign or not is_complex(exponents):
         total = jnp.abs(total)
     if not keepdims:
         top = jnp.reshape(top, total.shape)
@@ -55,14 +99,43 @@ def _count(x, axis, where, keepdims, dtype):
     return jnp.sum(jnp.broadcast_to(where, shape), axis=axis, keepdims=keepdims, dtype=dtype)
 
 
-def logmeanexp(x, axis=None, where=None, keepdims=False):
-    """log(mean(exp(x))) over `axis`."""
+def logmeanexp(
+    x: ArrayLike, axis: AxisLike = None, where: ArrayLike | None = None, keepdims: bool = False
+) -> Array:
+    """Compute the logarithm of a mean of exponentials, log(mean(exp(x))), without overflow.
+
+    Args:
+        x: array of exponents.
+        axis: axis or axes to average over; None for all.
+        where: boolean array that selects the elements that are averaged; None for all.
+        keepdims: whether the axes averaged over stay, with size 1.
+
+    Returns:
+        An array of the remaining shape.
+
+    >>> toile.nn.logmeanexp(jnp.array([1000.0, 1000.0]))
+    Array(1000., dtype=float32)
+    """
     total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     return total - jnp.log(_count(x, axis, where, keepdims, total.dtype))
 
 
-def log_softmax(x, axis=-1, where=None):
-    """Logarithm of `softmax`, computed without forming it."""
+def log_softmax(
+    x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None
+) -> Array:
+    """Compute the logarithm of the softmax without computing the softmax, which may underflow.
+
+    Args:
+        x: array of logits of a floating dtype.
+        axis: axis or axes along which the exponentials of the results sum to 1.
+        where: boolean array that selects the elements that take part; None for all.
+
+    Returns:
+        An array of the shape of `x`. Elements that do not take part are -inf.
+
+    >>> toile.nn.log_softmax(jnp.array([0.0, 1.0, 1000.0]))
+    Array([-1000.,  -999.,     0.], dtype=float32)
+    """
     x = array("log_softmax", x)
     top = jnp.max(x, axis, where=where, initial=-np.inf, keepdims=True)
     if where is not None:
@@ -72,8 +145,26 @@ def log_softmax(x, axis=-1, where=None):
     return out if where is None else jnp.where(where, out, -np.inf)
 
 
-def softmax(x, axis=-1, where=None):
-    """exp(x) normalised to sum 1 along `axis`; excluded elements are 0."""
+def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -> Array:
+    """Turn logits into probabilities: exp(x) divided by its sum along an axis.
+
+    The maximum is subtracted first, so that nothing overflows. Where all logits are -inf, or one is
+    inf or NaN, the results are NaN.
+
+    Args:
+        x: array of logits.
+        axis: axis or axes along which the results sum to 1.
+        where: boolean array that selects the elements that take part; None for all.
+
+    Returns:
+        An array of the shape of `x`. Elements that do not take part are 0.
+
+    >>> toile.nn.softmax(jnp.array([[0.0, 0.0], [1.0, 3.0]]))
+    Array([[0.5       , 0.5       ],
+           [0.11920292, 0.880797  ]], dtype=float32)
+    >>> toile.nn.softmax(jnp.array([1.0, 5.0, 1.0]), where=jnp.array([True, False, True]))
+    Array([0.5, 0. , 0.5], dtype=float32)
+    """
     return _softmax(array("softmax", x), axis, where)
 
 
@@ -95,9 +186,31 @@ def _softmax_jvp(axis, primals, tangents):
     return y, y * (dx - jnp.sum(y * dx, axis, where=where, keepdims=True))
 
 
-def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, *,
-                algorithm="fast"):
-    """(x - mean) / sqrt(variance + epsilon), with mean and variance over `axis` unless given."""
+def standardize(
+    x: ArrayLike, axis: AxisLike = -1, mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5,
+    where: ArrayLike | None = None, *, algorithm: Literal["fast", "stable"] = "fast"
+) -> Array:
+    """Shift and scale an array to mean 0 and variance 1 along an axis.
+
+    Args:
+        x: array.
+        axis: axis or axes over which the mean and variance are taken.
+        mean: mean to subtract, broadcast against `x`; None for the mean of `x`.
+        variance: variance to divide by, broadcast against `x`; None for the variance of `x`.
+        epsilon: number added to the variance before its square root is taken.
+        where: boolean array that selects the elements that count for the mean and variance; None
+            for all.
+        algorithm: how the variance is computed. "fast" subtracts the squared mean from the mean of
+            the squares, which loses digits where the mean is large; "stable" averages squared
+            deviations.
+
+    Returns:
+        An array of the shape of `x`: (x - mean) / sqrt(variance + epsilon).
+
+    >>> toile.nn.standardize(jnp.array([1.0, 2.0, 3.0]))
+    Array([-1.2247359,  0.       ,  1.2247359], dtype=float32)
+    """
     if mean is None:
         mean = jnp.mean(x, axis, keepdims=True, where=where)
     if variance is None:
@@ -113,12 +226,34 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, 
     return jnp.subtract(x, mean) * lax.rsqrt(variance + epsilon)
 
 
-def one_hot(x, num_classes, *, dtype=None, axis=-1, out_sharding=None):
-    """Indicator vectors of the indices `x` along a new axis; an index out of range gives 0."""
+def one_hot(
+    x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None,
+    axis: int | str = -1, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Turn indices into vectors that are 1 at the index and 0 elsewhere.
+
+    An index outside [0, num_classes) gives zeros only.
+
+    Args:
+        x: array of integers; other dtypes cause a DeprecationWarning.
+        num_classes: length of the vectors.
+        dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
+        axis: place of the new axis in the result, or the name of a mapped axis of size
+            `num_classes`, over which the vectors are then spread.
+        out_sharding: accepted and not used.
+
+    Returns:
+        An array with one more axis than `x`; no more axes if `axis` is a name.
+
+    >>> toile.nn.one_hot(jnp.array([0, 2, 5]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.],
+           [0., 0., 0.]], dtype=float32)
+    """
     num_classes = operator.index(num_classes)
-    x = jnp.asarray(x)
-    if not is_integer(x):
-        warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={x.dtype}",
+    indices = jnp.asarray(x)
+    if not is_integer(indices):
+        warnings.warn(f"jax.nn.one_hot input should be integer-typed; got dtype={indices.dtype}",
                       DeprecationWarning, stacklevel=2)
     dtype = default_float() if dtype is None else dtype
     if not hasattr(axis, "__index__"):  # the name of a mapped axis
@@ -126,15 +261,15 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1, out_sharding=None):
         if num_classes != size:
             raise ValueError(f"Expected num_classes to match the size of axis {axis}, but "
                              f"{num_classes} != {size}{here()}")
-        return jnp.asarray(x == lax.axis_index(axis), dtype=dtype)
-    if is_integer(x) and num_classes > int(jnp.iinfo(x.dtype).max):
-        x = x.astype(np.int32)  # the classes would wrap around
-    axis = operator.index(axis)
-    if not -x.ndim - 1 <= axis <= x.ndim:
-        raise ValueError(f"axis {axis} is out of bounds for array of dimension "
-                         f"{x.ndim + 1}{here()}")
-    axis = axis % (x.ndim + 1)
-    shape = [1] * x.ndim
-    shape.insert(axis, num_classes)
-    classes = lax.broadcasted_iota(x.dtype, tuple(shape), axis)
-    return (jnp.expand_dims(x, axis) == classes).astype(dtype)
+        return jnp.asarray(indices == lax.axis_index(axis), dtype=dtype)
+    if is_integer(indices) and num_classes > int(jnp.iinfo(indices.dtype).max):
+        indices = indices.astype(np.int32)  # the classes would wrap around
+    place = operator.index(axis)
+    if not -indices.ndim - 1 <= place <= indices.ndim:
+        raise ValueError(f"axis {place} is out of bounds for array of dimension "
+                         f"{indices.ndim + 1}{here()}")
+    place %= indices.ndim + 1
+    shape = [1] * indices.ndim
+    shape.insert(place, num_classes)
+    classes = lax.broadcasted_iota(indices.dtype, tuple(shape), place)
+    return (jnp.expand_dims(indices, place) == classes).astype(dtype)

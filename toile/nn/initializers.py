@@ -4,16 +4,28 @@ An initializer is any `init(key, shape, dtype, out_sharding=None) -> Array`. The
 family (LeCun, Glorot, He) draws with variance `scale / fan`, the fan counted from the shape.
 """
 
+from __future__ import annotations
+
 import math
 import typing
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from toile import numpy as jnp
 from toile import random
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
 from toile.nn._promote import default_float, is_complex, to_complex
+from toile.parallel.specs import ShardingLike
+
+__all__ = [
+    "Initializer", "constant", "delta_orthogonal", "glorot_normal", "glorot_uniform", "he_normal",
+    "he_uniform", "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform", "normal",
+    "ones", "orthogonal", "truncated_normal", "uniform", "variance_scaling", "xavier_normal",
+    "xavier_uniform", "zeros",
+]
 
 # Standard deviation of a standard normal truncated to [-2, 2], and of the complex one truncated in
 # modulus: dividing by it restores unit variance.
@@ -23,14 +35,36 @@ _COMPLEX_TRUNCATED_STD = 0.95311164380491208
 
 @typing.runtime_checkable
 class Initializer(Protocol):
-    """The signature of an initializer."""
+    """The type of functions that make the initial value of a parameter, for annotations.
 
-    def __call__(self, key, shape, dtype: Any = None, out_sharding=None) -> Any:
-        """An array of `shape` and `dtype`, a function of `key` only."""
+    Args:
+        args, kwargs: none; a protocol cannot be instantiated.
+
+    >>> from toile.nn.initializers import Initializer
+    >>> def halves(key, shape, dtype=None, out_sharding=None): return jnp.full(shape, 0.5, dtype)
+    >>> isinstance(halves, Initializer)
+    True
+    """
+
+    def __call__(
+        self, key: Array, shape: ShapeLike, dtype: DTypeLike | None = None,
+        out_sharding: ShardingLike | None = None
+    ) -> Array:
+        """Make an array of `shape` and `dtype` that depends only on `key`.
+
+        Args:
+            key: random key.
+            shape: shape of the result.
+            dtype: dtype of the result; None for the initializer's own.
+            out_sharding: where the result is put; None for the default device.
+
+        Returns:
+            The initial value.
+        """
         raise NotImplementedError
 
 
-def _gives_shape(init):
+def _gives_shape(init: Any) -> Any:
     """Promise that init(key, shape, …) has that shape: parameters are then checked untraced."""
     init.gives_shape = True
     return init
@@ -45,34 +79,94 @@ def _placed(x, out_sharding):
 
 
 @_gives_shape
-def zeros(key, shape, dtype=None, out_sharding=None):
-    """All zeros; the key is not used."""
+def zeros(
+    key: Array | None, shape: ShapeLike, dtype: DTypeLike | None = None,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Make an array of zeros: an initializer, often used for biases.
+
+    Args:
+        key: not used; may be None.
+        shape: shape of the result.
+        dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: where the result is put; None for the default device.
+
+    Returns:
+        An array of zeros.
+
+    >>> toile.nn.initializers.zeros(key(0), (3,))
+    Array([0., 0., 0.], dtype=float32)
+    """
     return _placed(jnp.zeros(shape, _dtype(dtype)), out_sharding)
 
 
 @_gives_shape
-def ones(key, shape, dtype=None, out_sharding=None):
-    """All ones; the key is not used."""
+def ones(
+    key: Array | None, shape: ShapeLike, dtype: DTypeLike | None = None,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Make an array of ones: an initializer, often used for scales.
+
+    Args:
+        key: not used; may be None.
+        shape: shape of the result.
+        dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: where the result is put; None for the default device.
+
+    Returns:
+        An array of ones.
+
+    >>> toile.nn.initializers.ones(key(0), (3,))
+    Array([1., 1., 1.], dtype=float32)
+    """
     return _placed(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
-def _initializer(draw, dtype):
+def _initializer(draw: Callable[..., Array], dtype: DTypeLike | None) -> Initializer:
     """`draw(key, shape, dtype)` as an initializer, whose default is `dtype`."""
 
     @_gives_shape
-    def init(key, shape, dtype=dtype, out_sharding=None):
+    def init(
+        key: Array, shape: ShapeLike, dtype: DTypeLike | None = dtype,
+        out_sharding: ShardingLike | None = None
+    ) -> Array:
+        """Make the initial value of a parameter, of the given shape and dtype."""
         return _placed(draw(key, shape, _dtype(dtype)), out_sharding)
 
     return init
 
 
-def constant(value, dtype=None):
-    """Initializer of arrays filled with `value`."""
+def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
+    """Build an initializer that fills arrays with a value.
+
+    Args:
+        value: number, or array that broadcasts to the shape of the parameter.
+        dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> init = toile.nn.initializers.constant(0.5)
+    >>> init(key(0), (2,))
+    Array([0.5, 0.5], dtype=float32)
+    """
     return _initializer(lambda key, shape, dtype: jnp.full(shape, value, dtype=dtype), dtype)
 
 
-def uniform(scale=1e-2, dtype=None):
-    """Initializer uniform on [0, scale)."""
+def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
+    """Build an initializer that draws from the uniform distribution on [0, scale).
+
+    Args:
+        scale: upper end of the interval.
+        dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.uniform(0.1)(key(0), (50, 20))
+    >>> w.shape, bool((w >= 0).all() and (w < 0.1).all())
+    ((50, 20), True)
+    """
 
     def draw(key, shape, dtype):
         return random.uniform(key, shape, dtype) * jnp.array(scale, dtype)
@@ -80,8 +174,21 @@ def uniform(scale=1e-2, dtype=None):
     return _initializer(draw, dtype)
 
 
-def normal(stddev=1e-2, dtype=None):
-    """Initializer normal with standard deviation `stddev`."""
+def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
+    """Build an initializer that draws from the normal distribution with mean 0.
+
+    Args:
+        stddev: standard deviation.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.normal(0.1)(key(0), (50, 20))
+    >>> w.shape, round(float(w.std()), 2)
+    ((50, 20), 0.1)
+    """
 
     def draw(key, shape, dtype):
         return random.normal(key, shape, dtype) * jnp.array(stddev, dtype)
@@ -89,8 +196,28 @@ def normal(stddev=1e-2, dtype=None):
     return _initializer(draw, dtype)
 
 
-def truncated_normal(stddev=1e-2, dtype=None, lower=-2.0, upper=2.0):
-    """Initializer normal within [lower, upper], times `stddev` (not rescaled)."""
+def truncated_normal(
+    stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None, lower: ArrayLike = -2.0,
+    upper: ArrayLike = 2.0
+) -> Initializer:
+    """Build an initializer that draws from a normal distribution restricted to an interval.
+
+    Standard normal numbers between `lower` and `upper` are multiplied by `stddev`. The restriction
+    makes the standard deviation of the result smaller than `stddev`, 0.88 times it by default.
+
+    Args:
+        stddev: standard deviation before the restriction.
+        dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
+        lower: lower end of the interval, in units of `stddev`.
+        upper: upper end of the interval, in units of `stddev`.
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.truncated_normal(0.1)(key(0), (50, 20))
+    >>> w.shape, bool((abs(w) < 0.2).all())
+    ((50, 20), True)
+    """
 
     def draw(key, shape, dtype):
         return random.truncated_normal(key, lower, upper, shape, dtype) * jnp.array(stddev, dtype)
@@ -121,8 +248,42 @@ _DENOMINATORS = {
 }
 
 
-def variance_scaling(scale, mode, distribution, in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Initializer with variance `scale / fan`; `mode` names the fan."""
+def variance_scaling(
+    scale: ArrayLike, mode: Literal["fan_in", "fan_out", "fan_avg", "fan_geo_avg"],
+    distribution: Literal["truncated_normal", "normal", "uniform"],
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer whose variance is inversely proportional to the size of a layer.
+
+    The variance is scale / n. Depending on `mode`, n is the number of inputs of a unit ("fan_in"),
+    of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric mean ("fan_geo_avg").
+    Axes of the shape that are neither inputs, outputs nor batches, such as the window of a
+    convolution, multiply both numbers.
+
+    Args:
+        scale: numerator of the variance, positive.
+        mode: what n is.
+        distribution: "truncated_normal" is cut at two standard deviations and has the stated
+            variance after that; "normal"; or "uniform", symmetric around 0.
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    Raises:
+        ValueError: when the initializer is called, for an unknown mode or distribution, or a shape
+            with fewer than two axes and the default `in_axis`.
+
+    >>> init = toile.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
+    >>> w = init(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.041)
+    """
 
     def draw(key, shape, dtype):
         shape = tuple(int(n) for n in shape)
@@ -185,34 +346,160 @@ _DRAWS = {
 }
 
 
-def glorot_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Uniform with variance 2 / (fan in + fan out); also called Xavier uniform."""
+def glorot_uniform(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: the uniform distribution with variance 2 / (inputs + outputs).
+
+    It keeps the variance of activations and gradients similar across layers. Also called Xavier
+    uniform initialization. Same as `variance_scaling(1.0, "fan_avg", "uniform")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.glorot_uniform()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.008)
+    """
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def glorot_normal(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Truncated normal with variance 2 / (fan in + fan out); also called Xavier normal."""
+def glorot_normal(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: a truncated normal distribution with variance 2 / (inputs + outputs).
+
+    It keeps the variance of activations and gradients similar across layers. Also called Xavier
+    normal initialization. Same as `variance_scaling(1.0, "fan_avg", "truncated_normal")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.glorot_normal()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.008)
+    """
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis,
                             dtype)
 
 
-def lecun_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Uniform with variance 1 / fan in."""
+def lecun_uniform(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: the uniform distribution with variance 1 / inputs.
+
+    It keeps the variance of activations similar across layers. Same as `variance_scaling(1.0,
+    "fan_in", "uniform")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.lecun_uniform()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.02)
+    """
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_normal(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Truncated normal with variance 1 / fan in."""
+def lecun_normal(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: a truncated normal distribution with variance 1 / inputs.
+
+    It keeps the variance of activations similar across layers. Same as `variance_scaling(1.0,
+    "fan_in", "truncated_normal")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.lecun_normal()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.02)
+    """
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_uniform(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Uniform with variance 2 / fan in; also called Kaiming uniform."""
+def he_uniform(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: the uniform distribution with variance 2 / inputs.
+
+    It suits layers that are followed by relu. Also called Kaiming uniform initialization. Same as
+    `variance_scaling(2.0, "fan_in", "uniform")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.he_uniform()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.041)
+    """
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_normal(in_axis=-2, out_axis=-1, batch_axis=(), dtype=None):
-    """Truncated normal with variance 2 / fan in; also called Kaiming normal."""
+def he_normal(
+    in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1,
+    batch_axis: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer: a truncated normal distribution with variance 2 / inputs.
+
+    It suits layers that are followed by relu. Also called Kaiming normal initialization. Same as
+    `variance_scaling(2.0, "fan_in", "truncated_normal")`.
+
+    Args:
+        in_axis: axis or axes of the inputs in the shape of the parameter.
+        out_axis: axis or axes of the outputs.
+        batch_axis: axis or axes of independent copies, which do not count.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    >>> w = toile.nn.initializers.he_normal()(key(0), (50, 200))
+    >>> w.shape, round(float(w.var()), 3)
+    ((50, 200), 0.041)
+    """
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -222,8 +509,31 @@ kaiming_uniform = he_uniform
 kaiming_normal = he_normal
 
 
-def orthogonal(scale=1.0, column_axis=-1, dtype=None):
-    """Initializer with orthonormal columns (or rows, if there are fewer), times `scale`."""
+def orthogonal(
+    scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer of uniformly distributed orthogonal matrices.
+
+    An array with more than two axes is a matrix whose columns are along `column_axis` and whose
+    rows are all other axes. A matrix with fewer rows than columns has orthonormal rows, another one
+    orthonormal columns.
+
+    Args:
+        scale: factor of the matrix.
+        column_axis: axis of the shape that counts the columns.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+
+    Raises:
+        ValueError: when the initializer is called with a shape of fewer than two axes.
+
+    >>> w = toile.nn.initializers.orthogonal()(key(0), (4, 3))
+    >>> jnp.allclose(w.T @ w, jnp.eye(3), atol=1e-5)
+    Array(True, dtype=bool)
+    """
 
     def draw(key, shape, dtype):
         if len(shape) < 2:
@@ -241,8 +551,31 @@ def orthogonal(scale=1.0, column_axis=-1, dtype=None):
     return _initializer(draw, dtype)
 
 
-def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
-    """Initializer of convolution kernels: orthogonal at the centre tap, zeros elsewhere."""
+def delta_orthogonal(
+    scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
+) -> Initializer:
+    """Build an initializer of convolution kernels: an orthogonal matrix at the center, 0 elsewhere.
+
+    Args:
+        scale: factor of the matrix.
+        column_axis: axis that counts the columns of the matrix of the last two axes.
+        dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
+            types are enabled).
+
+    Returns:
+        A function of a key, a shape, a dtype and a sharding; the latter two are optional. The shape
+        has one to three axes of the window, then inputs and outputs.
+
+    Raises:
+        ValueError: when the initializer is called with another number of axes, or with more inputs
+            than outputs.
+
+    >>> w = toile.nn.initializers.delta_orthogonal()(key(0), (3, 3, 2, 4))
+    >>> jnp.allclose(w[1, 1] @ w[1, 1].T, jnp.eye(2), atol=1e-5)
+    Array(True, dtype=bool)
+    >>> w[0].any()
+    Array(False, dtype=bool)
+    """
 
     def draw(key, shape, dtype):
         if len(shape) not in (3, 4, 5):
@@ -250,7 +583,7 @@ def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None):
         if shape[-1] < shape[-2]:
             raise ValueError("`fan_in` must be less or equal than `fan_out`. " + here())
         matrix = orthogonal(scale, column_axis, dtype)(key, tuple(shape[-2:]))
-        centre = tuple((n - 1) // 2 for n in shape[:-2])
-        return jnp.zeros(shape, dtype=dtype).at[centre].set(matrix)
+        center = tuple((n - 1) // 2 for n in shape[:-2])
+        return jnp.zeros(shape, dtype=dtype).at[center].set(matrix)
 
     return _initializer(draw, dtype)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,11 @@ from toile.engine.trace import state
 
 
 class AxisType(enum.Enum):
-    """Who decides about shardings along an axis: the compiler, the types, or the user."""
+    """Who decides how arrays are divided along a mesh axis.
+
+    `Auto`: the compiler. `Explicit`: the type of each array says it. `Manual`: the user, inside
+    `shard_map`.
+    """
 
     Auto = enum.auto()
     Explicit = enum.auto()
@@ -35,9 +39,21 @@ class AxisType(enum.Enum):
         return self.name
 
 
+AxisTypes: TypeAlias = AxisType | Sequence[AxisType]  # one for all axes, or one for each
+
+
 @dataclass(frozen=True)
 class AbstractDevice:
-    """The properties of a device that need not exist."""
+    """The properties of a device that need not exist.
+
+    Args:
+        device_kind: model of the device, such as "cpu".
+        num_cores: number of cores; None if unknown.
+        platform: "cpu" or "gpu".
+
+    >>> toile.sharding.AbstractDevice("cpu", None, "cpu").platform
+    'cpu'
+    """
 
     device_kind: str
     num_cores: int | None
@@ -50,7 +66,16 @@ class AbstractDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class ManualAxisType:
-    """How a value inside shard_map depends on the manual axes."""
+    """How a value inside `shard_map` depends on the manual axes of the mesh.
+
+    Args:
+        varying: names of the axes along which devices have different values.
+        unreduced: names of the axes along which the values still have to be summed.
+        reduced: names of the axes along which the cotangent is unreduced.
+
+    >>> toile.sharding.ManualAxisType(varying=frozenset({"x"})).empty
+    False
+    """
 
     varying: frozenset[Any] = frozenset()
     unreduced: frozenset[Any] = frozenset()
@@ -58,6 +83,7 @@ class ManualAxisType:
 
     @property
     def empty(self) -> bool:
+        """Whether the value depends on no axis."""
         return not (self.varying or self.unreduced or self.reduced)
 
 
@@ -85,14 +111,17 @@ class _Named:
 
     @property
     def shape(self) -> OrderedDict[Any, int]:
+        """The size of each axis by its name."""
         return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
     def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        """Pairs of the name and the size of each axis."""
         return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
 
     @property
     def size(self) -> int:
+        """The number of devices, 0 for a mesh without axes."""
         return math.prod(self.axis_sizes) if self.axis_names else 0
 
     def _of_type(self, kind: AxisType) -> tuple[Any, ...]:
@@ -100,26 +129,32 @@ class _Named:
 
     @property
     def auto_axes(self) -> tuple[Any, ...]:
+        """The names of the axes of type `Auto`."""
         return self._of_type(AxisType.Auto)
 
     @property
     def explicit_axes(self) -> tuple[Any, ...]:
+        """The names of the axes of type `Explicit`."""
         return self._of_type(AxisType.Explicit)
 
     @property
     def manual_axes(self) -> tuple[Any, ...]:
+        """The names of the axes of type `Manual`."""
         return self._of_type(AxisType.Manual)
 
     @property
     def are_all_axes_auto(self) -> bool:
+        """Whether all axes have type `Auto`."""
         return all(t is AxisType.Auto for t in self.axis_types)
 
     @property
     def are_all_axes_explicit(self) -> bool:
+        """Whether all axes have type `Explicit`."""
         return all(t is AxisType.Explicit for t in self.axis_types)
 
     @property
     def are_all_axes_manual(self) -> bool:
+        """Whether all axes have type `Manual`."""
         return all(t is AxisType.Manual for t in self.axis_types)
 
     def _sizes_text(self) -> str:
@@ -131,12 +166,28 @@ _lock = shared_lock()
 
 
 class Mesh(_Named):
-    """An array of devices whose axes have names."""
+    """Devices arranged as an array whose axes have names.
+
+    Shardings refer to the names: `NamedSharding(mesh, P("x"))` divides the first axis of an array
+    along axis `"x"` of the mesh. As a context manager, a mesh is the one that `shard_map` and specs
+    use inside the block. Equal meshes are one object.
+
+    Args:
+        devices: devices, such as `toile.devices()`, in an array or nested sequence with as many
+            axes as there are names.
+        axis_names: name of each axis, or one string for a single axis.
+        axis_types: `AxisType` of each axis, or one for all; None for `Auto`.
+
+    >>> mesh = toile.sharding.Mesh(toile.devices()[:1], ("x",))
+    >>> mesh.shape
+    OrderedDict([('x', 1)])
+    """
 
     devices: np.ndarray
 
     def __new__(
-        cls, devices: Any, axis_names: Any, axis_types: Any = None
+        cls, devices: np.ndarray | Sequence[Any], axis_names: str | Sequence[Hashable],
+        axis_types: AxisTypes | None = None
     ) -> Mesh:
         grid = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
@@ -165,42 +216,53 @@ class Mesh(_Named):
 
     @property
     def size(self) -> int:
+        """The number of devices, 0 for a mesh without axes."""
         return self.devices.size if self.axis_names else 0
 
     @property
     def empty(self) -> bool:
+        """Whether the mesh has no devices."""
         return self.size == 0
 
     @property
     def is_scalar(self) -> bool:
+        """Always False, for compatibility."""
         return False
 
     @property
     def is_multi_process(self) -> bool:
+        """Whether the devices belong to more than one process."""
         return len({d.process_index for d in self.devices.flat}) > 1
 
     @property
     def device_ids(self) -> np.ndarray:
+        """The ids of the devices, in an array of the shape of the mesh."""
         return np.vectorize(lambda d: d.id, otypes=[int])(self.devices)
 
     @property
     def local_devices(self) -> list[Any]:
+        """The devices that belong to this process."""
         return [d for d in self.devices.flat
                 if d.process_index == engine_devices.process_index()]
 
     @property
     def local_mesh(self) -> Mesh:
+        """The mesh itself."""
         return self
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without its devices."""
         first = self.devices.flat[0] if self.size else None
         device = None if first is None else AbstractDevice(first.device_kind, None, first.platform)
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types,
                             abstract_device=device)
 
-    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
-        """A mesh with some of its parts replaced."""
+    def update(
+        self, devices: np.ndarray | Sequence[Any] | None = None,
+        axis_names: str | Sequence[Hashable] | None = None, axis_types: AxisTypes | None = None
+    ) -> Mesh:
+        """Return a mesh with some of its parts replaced."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -225,11 +287,23 @@ class Mesh(_Named):
 
 
 class AbstractMesh(_Named):
-    """Names and sizes of axes, without devices: enough to trace for a machine you do not have."""
+    """Names and sizes of axes, without devices: enough to trace for a machine you do not have.
+
+    Args:
+        axis_sizes: size of each axis.
+        axis_names: name of each axis.
+        axis_types: `AxisType` of each axis, or one for all; None for `Explicit`.
+        abstract_device: `AbstractDevice` that describes the devices; None if unknown.
+
+    >>> from toile.sharding import AbstractMesh, NamedSharding, P
+    >>> mesh = AbstractMesh((4, 2), ("x", "y"))
+    >>> NamedSharding(mesh, P("x", "y")).shard_shape((8, 6))
+    (2, 3)
+    """
 
     def __init__(
-        self, axis_sizes: Sequence[int], axis_names: Sequence[Any], axis_types: Any = None, *,
-        abstract_device: Any = None,
+        self, axis_sizes: Sequence[int], axis_names: Sequence[Hashable],
+        axis_types: AxisTypes | None = None, *, abstract_device: AbstractDevice | None = None,
     ):
         self.axis_sizes, self.axis_names = tuple(axis_sizes), tuple(axis_names)
         if len(self.axis_sizes) != len(self.axis_names):
@@ -242,10 +316,12 @@ class AbstractMesh(_Named):
 
     @property
     def empty(self) -> bool:
+        """Whether the mesh has no axes."""
         return self.size == 0
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
+        """The mesh itself."""
         return self
 
     def _lacks(self, what: str) -> Any:
@@ -261,7 +337,7 @@ class AbstractMesh(_Named):
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None,
         **kwargs: Any,
     ) -> AbstractMesh:
-        """A mesh with some of its parts replaced."""
+        """Return a mesh with some of its parts replaced."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
@@ -270,7 +346,7 @@ class AbstractMesh(_Named):
         )
 
     def update_axis_types(self, name_to_type: dict[Any, AxisType]) -> AbstractMesh:
-        """A mesh with other types for some axes."""
+        """Return a mesh with other types for the named axes."""
         types = [name_to_type.get(n, t)
                  for n, t in zip(self.axis_names, self.axis_types, strict=True)]
         return self.update(axis_types=tuple(types))
@@ -303,7 +379,17 @@ _abstract = Context(EMPTY_ABSTRACT)
 
 
 def get_mesh() -> Mesh:
-    """The mesh set by `set_mesh`; an empty one if none."""
+    """Return the mesh that `set_mesh` has set.
+
+    Returns:
+        The mesh; one without axes if none is set.
+
+    Raises:
+        ValueError: called inside a jitted function; `get_abstract_mesh` works there.
+
+    >>> toile.sharding.get_mesh().empty
+    True
+    """
     if state.trace is not None and state.trace.staging:
         raise ValueError(
             "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
@@ -318,7 +404,15 @@ def mesh_set() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Axis names and sizes of the current mesh."""
+    """Return the names and sizes of the axes of the current mesh, also inside jitted functions.
+
+    Returns:
+        The mesh without its devices; one without axes if none is set.
+
+    >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
+    ...     print(toile.sharding.get_abstract_mesh().shape)
+    OrderedDict([('x', 1)])
+    """
     return _abstract.value
 
 
@@ -332,7 +426,17 @@ def mesh_in_force() -> Any:
 
 
 class set_mesh:
-    """Set the current mesh: at once, or as a context manager until the end of its block."""
+    """Set the current mesh: for good, or as a context manager until the end of the block.
+
+    With a current mesh, `P("x")` can be used in place of a sharding, and `shard_map` needs no mesh.
+
+    Args:
+        mesh: mesh to set; None for none.
+
+    >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
+    ...     print(toile.sharding.get_mesh().axis_names)
+    ('x',)
+    """
 
     def __init__(self, mesh: Mesh | None):
         if mesh is not None and not isinstance(mesh, Mesh):
@@ -354,7 +458,15 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Set the axis names and sizes that `get_abstract_mesh` returns in a block."""
+    """Set the mesh that `get_abstract_mesh` returns inside a block: a context manager.
+
+    Args:
+        mesh: mesh without devices.
+
+    >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):
+    ...     print(toile.sharding.get_abstract_mesh().shape)
+    OrderedDict([('x', 4)])
+    """
 
     def __init__(self, mesh: AbstractMesh):
         if not isinstance(mesh, AbstractMesh):
@@ -373,10 +485,27 @@ class use_abstract_mesh:
 
 
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *,
+    axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: AxisTypes | None = None, *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """A mesh of the first devices (or of those given) with axes of these sizes."""
+    """Arrange devices in a mesh with axes of given sizes.
+
+    Args:
+        axis_shapes: size of each axis.
+        axis_names: name of each axis.
+        axis_types: `AxisType` of each axis, or one for all; None for `Explicit`.
+        devices: devices to use; None for `toile.devices()`. The first ones are used.
+
+    Returns:
+        The mesh.
+
+    Raises:
+        ValueError: there are fewer devices than the mesh needs. On CPUs, the environment variable
+            `TOILE_CPU_DEVICES` sets their number.
+
+    >>> toile.make_mesh((1, 1), ("data", "model")).shape
+    OrderedDict([('data', 1), ('model', 1)])
+    """
     shape, names = tuple(axis_shapes), tuple(axis_names)
     available = default_devices() if devices is None else list(devices)
     needed = math.prod(shape)

@@ -9,13 +9,14 @@ below.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from toile.engine import config, dtypes
 from toile.engine import devices as engine_devices
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
@@ -35,18 +36,43 @@ ANONYMOUS = "_internal_pmap_axis_name"  # the name of an axis that was given non
 
 
 def pmap(
-    fun: Callable[..., Any],
-    axis_name: Any = None,
-    *,
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    static_broadcasted_argnums: int | Iterable[int] = (),
-    devices: Sequence[Any] | None = None,
-    backend: str | None = None,
-    axis_size: int | None = None,
-    donate_argnums: int | Iterable[int] = (),
-) -> Any:
-    """A function that runs `fun` on every device at once, each on its slice of the arguments."""
+    fun: Callable[..., Any], axis_name: Hashable | None = None, *, in_axes: PyTree = 0,
+    out_axes: PyTree = 0, static_broadcasted_argnums: int | Iterable[int] = (),
+    devices: Sequence[Any] | None = None, backend: str | None = None,
+    axis_size: int | None = None, donate_argnums: int | Iterable[int] = (),
+) -> PmapFunction:
+    """Run a function on several devices at once, each on one slice of the arguments.
+
+    Like `vmap`, it maps over an axis, but each slice is computed on a device of its own: the axis
+    can have at most as many entries as there are devices. New code uses `jit` with shardings, or
+    `shard_map`.
+
+    Args:
+        fun: function of one slice.
+        axis_name: name of the mapped axis for collectives such as `lax.psum`; None for none.
+        in_axes: axis of each positional argument to map over, as for `vmap`; None to give the whole
+            argument to each device. Keyword arguments are mapped over their first axis.
+        out_axes: where the mapped axis is in each result; None for a result that is the same on all
+            devices.
+        static_broadcasted_argnums: positions of arguments that are constants for tracing; they must
+            be hashable.
+        devices: devices to use, one for each slice; None for the default ones.
+        backend: platform whose devices are used, such as "cpu"; None for the default one.
+        axis_size: number of slices; None to take it from the arguments.
+        donate_argnums: positions of arguments that are not needed after the call; their memory may
+            be used for results.
+
+    Returns:
+        A function with the same arguments, where mapped ones have an additional axis. Its results
+        are sharded over the devices.
+
+    Raises:
+        ValueError: when called with more slices than devices.
+
+    >>> normalize = toile.pmap(lambda x: x / lax.psum(x, "i"), axis_name="i")
+    >>> normalize(jnp.array([[2.0, 4.0]]))  # one slice, for one device
+    Array([[1., 1.]], dtype=float32)
+    """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}{here()}")
     if devices is not None and not len(devices):

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from toile.engine import config
+from toile.engine.annotations import PyTree
 from toile.engine.avals import aval_of
 from toile.engine.conversion import as_array
 from toile.engine.devices import Device
@@ -50,12 +51,43 @@ Infer = _Infer()
 
 
 def shard_map(
-    f: Any = None, /, *, out_specs: Any, in_specs: Any = Infer, mesh: Any = None,
-    axis_names: Any = frozenset(), check_vma: bool = True,
-) -> Any:
-    """A function that runs `f` on each device's parts of the arguments; a decorator without `f`.
+    f: Callable[..., Any] | None = None, /, *, out_specs: PyTree, in_specs: PyTree = Infer,
+    mesh: Mesh | AbstractMesh | None = None, axis_names: Set[Hashable] = frozenset(),
+    check_vma: bool = True,
+) -> Callable[..., Any]:
+    """Map a function over the parts of arrays that the devices of a mesh hold.
 
-    Arguments whose spec is None are static: `f` gets them unchanged."""
+    Each device calls the function with its parts of the arguments, and the results are joined.
+    Inside, collectives such as `lax.psum` communicate along the axes of the mesh. Over an abstract
+    mesh, the same is computed without the devices. Without `f`, this is a decorator.
+
+    Args:
+        f: function of parts.
+        out_specs: a `PartitionSpec` for each result, in a tree whose structure is the upper part of
+            that of the results: along which mesh axes parts are joined. Along other axes, results
+            must be the same on all devices.
+        in_specs: a `PartitionSpec` for each argument, in a tuple or a tree like that of the
+            arguments: along which mesh axes it is divided. None for an argument that is passed
+            unchanged. By default, arguments are divided as they are placed.
+        mesh: mesh to map over; None for the current one.
+        axis_names: names of the mesh axes to map over; empty for all.
+        check_vma: whether to check that results which `out_specs` calls the same on all devices
+            are.
+
+    Returns:
+        A function of whole arrays that returns whole arrays.
+
+    Raises:
+        ValueError: there is no mesh; or, when called, the size of an axis is not a multiple of the
+            number of parts, or `check_vma` finds a result that may differ between devices.
+
+    >>> from toile.sharding import AbstractMesh, P
+    >>> mesh = AbstractMesh((4,), ("x",))
+    >>> def centered(part): return part - lax.pmean(part.mean(), "x")
+    >>> f = toile.shard_map(centered, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    >>> f(jnp.arange(8.0))
+    Array([-3.5, -2.5, -1.5, -0.5,  0.5,  1.5,  2.5,  3.5], dtype=float32)
+    """
     if f is None:
         return lambda g: shard_map(g, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
                                    axis_names=axis_names, check_vma=check_vma)
@@ -117,8 +149,31 @@ def _mesh_for(mesh: Any, args: tuple[Any, ...]) -> Any:
     return mesh
 
 
-def smap(f: Any = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any) -> Any:
-    """A function that runs `f` on each device's parts along one axis of the current mesh."""
+def smap(
+    f: Callable[..., Any] | None = None, /, *, in_axes: PyTree = Infer, out_axes: PyTree,
+    axis_name: Hashable
+) -> Callable[..., Any]:
+    """Map a function over the parts of arrays along one axis of the current mesh.
+
+    This is `shard_map` with array axes instead of specs. Without `f`, it is a decorator.
+
+    Args:
+        f: function of parts.
+        in_axes: axis of each argument that is divided, in a tuple or a tree like that of the
+            arguments; None for an argument that each device gets whole. By default, arguments are
+            divided as they are placed.
+        out_axes: axis of each result along which parts are joined; None for a result that is the
+            same on all devices.
+        axis_name: name of the mesh axis.
+
+    Returns:
+        A function of whole arrays that returns whole arrays.
+
+    >>> f = toile.smap(lambda x: x.sum(keepdims=True), in_axes=0, out_axes=0, axis_name="x")
+    >>> with toile.sharding.use_abstract_mesh(toile.sharding.AbstractMesh((4,), ("x",))):
+    ...     print(f(jnp.arange(8)))
+    [ 1  5  9 13]
+    """
     if f is None:
         return lambda g: smap(g, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if isinstance(axis_name, (tuple, list, set, frozenset)):

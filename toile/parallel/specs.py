@@ -7,8 +7,8 @@ May import the engine and parallel.meshes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence, Set
+from typing import Any, TypeAlias
 
 from toile.engine.shardings import Index, Shape, Sharding, checked_memory_kind
 from toile.engine.source import here
@@ -48,12 +48,27 @@ def _canonical(entry: Any) -> Any:
 
 
 class PartitionSpec:
-    """For each axis of an array, the mesh axes that it is divided along (None: not divided)."""
+    """How an array is divided over a mesh: for each of its axes, the names of mesh axes.
+
+    Args:
+        partitions: for each axis of the array the name of a mesh axis that divides it, a tuple of
+            several names, None for an axis that is not divided, or `P.UNCONSTRAINED` to leave it to
+            the compiler. Axes without an entry are not divided.
+        unreduced: set of the mesh axes along which the array is still to be summed.
+        reduced: set of the mesh axes along which the cotangent is unreduced.
+
+    >>> from toile.sharding import P
+    >>> P("data", None, ("x", "y"))
+    P('data', None, ('x', 'y'))
+    """
 
     __slots__ = ("_partitions", "unreduced", "reduced")
     UNCONSTRAINED = UNCONSTRAINED
 
-    def __init__(self, *partitions: Any, unreduced: Any = frozenset(), reduced: Any = frozenset()):
+    def __init__(
+        self, *partitions: Hashable | Sequence[Hashable], unreduced: Set[Hashable] = frozenset(),
+        reduced: Set[Hashable] = frozenset()
+    ):
         self._partitions = tuple(_canonical(p) for p in partitions)
         for name, given in (("unreduced", unreduced), ("reduced", reduced)):
             if not isinstance(given, (set, frozenset)):
@@ -62,11 +77,12 @@ class PartitionSpec:
 
     @property
     def partitions(self) -> tuple[Any, ...]:
+        """The entries as a tuple."""
         return self._partitions
 
     def update(self, partitions: Any = None, unreduced: Any = None, reduced: Any = None
                ) -> PartitionSpec:
-        """A spec with some of its parts replaced."""
+        """Return a spec with some of its parts replaced."""
         return PartitionSpec(
             *(self._partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,
@@ -74,16 +90,19 @@ class PartitionSpec:
         )
 
     def to_tangent_spec(self) -> PartitionSpec:
+        """Return the spec of a tangent: the spec itself."""
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """The spec of a cotangent: unreduced and reduced axes are swapped."""
+        """Return the spec of a cotangent: unreduced and reduced axes change places."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def index(self, value: Any) -> int:
+        """Return the position of the first entry that is equal to `value`."""
         return self._partitions.index(_canonical(value))
 
     def count(self, value: Any) -> int:
+        """Return how many entries are equal to `value`."""
         return self._partitions.count(_canonical(value))
 
     def __getitem__(self, i: Any) -> Any:
@@ -139,6 +158,7 @@ def _spec(partitions: Any, unreduced: Any, reduced: Any) -> PartitionSpec:
 
 
 P = PartitionSpec
+ShardingLike: TypeAlias = Sharding | PartitionSpec  # what places a new array
 
 
 def axes_of(entry: Any) -> tuple[Any, ...]:
@@ -165,7 +185,23 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 
 
 class NamedSharding(Sharding):
-    """An array laid out over a mesh by a PartitionSpec."""
+    """How an array is placed on a mesh of devices, given by a PartitionSpec.
+
+    Args:
+        mesh: mesh of devices; with an abstract mesh, the sharding describes parts but places
+            nothing.
+        spec: for each axis of the array, the mesh axes that divide it.
+        memory_kind: which memory of the devices; None for the usual one.
+
+    Raises:
+        ValueError: the spec names an axis that the mesh does not have, or an axis twice.
+
+    >>> from toile.sharding import NamedSharding, P
+    >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
+    >>> x = toile.device_put(jnp.arange(4), sharding)
+    >>> x.sharding.spec
+    P('x',)
+    """
 
     __slots__ = ("mesh", "spec", "_memory_kind")
     mesh: Any
@@ -194,7 +230,7 @@ class NamedSharding(Sharding):
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def update(self, **kwargs: Any) -> NamedSharding:
-        """A sharding with some of mesh, spec and memory_kind replaced."""
+        """Return a sharding with some of `mesh`, `spec` and `memory_kind` replaced."""
         given = {"mesh": self.mesh, "spec": self.spec, "memory_kind": self._memory_kind, **kwargs}
         spec = given["spec"]
         spec = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
@@ -235,6 +271,7 @@ class NamedSharding(Sharding):
 
     @property
     def replicated_axes(self) -> frozenset[Any]:
+        """The names of the mesh axes that do not divide the array."""
         used = {a for e in self.spec for a in axes_of(e)}
         return frozenset(self.mesh.axis_names) - used
 
@@ -246,7 +283,7 @@ class NamedSharding(Sharding):
         return [(names, math.prod(sizes[n] for n in names)) for names in entries]
 
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
-        """Refuse arrays whose rank is too low for the spec."""
+        """Raise a ValueError if an array of this shape has fewer axes than the spec has entries."""
         if len(aval_shape) < len(self.spec):
             extra = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
             raise ValueError(

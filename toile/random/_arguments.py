@@ -4,9 +4,13 @@
 shards it, so only the type of a sharding is checked here.
 """
 
+from __future__ import annotations
+
 import functools
 import platform
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +30,12 @@ from toile.primitives.random import random_clone, random_wrap
 from toile.primitives.special import fused_multiply_add
 from toile.random.generators import GENERATOR, random_split
 
-convert = lax.convert_element_type
+convert: Callable[..., Array] = lax.convert_element_type
+Shape = tuple[int, ...]
+Sampling = tuple[Array, Shape, np.dtype[Any]]  # key, shape and dtype of a sampler, checked
 
 
-def wrapped_key(name, key, batched=False):
+def wrapped_key(name: str, key: Any, batched: bool = False) -> tuple[Array, bool]:
     """`key` as typed keys, and whether it was given as raw uint32 words."""
     if isinstance(key, Array) and isinstance(key.dtype, dtypes.KeyDType):
         typed, raw = key, False
@@ -44,7 +50,7 @@ def wrapped_key(name, key, batched=False):
     return typed, raw
 
 
-def one_key(name, key):
+def one_key(name: str, key: Any) -> Array:
     """`key` as a single typed key."""
     return wrapped_key(name, key)[0]
 
@@ -99,7 +105,7 @@ def renewed_where(which, new, keys):
     return reused(jnp.where(which, new, reused(keys)))
 
 
-def canonical_shape(shape):
+def canonical_shape(shape: Any) -> Shape:
     """`shape` as a tuple of Python integers."""
     if type(shape) is not tuple:
         shape = tuple(shape) if np.ndim(shape) else (shape,)
@@ -120,7 +126,7 @@ def check_shape(name, shape, *parameter_shapes):
             f"{joint} for shape argument {shape}.{here()}")
 
 
-def joint_shape(name, shape, *parameters):
+def joint_shape(name: str, shape: Any, *parameters: Any) -> Shape:
     """`shape` checked against the parameters, or their joint shape where it is None."""
     shapes = [np.shape(p) for p in parameters]
     if shape is None:
@@ -133,7 +139,7 @@ def joint_shape(name, shape, *parameters):
 _FLOATS = {np.float32: np.dtype("float32")}  # exact scalar types that need no further check
 
 
-def float_dtype(name, dtype, allow_complex=False):
+def float_dtype(name: str, dtype: Any, allow_complex: bool = False) -> np.dtype[Any]:
     """The requested real floating dtype, float32 (float64 under x64) by default."""
     if dtype is None:
         return dtypes.default_float_dtype()
@@ -146,7 +152,7 @@ def float_dtype(name, dtype, allow_complex=False):
     return dtype
 
 
-def any_dtype(name, dtype, default):
+def any_dtype(name: str, dtype: Any, default: Any) -> np.dtype[Any]:
     """The requested dtype, or the default for Python type `default`."""
     return dtypes.check_user_dtype_supported(default if dtype is None else dtype, name)
 
@@ -160,25 +166,26 @@ def check_castable(name, dtype, *parameters):
                 f"{jnp.asarray(p).dtype} to {dtype}")
 
 
-def inexact(*xs):
+def inexact(*xs: Any) -> list[Array]:
     """Arrays promoted together to a floating dtype."""
     dtype, weak = dtypes.lattice_result_type(*xs)
     dtype = dtypes.default_float_dtype() if weak else dtypes.to_inexact_dtype(dtype)
     return [jnp.asarray(x, dtype=dtype) for x in xs]
 
 
-def to_rank(x, rank):
+def to_rank(x: Array, rank: int) -> Array:
     """`x` with leading axes of size 1 up to `rank`."""
     missing = rank - x.ndim
     return lax.expand_dims(x, tuple(range(missing))) if x.ndim and missing > 0 else x
 
 
-def spread(x, shape, dtype):
+def spread(x: Any, shape: Shape, dtype: Any) -> Array:
     """Parameter `x` in `dtype`, broadcast to `shape`."""
     return jnp.broadcast_to(convert(x, dtype), shape)
 
 
-def sampling(name, key, shape, dtype, out_sharding=None, *, default=None, allow_complex=False):
+def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = None, *,
+             default: Any = None, allow_complex: bool = False) -> Sampling:
     """Key, shape and dtype of a sampler without parameters, checked.
 
     The dtype must be floating, unless a Python type is given as the `default`."""
@@ -189,7 +196,8 @@ def sampling(name, key, shape, dtype, out_sharding=None, *, default=None, allow_
     return key, shape, dtype
 
 
-def sampling_with(name, key, shape, dtype, out_sharding, *parameters, allow_complex=False):
+def sampling_with(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *parameters: Any,
+                  allow_complex: bool = False) -> Sampling:
     """Key, shape and float dtype of a sampler with parameters that broadcast, checked."""
     key, dtype = one_key(name, key), float_dtype(name, dtype, allow_complex)
     shape = joint_shape(name, shape, *parameters)
@@ -336,7 +344,7 @@ def divide(x, y):
     return x / y
 
 
-def concrete(name, kind, x):
+def concrete(name: str, kind: Any, x: Any) -> Any:
     """`x` as a Python number; an error that names the argument if it is traced."""
     try:
         return kind(x)

@@ -3,19 +3,23 @@
 All results here have the same bits as JAX's.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import Array
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.conversion import wrap
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
+from toile.parallel.specs import ShardingLike
 from toile.primitives.arrays import threefry
 from toile.primitives.arrays.special import fused_multiply_add
 from toile.primitives.arrays.threefry import float_layout, unit_floats
@@ -28,25 +32,61 @@ __all__ = ["bernoulli", "bits", "choice", "permutation", "randint", "uniform"]
 UNSIGNED = {n: np.dtype(f"uint{n}") for n in (8, 16, 32, 64)}
 
 
-def bits(key, shape=(), dtype=None, *, out_sharding=None):
-    """Uniform unsigned integers over the whole range of `dtype`, uint32 by default."""
+def bits(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw unsigned integers, uniform over all values of their dtype.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.bits(key(0), (3,))
+    Array([4070199207, 4202968722, 1427181096], dtype=uint32)
+    >>> toile.random.bits(key(0), (4,), "uint8")
+    Array([167, 146,  40,  53], dtype=uint8)
+    """
     key = args.one_key("bits", key)
-    if dtype is None:
-        dtype = dtypes.default_uint_dtype()
-    else:
-        dtype = dtypes.check_user_dtype_supported(dtype, "bits")
-    if not dtypes.issubdtype(dtype, np.unsignedinteger):
+    drawn = (dtypes.default_uint_dtype() if dtype is None
+             else dtypes.check_user_dtype_supported(dtype, "bits"))
+    if not dtypes.issubdtype(drawn, np.unsignedinteger):
         raise ValueError("dtype argument to `bits` must be an unsigned int dtype, got "
-                         f"{dtype}{here()}")
+                         f"{drawn}{here()}")
     args.check_sharding("bits", out_sharding)
-    return random_bits(key, dtype.itemsize * 8, args.canonical_shape(shape))
+    return random_bits(key, drawn.itemsize * 8, args.canonical_shape(shape))
 
 
-def uniform(key, shape=(), dtype=None, minval=0.0, maxval=1.0, *, out_sharding=None):
-    """Uniform floats in [minval, maxval).
+def uniform(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the uniform distribution on the interval [minval, maxval).
 
-    >>> uniform(key(0), (2, 3)).shape
-    (2, 3)
+    The bounds are broadcast to `shape`. Rounding can give `maxval` itself where the interval is
+    short compared with the bounds. Where `maxval` is below `minval`, all results are `minval`.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        minval: lower bound, included; its shape must broadcast to `shape`.
+        maxval: upper bound, excluded; its shape must broadcast to `shape`.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.uniform(key(0), (3,))
+    Array([0.947667  , 0.9785799 , 0.33229148], dtype=float32)
+    >>> low, high = jnp.array([0.0, 10.0]), jnp.array([1.0, 20.0])
+    >>> toile.random.uniform(key(0), (3, 2), minval=low, maxval=high).shape
+    (3, 2)
     """
     key, shape, dtype = args.sampling("uniform", key, shape, dtype, out_sharding)
     return uniform_between(key, shape, dtype, minval, maxval)
@@ -99,8 +139,29 @@ def _uniform_between_arrays(key, shape, dtype, minval, maxval):
     return jnp.maximum(minval, floats)
 
 
-def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
-    """True with probability p; mode "high" uses twice as many bits, for p below 1e-7."""
+def bernoulli(
+    key: Array, p: ArrayLike = 0.5, shape: ShapeLike | None = None,
+    mode: Literal["high", "low"] = "low", *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw booleans that are True with probability p.
+
+    Args:
+        key: random key, used for this call only.
+        p: probability of True, of a floating dtype.
+        shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
+        mode: "low" compares `p` with one uniform number of its dtype, which is exact to about 1e-7
+            in float32; "high" uses twice as many random bits, for probabilities smaller than that.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        A boolean array.
+
+    Raises:
+        TypeError: `p` is not of a floating dtype.
+
+    >>> toile.random.bernoulli(key(1), 0.5, (4,))
+    Array([ True, False,  True,  True], dtype=bool)
+    """
     if shape is not None:
         shape = args.canonical_shape(shape)
     if mode not in ("high", "low"):
@@ -125,11 +186,29 @@ def bernoulli(key, p=0.5, shape=None, mode="low", *, out_sharding=None):
 to_rank = args.to_rank
 
 
-def randint(key, shape, minval, maxval, dtype=None, *, out_sharding=None):
-    """Uniform integers in [minval, maxval).
+def randint(
+    key: Array, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
+    dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw integers from the uniform distribution on [minval, maxval).
 
-    >>> randint(key(0), (3,), 0, 10).shape
-    (3,)
+    The bounds are broadcast to `shape` and clipped to the range of `dtype`. Where `maxval` is not
+    above `minval`, the result is `minval`. Unless the number of possible values is a power of two,
+    a bias remains, which is negligible unless the interval covers most of the dtype's range.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        minval: lower bound, included; its shape must broadcast to `shape`.
+        maxval: upper bound, excluded; its shape must broadcast to `shape`.
+        dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.randint(key(0), (5,), 0, 10)
+    Array([9, 0, 2, 3, 1], dtype=int32)
     """
     key, shape, dtype = args.sampling("randint", key, shape, dtype, out_sharding, default=int)
     if not dtypes.issubdtype(dtype, np.integer):
@@ -234,8 +313,33 @@ def _clip_to(x, dtype):
     return jnp.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
 
 
-def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
-    """The integers below x, or the slices of array x along `axis`, in random order."""
+def permutation(
+    key: Array, x: ArrayLike, axis: int = 0, independent: bool = False, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Put the integers below x, or the slices of an array, in random order.
+
+    Args:
+        key: random key, used for this call only.
+        x: array to shuffle, or an integer n that stands for `jnp.arange(n)`.
+        axis: axis along which slices change places.
+        independent: whether each vector along `axis` gets an order of its own. By default, whole
+            slices are moved.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array with the shape and dtype of `x`, or of shape (n,) for an integer n.
+
+    Raises:
+        TypeError: `x` is a scalar, but not an integer.
+
+    >>> toile.random.permutation(key(1), 5)
+    Array([3, 2, 0, 1, 4], dtype=int32)
+    >>> toile.random.permutation(key(1), jnp.array([[1, 2], [3, 4], [5, 6]]))
+    Array([[5, 6],
+           [1, 2],
+           [3, 4]], dtype=int32)
+    """
     key = args.one_key("permutation", key)
     args.check_arraylike("permutation", x)
     args.check_sharding("permutation", out_sharding)
@@ -245,12 +349,11 @@ def permutation(key, x, axis=0, independent=False, *, out_sharding=None):
             raise TypeError("x must be an integer or at least 1-dimensional" + here())
         count = args.concrete("argument x of permutation", int, x)
         return _shuffled(key, jnp.arange(count), axis)
-    if not isinstance(x, Array):
-        x = jnp.asarray(x)
-    if independent or x.ndim == 1:
-        return _shuffled(key, x, axis)
-    order = _shuffled(key, jnp.arange(x.shape[axis]), 0)
-    return jnp.take(x, order, axis)
+    array = x if isinstance(x, Array) else jnp.asarray(x)
+    if independent or array.ndim == 1:
+        return _shuffled(key, array, axis)
+    order = _shuffled(key, jnp.arange(array.shape[axis]), 0)
+    return jnp.take(array, order, axis)
 
 
 def _shuffled(key, x, axis):
@@ -262,10 +365,37 @@ def _shuffled(key, x, axis):
     return x
 
 
-def choice(key, a, shape=(), replace=True, p=None, axis=0, mode=None):
-    """Random elements of `a` (or integers below it), with or without replacement.
+def choice(
+    key: Array, a: ArrayLike, shape: Sequence[int] = (), replace: bool = True,
+    p: ArrayLike | None = None, axis: int = 0,
+    mode: Literal["highest", "high", "low"] | None = None
+) -> Array:
+    """Draw elements of an array, or integers below a, with or without replacement.
 
-    `p` gives the probabilities of the entries, uniform by default."""
+    Args:
+        key: random key, used for this call only.
+        a: array to choose slices from along `axis`, or an integer n that stands for
+            `jnp.arange(n)`.
+        shape: how many choices are made, as a tuple; `()` gives one.
+        replace: whether an element can be chosen several times.
+        p: weights of the elements, a vector that need not sum to 1; None for equal probabilities.
+        axis: axis of `a` along which elements are chosen.
+        mode: how precise the noise is with weights and without replacement, as in `gumbel`.
+
+    Returns:
+        An array with the dtype of `a`, in whose shape `shape` takes the place of `axis`.
+
+    Raises:
+        TypeError: `shape` is a number.
+        ValueError: more elements are wanted without replacement than there are.
+
+    >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
+    Array([20, 10, 30, 20], dtype=int32)
+    >>> toile.random.choice(key(1), 5, (3,), replace=False)
+    Array([3, 2, 0], dtype=int32)
+    >>> toile.random.choice(key(0), jnp.ones((7, 2)), (3, 4)).shape
+    (3, 4, 2)
+    """
     key = args.one_key("choice", key)
     if not isinstance(shape, Sequence):
         raise TypeError(f"shape argument of random.choice must be a sequence, got {shape}{here()}")

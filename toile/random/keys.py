@@ -5,14 +5,16 @@ shape (..., 2), and return raw keys for raw keys. Threefry-2x32 is the generator
 `toile.config`'s `jax_default_prng_impl` names another.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NewType
+from typing import Any, NewType, TypeAlias
 
 import numpy as np
 
 from toile import numpy as jnp
 from toile.engine import dtypes
-from toile.engine.arrays import Array
+from toile.engine.annotations import Array, ArrayLike
 from toile.engine.config import flags
 from toile.engine.source import describe, here
 from toile.lax._operands import operand
@@ -25,7 +27,13 @@ __all__ = [
     "wrap_key_data",
 ]
 
-Key = NewType("Key", Array)  # for annotations: an array of keys
+Key = NewType("Key", Array)
+Key.__doc__ = """An array of random keys, for annotations. At run time it returns its argument.
+
+>>> def dropout_mask(key: toile.random.Key): return toile.random.bernoulli(key, 0.9, (3,))
+>>> dropout_mask(toile.random.key(0)).shape
+(3,)
+"""
 
 
 class PRNGSpec:
@@ -44,6 +52,9 @@ class PRNGSpec:
 
     def __eq__(self, other):
         return isinstance(other, PRNGSpec) and self._impl == other._impl
+
+
+GeneratorLike: TypeAlias = str | PRNGSpec | dtypes.KeyDType  # what names a generator
 
 
 def _generator(name, impl, dtype=None):
@@ -72,23 +83,70 @@ def _generator(name, impl, dtype=None):
     return found
 
 
-def key_dtype(impl_spec=None):
-    """The dtype of keys of the given generator."""
+def key_dtype(impl_spec: GeneratorLike | None = None) -> dtypes.KeyDType:
+    """Return the dtype of keys of a generator.
+
+    Args:
+        impl_spec: name or dtype of the generator; None for the default one.
+
+    Returns:
+        The extended dtype of such keys. It has no NumPy equivalent.
+
+    >>> toile.random.key_dtype("rbg")
+    key<rbg>
+    >>> toile.random.key(0).dtype == toile.random.key_dtype()
+    True
+    """
     return dtypes.key_dtype(_generator("key_dtype", impl_spec))
 
 
-def key(seed, *, impl=None, dtype=None):
-    """A typed key from an integer seed.
+def key(
+    seed: ArrayLike, *, impl: GeneratorLike | None = None, dtype: GeneratorLike | None = None
+) -> Array:
+    """Make a random key from an integer seed.
 
-    >>> k = key(0)
-    >>> k.shape
-    ()
+    Random functions take a key instead of changing a hidden state: equal keys give equal numbers.
+    Use each key once, and get more keys with `split` or `fold_in`.
+
+    Args:
+        seed: integer. Without 64-bit types, only the low 32 bits of a Python integer are used.
+        impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
+            `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default one, which is
+            `"threefry2x32"` unless `toile.config` names another.
+        dtype: dtype of the key, another way to name the generator.
+
+    Returns:
+        A key: an array of shape () with a key dtype.
+
+    Raises:
+        TypeError: the seed is not an integer, or is an array with axes.
+
+    >>> k = toile.random.key(0)
+    >>> k.shape, k.dtype
+    ((), key<fry>)
+    >>> toile.random.uniform(k) == toile.random.uniform(toile.random.key(0))
+    Array(True, dtype=bool)
     """
     return _seeded("key", seed, _generator("key", impl, dtype))
 
 
-def PRNGKey(seed, *, impl=None):
-    """A key in the older form, its uint32 words, from an integer seed."""
+def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
+    """Make a random key in the older form: an array of its uint32 words.
+
+    All random functions accept such keys and then return new keys in this form. New code uses
+    `key`.
+
+    Args:
+        seed: integer. Without 64-bit types, only the low 32 bits of a Python integer are used.
+        impl: name of the generator; None for the default one. Raw words do not record it, so
+            functions read them as keys of the default generator.
+
+    Returns:
+        A uint32 array, of shape (2,) for the default generator.
+
+    >>> toile.random.PRNGKey(42)
+    Array([ 0, 42], dtype=uint32)
+    """
     return _returned(_seeded("PRNGKey", seed, _generator("PRNGKey", impl)), raw=True)
 
 
@@ -116,16 +174,47 @@ def _seeded(name, seed, impl):
     return random_seed(seed, impl)
 
 
-def split(key, num=2):
-    """`num` new keys along a new leading axis; a tuple gives that shape of keys."""
+def split(key: Array, num: int | Sequence[int] = 2) -> Array:
+    """Make several new keys from a key.
+
+    The new keys are independent of each other and of the old key, which must not be used again.
+
+    Args:
+        key: random key, not used again afterwards.
+        num: number of new keys, or the shape of the array of keys.
+
+    Returns:
+        An array of keys of shape (num,), or of shape `num` where it is a sequence. Iterating over
+        it gives single keys.
+
+    >>> k1, k2 = toile.random.split(key(0))
+    >>> toile.random.normal(k1) == toile.random.normal(k2)
+    Array(False, dtype=bool)
+    >>> toile.random.split(key(0), (3, 4)).shape
+    (3, 4)
+    """
     typed, raw = wrapped_key("split", key)
     shape = num if isinstance(num, Sequence) else (num,)
     keys = random_split(typed, canonical_shape(shape))
     return _returned(keys, raw)
 
 
-def fold_in(key, data):
-    """A new key determined by `key` and an integer, such as a step or device number."""
+def fold_in(key: Array, data: ArrayLike) -> Array:
+    """Make a new key from a key and an integer, such as the number of a step or device.
+
+    Args:
+        key: random key. It may be combined with many integers, but not also used to draw numbers.
+        data: integer scalar, which must fit uint32.
+
+    Returns:
+        One key. Different integers give different keys.
+
+    >>> step_key = toile.random.fold_in(key(0), 3)
+    >>> step_key.shape
+    ()
+    >>> jnp.array_equal(step_key, toile.random.fold_in(key(0), 4))
+    Array(False, dtype=bool)
+    """
     typed, raw = wrapped_key("fold_in", key)
     if np.ndim(data):
         raise TypeError(
@@ -135,13 +224,46 @@ def fold_in(key, data):
     return _returned(new, raw)
 
 
-def key_data(keys):
-    """The uint32 words behind keys, along a new last axis."""
+def key_data(keys: Array) -> Array:
+    """Return the words that make up keys, for example to store them.
+
+    `wrap_key_data` turns words back into keys.
+
+    Args:
+        keys: array of random keys.
+
+    Returns:
+        A uint32 array with the shape of `keys` and one more axis, of size 2 for the default
+        generator.
+
+    >>> toile.random.key_data(key(42))
+    Array([ 0, 42], dtype=uint32)
+    """
     return random_unwrap(wrapped_key("key_data", keys, batched=True)[0])
 
 
-def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
-    """Keys from their uint32 words."""
+def wrap_key_data(
+    key_bits_array: Array | np.ndarray, *, impl: GeneratorLike | None = None,
+    dtype: GeneratorLike | None = None
+) -> Array:
+    """Turn uint32 words into random keys: the inverse of `key_data`.
+
+    Args:
+        key_bits_array: uint32 array whose last axis holds the words of one key.
+        impl: name of the generator that the words belong to; None for the default one.
+        dtype: dtype of the keys, another way to name the generator.
+
+    Returns:
+        An array of keys without the last axis of the words.
+
+    Raises:
+        TypeError: the words are not uint32, or the last axis does not have the size of a key.
+
+    >>> words = toile.random.key_data(key(42))
+    >>> k = toile.random.wrap_key_data(words)
+    >>> k.shape, k.dtype
+    ((), key<fry>)
+    """
     found = _generator("wrap_key_data", impl, dtype)
     words, count = key_bits_array, key_words(found)
     if not all(hasattr(words, a) for a in ("ndim", "shape", "dtype")):
@@ -154,12 +276,37 @@ def wrap_key_data(key_bits_array, *, impl=None, dtype=None):
     return random_wrap(words if isinstance(words, Array) else jnp.asarray(words), found)
 
 
-def key_impl(keys):
-    """The name of the generator of keys."""
-    return wrapped_key("key_impl", keys, batched=True)[0].dtype.impl.name
+def key_impl(keys: Array) -> str:
+    """Return the name of the generator of keys.
+
+    Args:
+        keys: array of random keys; the older form counts as keys of the default generator.
+
+    Returns:
+        The name, which `key` accepts as `impl`.
+
+    >>> toile.random.key_impl(key(0))
+    'threefry2x32'
+    """
+    dtype: Any = wrapped_key("key_impl", keys, batched=True)[0].dtype
+    return dtype.impl.name
 
 
-def clone(key):
-    """The key itself, marked for another use on purpose."""
+def clone(key: Array) -> Array:
+    """Return a key for deliberate reuse.
+
+    With the flag `jax_debug_key_reuse`, a second use of a key is an error; a clone may be used
+    again. Without the flag this returns the key unchanged.
+
+    Args:
+        key: random key.
+
+    Returns:
+        A key that gives the same numbers.
+
+    >>> k = key(0)
+    >>> toile.random.uniform(k) == toile.random.uniform(toile.random.clone(k))
+    Array(True, dtype=bool)
+    """
     key = operand("random_clone", key)
     return reused(key) if isinstance(key.dtype, dtypes.KeyDType) else key

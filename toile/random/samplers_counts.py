@@ -4,11 +4,17 @@ For small means arrivals are counted one by one, for large ones Hörmann's trans
 used. Both run on whole arrays under one key; an element keeps its number once it has one.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
+from toile.parallel.specs import ShardingLike
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import unit
@@ -19,11 +25,31 @@ __all__ = ["binomial", "multinomial", "poisson"]
 ROUNDS = 2**31 - 1  # more than any sample needs
 
 
-def poisson(key, lam, shape=None, dtype=None, *, out_sharding=None):
-    """Poisson counts of mean lam.
+def poisson(
+    key: Array, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw integers from the Poisson distribution.
 
-    >>> poisson(key(0), 3.0, (4,)).shape
-    (4,)
+    The probability of k is lam**k exp(-lam) / k! for k = 0, 1, 2, …
+
+    Args:
+        key: random key, used for this call only.
+        lam: mean of the distribution. Where it is negative or NaN, the result is -1.
+        shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
+        dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    Differences:
+        JAX draws Poisson numbers only with Threefry keys; toile does with keys of all generators.
+
+    >>> toile.random.poisson(key(0), 3.0, (4,))
+    Array([0, 0, 4, 4], dtype=int32)
+    >>> toile.random.poisson(key(0), jnp.array([0.5, 100.0]), (3, 2)).shape
+    (3, 2)
     """
     key = args.one_key("poisson", key)
     dtype = args.any_dtype("poisson", dtype, int)
@@ -93,19 +119,40 @@ def _first_accepted(key, propose, shape, dtype, rounds):
     return lax.while_loop(more, body, start)[1]
 
 
-def binomial(key, n, p, shape=None, dtype=None):
-    """The number of successes in n trials of probability p, as floats."""
+def binomial(
+    key: Array, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None
+) -> Array:
+    """Draw the number of successes in n independent trials of probability p.
+
+    The probability of k successes is n! / (k! (n - k)!) p**k (1 - p)**(n - k). Where `n` is
+    negative or `p` is outside [0, 1], the result is NaN.
+
+    Args:
+        key: random key, used for this call only.
+        n: number of trials; fractions are rounded down.
+        p: probability of success.
+        shape: shape of the result, to which `n` and `p` must broadcast; None for the shape that
+            they broadcast to.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+
+    Returns:
+        An array of whole numbers in a floating dtype.
+
+    >>> toile.random.binomial(key(0), 10, 0.3, (4,))
+    Array([2., 2., 1., 2.], dtype=float32)
+    """
     key = args.one_key("binomial", key)
     args.check_arraylike("binomial", n, p)
     dtype = args.float_dtype("binomial", dtype)
     shape = args.joint_shape("binomial", shape, n, p)
-    (p,) = args.inexact(p)
-    count = jnp.broadcast_to(convert(n, p.dtype), shape)
-    p = jnp.broadcast_to(p, shape)
-    real = p.dtype.type
+    (chance,) = args.inexact(p)
+    count = jnp.broadcast_to(convert(n, chance.dtype), shape)
+    chance = jnp.broadcast_to(chance, shape)
+    real = chance.dtype.type
 
-    lower_half = p < 0.5
-    q = jnp.where(lower_half, p, 1 - p)
+    lower_half = chance < 0.5
+    q = jnp.where(lower_half, chance, 1 - chance)
     bad_count, endless = (count != count) | (count < 0), jnp.isinf(count)
     bad_q = (q != q) | (q < 0)
     q_nan = q != q
@@ -191,16 +238,38 @@ def _stirling_error(k):
     return jnp.where(tabled, table[jnp.floor(k).astype(np.int32)], series)
 
 
-def multinomial(key, n, p, *, shape=None, dtype=None, unroll=1):
-    """Counts of each outcome in n trials with probabilities p along the last axis."""
+def multinomial(
+    key: Array, n: ArrayLike, p: ArrayLike, *, shape: Sequence[int] | None = None,
+    dtype: DTypeLike | None = None, unroll: int | bool = 1
+) -> Array:
+    """Draw how often each of several outcomes occurs in n independent trials.
+
+    Args:
+        key: random key, used for this call only.
+        n: number of trials, broadcast to the shape of the result without its last axis.
+        p: probabilities of the outcomes along the last axis. They are divided by their sum.
+        shape: shape of the result with the axis of outcomes last; None for the shape of `p`.
+        dtype: dtype of the counts; None for float32 (float64 if 64-bit types are enabled).
+        unroll: how many outcomes one step of the loop over them draws (see `lax.scan`).
+
+    Returns:
+        An array of counts, which sum to `n` along the last axis.
+
+    >>> counts = toile.random.multinomial(key(0), 10, jnp.array([0.2, 0.3, 0.5]), shape=(2, 3))
+    >>> counts
+    Array([[1., 1., 8.],
+           [6., 1., 3.]], dtype=float32)
+    >>> counts.sum(-1)
+    Array([10., 10.], dtype=float32)
+    """
     key = args.one_key("multinomial", key)
     args.check_arraylike("multinomial", n, p)
-    n, p = args.inexact(n, p)
-    shape = p.shape if shape is None else shape
-    n = jnp.broadcast_to(n, shape[:-1])
-    p = jnp.moveaxis(jnp.broadcast_to(p, shape), -1, 0)
-    remaining = lax.cumsum(p, 0, reverse=True)
-    ratios = p / jnp.where(remaining == 0, p.dtype.type(1), remaining)
+    trials, odds = args.inexact(n, p)
+    shape = odds.shape if shape is None else shape
+    trials = jnp.broadcast_to(trials, shape[:-1])
+    odds = jnp.moveaxis(jnp.broadcast_to(odds, shape), -1, 0)
+    remaining = lax.cumsum(odds, 0, reverse=True)
+    ratios = odds / jnp.where(remaining == 0, odds.dtype.type(1), remaining)
 
     def step(left, xs):
         ratio, key = xs
@@ -208,6 +277,6 @@ def multinomial(key, n, p, *, shape=None, dtype=None, unroll=1):
         return left - count, count
 
     keys = random_split(key, (ratios.shape[0],))
-    _, counts = lax.scan(step, n, (ratios, keys), unroll=unroll)
+    _, counts = lax.scan(step, trials, (ratios, keys), unroll=unroll)
     return jnp.moveaxis(counts, 0, -1).astype(dtypes.default_float_dtype() if dtype is None
                                               else dtype)

@@ -5,6 +5,8 @@ number does not depend on how long the others take. Derivatives with respect to 
 pass through the sample (implicit reparametrization).
 """
 
+from __future__ import annotations
+
 import math
 from functools import partial
 
@@ -14,7 +16,9 @@ from toile import lax
 from toile import numpy as jnp
 from toile.api import custom_jvp
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
+from toile.parallel.specs import ShardingLike
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import unit
@@ -28,18 +32,57 @@ __all__ = [
 ]
 
 
-def gamma(key, a, shape=None, dtype=None, *, out_sharding=None):
-    """Gamma numbers of shape parameter a and scale 1.
+def gamma(
+    key: Array, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the gamma distribution with scale 1.
 
-    >>> gamma(key(0), 2.0, (3,)).shape
+    The density is x**(a - 1) exp(-x) / Γ(a) for x > 0. Multiply the result for another scale. It
+    can be differentiated with respect to `a`.
+
+    Args:
+        key: random key, used for this call only.
+        a: shape parameter of the distribution, positive.
+        shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.gamma(key(0), 2.0, (3,)).shape
+    (3,)
+    >>> toile.random.gamma(key(0), jnp.array([0.5, 2.0, 9.0])).shape
     (3,)
     """
     args.check_sharding("gamma", out_sharding)
     return _gamma(args.one_key("gamma", key), a, shape, args.float_dtype("gamma", dtype), False)
 
 
-def loggamma(key, a, shape=None, dtype=None, *, out_sharding=None):
-    """Logarithms of gamma numbers, accurate where those underflow (small a)."""
+def loggamma(
+    key: Array, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw logarithms of gamma-distributed numbers.
+
+    For small `a`, gamma numbers underflow to 0; their logarithms do not.
+
+    Args:
+        key: random key, used for this call only.
+        a: shape parameter of the distribution, positive.
+        shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.gamma(key(0), 1e-3, (4,)) > 0
+    Array([False,  True, False, False], dtype=bool)
+    >>> toile.random.loggamma(key(0), 1e-3, (4,)).shape
+    (4,)
+    """
     args.check_sharding("loggamma", out_sharding)
     return _gamma(args.one_key("loggamma", key), a, shape, args.float_dtype("gamma", dtype), True)
 
@@ -170,8 +213,28 @@ def _positive(keys, c):
     return lax.while_loop(lambda carry: jnp.any(carry[2] <= zero), body, start)[1:]
 
 
-def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
-    """Beta numbers x / (x + y) of gamma numbers x of shape a and y of shape b."""
+def beta(
+    key: Array, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the beta distribution.
+
+    The density is proportional to x**(a - 1) (1 - x)**(b - 1) for 0 < x < 1.
+
+    Args:
+        key: random key, used for this call only.
+        a, b: parameters of the distribution, positive.
+        shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
+            they broadcast to.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.beta(key(0), jnp.array([1.0, 2.0, 5.0]), 3.0).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling_with("beta", key, shape, dtype, out_sharding, a, b)
     key_a, key_b = args.split_key(key)
     log_x = _gamma(key_a, a, shape, dtype, True)
@@ -181,8 +244,32 @@ def beta(key, a, b, shape=None, dtype=None, *, out_sharding=None):
     return x / (x + y)
 
 
-def dirichlet(key, alpha, shape=None, dtype=None, *, out_sharding=None):
-    """Probability vectors of concentration alpha, along the last axis."""
+def dirichlet(
+    key: Array, alpha: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw probability vectors from the Dirichlet distribution.
+
+    The density at a vector x of positive numbers that sum to 1 is proportional to the product of
+    `x[i] ** (alpha[i] - 1)`.
+
+    Args:
+        key: random key, used for this call only.
+        alpha: concentration of each outcome along the last axis, positive.
+        shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
+            broadcast; None for `alpha.shape[:-1]`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
+
+    >>> x = toile.random.dirichlet(key(0), jnp.array([1.0, 2.0, 5.0]), (4,))
+    >>> x.shape
+    (4, 3)
+    >>> jnp.allclose(x.sum(-1), 1)
+    Array(True, dtype=bool)
+    """
     key = args.one_key("dirichlet", key)
     dtype = args.float_dtype("dirichlet", dtype)
     args.check_sharding("dirichlet", out_sharding)
@@ -211,8 +298,28 @@ def _joins_softmax(alpha):
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
 
-def chisquare(key, df, shape=None, dtype=None, *, out_sharding=None):
-    """Sums of df squared standard normal numbers; df need not be an integer."""
+def chisquare(
+    key: Array, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the chi-square distribution.
+
+    For whole `df`, it is the distribution of the sum of `df` squared standard normal numbers. The
+    density is proportional to x**(df / 2 - 1) exp(-x / 2) for x > 0.
+
+    Args:
+        key: random key, used for this call only.
+        df: degrees of freedom, positive; fractions are allowed.
+        shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.chisquare(key(0), 3, (2, 4)).shape
+    (2, 4)
+    """
     key, shape, dtype = args.sampling_with("chisquare", key, shape, dtype, out_sharding, df)
     return _chisquare(key, convert(df, dtype), shape, dtype)
 
@@ -222,8 +329,30 @@ def _chisquare(key, df, shape, dtype):
     return args.exp(_gamma(key, df / two, shape, dtype, True)) * two
 
 
-def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
-    """The ratio of two chi-square numbers, each divided by its degrees of freedom."""
+def f(
+    key: Array, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the F distribution.
+
+    It is the distribution of the ratio of two independent chi-square numbers, each divided by its
+    degrees of freedom.
+
+    Args:
+        key: random key, used for this call only.
+        dfnum: degrees of freedom of the numerator, positive.
+        dfden: degrees of freedom of the denominator, positive.
+        shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
+            that they broadcast to.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.f(key(0), 3, 5, (2, 4)).shape
+    (2, 4)
+    """
     key, shape, dtype = args.sampling_with("f", key, shape, dtype, out_sharding, dfnum, dfden)
     dfnum, dfden = (args.to_rank(convert(v, dtype), len(shape)) for v in (dfnum, dfden))
     below_key, above_key = args.split_key(key)
@@ -231,8 +360,27 @@ def f(key, dfnum, dfden, shape=None, dtype=None, *, out_sharding=None):
     return above / args.divide(_chisquare(below_key, dfden, shape, dtype), dfden)
 
 
-def t(key, df, shape=None, dtype=None, *, out_sharding=None):
-    """Student's t numbers of df degrees of freedom."""
+def t(
+    key: Array, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from Student's t distribution.
+
+    The density is proportional to (1 + x**2 / df) ** (-(df + 1) / 2).
+
+    Args:
+        key: random key, used for this call only.
+        df: degrees of freedom, positive; fractions are allowed.
+        shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.t(key(0), jnp.array([1.0, 30.0]), (5, 2)).shape
+    (5, 2)
+    """
     key, shape, dtype = args.sampling_with("t", key, shape, dtype, out_sharding, df)
     half = args.to_rank(convert(df, dtype) / dtype.type(2), len(shape))
     normal_key, gamma_key = args.split_key(key)
@@ -240,8 +388,27 @@ def t(key, df, shape=None, dtype=None, *, out_sharding=None):
     return n * jnp.sqrt(half / _gamma(gamma_key, half, shape, dtype, False))
 
 
-def generalized_normal(key, p, shape=(), dtype=None, *, out_sharding=None):
-    """Numbers with density proportional to exp(-|x|ᵖ)."""
+def generalized_normal(
+    key: Array, p: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the generalized normal distribution.
+
+    The density is proportional to exp(-|x|**p).
+
+    Args:
+        key: random key, used for this call only.
+        p: exponent, positive; its shape must broadcast to `shape`.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.generalized_normal(key(0), 4.0, (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling("generalized_normal", key, shape, dtype, out_sharding,
                                       default=float)
     return _generalized_normal(key, p, shape, dtype)
@@ -253,8 +420,31 @@ def _generalized_normal(key, p, shape, dtype):
     return signs(sign_key, shape, dtype) * size ** (1 / p)
 
 
-def ball(key, d, p=2, shape=(), dtype=None, *, out_sharding=None):
-    """Uniform points of the unit ball of the p-norm in d dimensions."""
+def ball(
+    key: Array, d: int, p: ArrayLike = 2, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw points uniformly from the unit ball of the p-norm.
+
+    The ball has the points x with sum(|x[i]| ** p) <= 1.
+
+    Args:
+        key: random key, used for this call only.
+        d: number of dimensions.
+        p: exponent of the norm, a positive number.
+        shape: shape of the array of points; `()` gives a single point.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of shape `(*shape, d)`.
+
+    >>> x = toile.random.ball(key(0), 3, shape=(100,))
+    >>> x.shape
+    (100, 3)
+    >>> (jnp.linalg.norm(x, axis=-1) <= 1).all()
+    Array(True, dtype=bool)
+    """
     key, shape, dtype = args.sampling("ball", key, shape, dtype, out_sharding, default=float)
     d = args.concrete("ball", int, d)
     p = jnp.asarray(p)

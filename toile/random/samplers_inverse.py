@@ -1,14 +1,19 @@
 """Samplers that transform uniform numbers by an inverse distribution function."""
 
+from __future__ import annotations
+
 import math
+from typing import Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
+from toile.parallel.specs import ShardingLike
 from toile.random import _arguments as args
 from toile.random._arguments import convert
 from toile.random.bits import gumbel_mode, gumbel_noise, uniform_between, unit
@@ -19,8 +24,26 @@ __all__ = [
 ]
 
 
-def exponential(key, shape=(), dtype=None, *, out_sharding=None):
-    """Exponential numbers of mean 1."""
+def exponential(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the exponential distribution with mean 1.
+
+    The density is exp(-x) for x >= 0.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.exponential(key(0), (3,)).shape
+    (3,)
+    """
     return standard_exponential(*args.sampling("exponential", key, shape, dtype, out_sharding))
 
 
@@ -29,83 +52,249 @@ def standard_exponential(key, shape, dtype):
     return -lax.log1p(-unit(key, shape, dtype))
 
 
-def gumbel(key, shape=(), dtype=None, mode=None, *, out_sharding=None):
-    """Gumbel numbers; modes "high" and "highest" use more bits for a longer tail."""
+def gumbel(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+    mode: Literal["highest", "high", "low"] | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the standard Gumbel distribution.
+
+    The density is exp(-x - exp(-x)). The index of the greatest of `logits` plus Gumbel noise is a
+    sample of `categorical`.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        mode: how many random bits make a number. "low", the default, is the fastest; its float32
+            numbers do not exceed about 16. "high" and "highest" use more bits, for the far upper
+            tail.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.gumbel(key(0), (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling("gumbel", key, shape, dtype, out_sharding)
     return gumbel_noise(key, shape, dtype, gumbel_mode(mode))
 
 
-def categorical(key, logits, axis=-1, shape=None, replace=True, mode=None, *, out_sharding=None):
-    """Indices along `axis` drawn with probabilities softmax(logits).
+def categorical(
+    key: Array, logits: ArrayLike, axis: int = -1, shape: ShapeLike | None = None,
+    replace: bool = True, mode: Literal["highest", "high", "low"] | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw indices with probabilities softmax(logits).
 
-    >>> categorical(key(0), jnp.zeros((2, 5))).shape
-    (2,)
+    Args:
+        key: random key, used for this call only.
+        logits: logarithms of the probabilities along `axis`, up to a constant; -inf for an outcome
+            that never occurs.
+        axis: axis of `logits` along which the outcomes are.
+        shape: shape of the result. It ends with a shape to which that of `logits` without `axis`
+            broadcasts; None for the latter, one index for each vector of logits.
+        replace: whether an outcome can be drawn several times. If not, the draws along the leading
+            axes of `shape` are distinct.
+        mode: how precise the noise is that makes the choice, as in `gumbel`.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An integer array of indices along `axis`.
+
+    Raises:
+        ValueError: more outcomes are wanted without replacement than there are.
+
+    >>> logits = jnp.log(jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
+    >>> toile.random.categorical(key(0), logits)
+    Array([1, 2], dtype=int32)
+    >>> toile.random.categorical(key(0), logits, shape=(4, 2)).shape
+    (4, 2)
     """
     key = args.one_key("categorical", key)
     args.check_arraylike("categorical", logits)
-    logits = jnp.asarray(logits)
-    axis = canonicalize_axis(axis, logits.ndim) - logits.ndim
-    batch = logits.shape[:axis] + (logits.shape[axis + 1:] if axis < -1 else ())
-    if shape is None:
-        shape = batch
-    else:
-        shape = args.canonical_shape(shape)
-        args.check_shape("categorical", shape, batch)
+    scores = jnp.asarray(logits)
+    axis = canonicalize_axis(axis, scores.ndim) - scores.ndim
+    batch = scores.shape[:axis] + (scores.shape[axis + 1:] if axis < -1 else ())
+    sizes = batch if shape is None else args.canonical_shape(shape)
+    if shape is not None:
+        args.check_shape("categorical", sizes, batch)
     args.check_sharding("categorical", out_sharding)
-    prefix = shape[:len(shape) - len(batch)]
+    prefix = sizes[:len(sizes) - len(batch)]
     if replace:  # the largest of logits + Gumbel noise
-        sizes = list(shape[len(prefix):])
-        sizes.insert(axis % logits.ndim, logits.shape[axis])
-        noise = gumbel_noise(key, (*prefix, *sizes), logits.dtype, gumbel_mode(mode))
-        return jnp.argmax(noise + lax.expand_dims(logits, tuple(range(len(prefix)))), axis=axis)
-    logits = logits + gumbel_noise(key, logits.shape, logits.dtype, gumbel_mode(mode))
+        rest = list(sizes[len(prefix):])
+        rest.insert(axis % scores.ndim, scores.shape[axis])
+        noise = gumbel_noise(key, (*prefix, *rest), scores.dtype, gumbel_mode(mode))
+        return jnp.argmax(noise + lax.expand_dims(scores, tuple(range(len(prefix)))), axis=axis)
+    scores = scores + gumbel_noise(key, scores.shape, scores.dtype, gumbel_mode(mode))
     count = math.prod(prefix)
-    if count > logits.shape[axis]:
+    if count > scores.shape[axis]:
         raise ValueError(
             f"Number of samples without replacement ({count}) cannot exceed number of categories "
-            f"({logits.shape[axis]}).{here()}")
-    _, order = lax.top_k(jnp.moveaxis(logits, axis, -1), count)
-    return jnp.moveaxis(order, -1, 0).reshape(shape)
+            f"({scores.shape[axis]}).{here()}")
+    _, order = lax.top_k(jnp.moveaxis(scores, axis, -1), count)
+    return jnp.moveaxis(order, -1, 0).reshape(sizes)
 
 
-def laplace(key, shape=(), dtype=None, *, out_sharding=None):
-    """Laplace numbers, exponential to both sides of zero."""
+def laplace(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the Laplace distribution with mean 0 and scale 1.
+
+    The density is exp(-|x|) / 2.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.laplace(key(0), (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling("laplace", key, shape, dtype, out_sharding)
     low = np.array(-1 + dtypes.finfo(dtype).epsneg, dtype)
     u = uniform_between(key, shape, dtype, low, 1.0)
     return lax.sign(u) * lax.log1p(-lax.abs(u))
 
 
-def logistic(key, shape=(), dtype=None, *, out_sharding=None):
-    """Logistic numbers log(u / (1 - u))."""
+def logistic(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the logistic distribution with mean 0 and scale 1.
+
+    The density is exp(-x) / (1 + exp(-x))**2; the distribution function is the sigmoid.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.logistic(key(0), (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling("logistic", key, shape, dtype, out_sharding)
     x = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).tiny, dtype), 1.0)
     return args.log(x) - lax.log1p(-x)
 
 
-def cauchy(key, shape=(), dtype=None, *, out_sharding=None):
-    """Cauchy numbers tan(π (u - 1/2))."""
+def cauchy(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the standard Cauchy distribution.
+
+    The density is 1 / (π (1 + x**2)). The distribution has no mean.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.cauchy(key(0), (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling("cauchy", key, shape, dtype, out_sharding)
     u = uniform_between(key, shape, dtype, np.array(dtypes.finfo(dtype).eps, dtype), 1.0)
     pi, half = (np.array(v, dtype)[()] for v in (np.pi, 0.5))
     return lax.tan((u - half) * pi)
 
 
-def pareto(key, b, shape=None, dtype=None, *, out_sharding=None):
-    """Pareto numbers of exponent b, from 1 upward."""
+def pareto(
+    key: Array, b: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the Pareto distribution with minimum 1.
+
+    The density is b / x**(b + 1) for x >= 1.
+
+    Args:
+        key: random key, used for this call only.
+        b: exponent, positive.
+        shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    Differences:
+        `numpy.random.Generator.pareto` subtracts 1 from these numbers.
+
+    >>> x = toile.random.pareto(key(0), jnp.array([1.0, 3.0]), (50, 2))
+    >>> x.shape
+    (50, 2)
+    >>> (x >= 1).all()
+    Array(True, dtype=bool)
+    """
     key, shape, dtype = args.sampling_with("pareto", key, shape, dtype, out_sharding, b)
     e = standard_exponential(key, shape, dtype)
     return args.exp(args.divide(e, args.to_rank(convert(b, dtype), len(shape))))
 
 
-def weibull_min(key, scale, concentration, shape=(), dtype=None):
-    """Weibull numbers: scale times an exponential number to the power 1/concentration."""
+def weibull_min(
+    key: Array, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike = (),
+    dtype: DTypeLike | None = None
+) -> Array:
+    """Draw floats from the Weibull distribution.
+
+    For scale 1 the density is c x**(c - 1) exp(-x**c) for x >= 0, where c is `concentration`.
+
+    Numbers of `shape` are drawn first, and the parameters are broadcast against them: with several
+    parameters and `shape=()`, all results come from one draw.
+
+    Args:
+        key: random key, used for this call only.
+        scale: factor of the numbers.
+        concentration: exponent c, positive.
+        shape: shape of the independent numbers.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+
+    Returns:
+        An array of the shape that `shape` and those of the parameters broadcast to.
+
+    >>> toile.random.weibull_min(key(0), 1.0, jnp.array([0.5, 2.0]), (5, 2)).shape
+    (5, 2)
+    """
     u = unit(*args.sampling("weibull_min", key, shape, dtype))
     return jnp.power(-jnp.log1p(-u), 1.0 / concentration) * scale
 
 
-def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
-    """The number of trials up to the first success of probability p."""
+def geometric(
+    key: Array, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw the number of trials up to the first success of probability p.
+
+    The probability of k is p (1 - p)**(k - 1) for k = 1, 2, …
+
+    Args:
+        key: random key, used for this call only.
+        p: probability of success in one trial.
+        shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
+        dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.geometric(key(0), 0.2, (4,))
+    Array([1, 1, 5, 4], dtype=int32)
+    """
     key = args.one_key("geometric", key)
     dtype = args.any_dtype("geometric", dtype, int)
     if not dtypes.issubdtype(dtype, np.integer):
@@ -113,15 +302,39 @@ def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
     shape = args.joint_shape("geometric", shape, p)
     args.check_sharding("geometric", out_sharding)
     args.check_arraylike("geometric", p)
-    (p,) = args.inexact(p)
+    p = args.inexact(p)[0]
     u = unit(key, shape, p.dtype)
     u = jnp.where(u == 0, p.dtype.type(1), u)
     log_failure = jnp.broadcast_to(lax.log1p(-p), shape)
     return (lax.floor(args.log(u) / log_failure) + 1).astype(dtype)
 
 
-def triangular(key, left, mode, right, shape=None, dtype=None, *, out_sharding=None):
-    """Numbers between left and right whose density is a triangle with its peak at mode."""
+def triangular(
+    key: Array, left: ArrayLike, mode: ArrayLike, right: ArrayLike,
+    shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the triangular distribution.
+
+    The density rises linearly from 0 at `left` to its peak at `mode` and falls to 0 at `right`.
+
+    Args:
+        key: random key, used for this call only.
+        left: lower end of the interval.
+        mode: place of the peak, between `left` and `right`. This is not checked.
+        right: upper end of the interval.
+        shape: shape of the result, to which the parameters must broadcast; None for the shape that
+            they broadcast to.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> x = toile.random.triangular(key(0), 0.0, 0.2, 1.0, (100,))
+    >>> x.shape, bool((x >= 0).all() and (x <= 1).all())
+    ((100,), True)
+    """
     key, shape, dtype = args.sampling_with("triangular", key, shape, dtype, out_sharding, left,
                                            mode, right)
     left, mode, right = (args.spread(v, shape, dtype) for v in (left, mode, right))

@@ -3,16 +3,21 @@
 A standard normal number is sqrt(2) erf_inv(u) with u uniform in (-1, 1).
 """
 
+from __future__ import annotations
+
 import functools
 import operator
+from typing import Any, Literal
 
 import numpy as np
 
 from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
+from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
 from toile.engine.conversion import wrap
 from toile.engine.source import here
+from toile.parallel.specs import ShardingLike
 from toile.primitives.arrays import special
 from toile.primitives.arrays.threefry import unit_floats
 from toile.random import _arguments as args
@@ -25,10 +30,28 @@ __all__ = [
 ]
 
 
-def normal(key, shape=(), dtype=None, *, out_sharding=None):
-    """Standard normal numbers; complex ones have independent parts of variance one half.
+def normal(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw numbers from the normal distribution with mean 0 and variance 1.
 
-    >>> normal(key(0), (2, 3)).shape
+    The density is exp(-x**2 / 2) / sqrt(2 π). Complex numbers have independent real and imaginary
+    parts of variance 1/2.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.normal(key(0), (3,))
+    Array([ 1.6226422 ,  2.0252647 , -0.43359444], dtype=float32)
+    >>> mean, deviation = 5.0, 2.0
+    >>> (mean + deviation * toile.random.normal(key(0), (2, 3))).shape
     (2, 3)
     """
     return standard_normal(
@@ -63,8 +86,30 @@ def standard_normal(key, shape, dtype):
     return wrap(x)
 
 
-def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=None):
-    """Standard normal numbers conditioned to be in (lower, upper)."""
+def truncated_normal(
+    key: Array, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the standard normal distribution restricted to an interval.
+
+    The density is proportional to exp(-x**2 / 2) for lower < x < upper and 0 elsewhere.
+
+    Args:
+        key: random key, used for this call only.
+        lower: lower end of the interval.
+        upper: upper end of the interval.
+        shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
+            that they broadcast to.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> x = toile.random.truncated_normal(key(0), -1.0, 2.0, (100,))
+    >>> x.shape, bool((x > -1).all() and (x < 2).all())
+    ((100,), True)
+    """
     if shape is not None:
         shape = args.canonical_shape(shape)
     key = args.one_key("truncated_normal", key)
@@ -73,7 +118,8 @@ def truncated_normal(key, lower, upper, shape=None, dtype=None, *, out_sharding=
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
     root = np.array(np.sqrt(2), dtype)[()]
     if type(lower) in (int, float) and type(upper) in (int, float) and args.is_concrete(key):
-        low, high, least, most = _truncation(lower, upper, dtype)
+        bounds: Any = lower, upper  # Python numbers, which can be hashed
+        low, high, least, most = _truncation(*bounds, dtype)
         u = uniform_between(key, shape, dtype, low, high)
         x = special.erf_inv(np, np.asarray(u))
         x *= root
@@ -102,18 +148,57 @@ def _truncation(lower, upper, dtype):
 UNIT_SCALE = np.float32(1)
 
 
-def lognormal(key, sigma=UNIT_SCALE, shape=None, dtype=None, *, out_sharding=None):
-    """exp(sigma x) of standard normal x."""
+def lognormal(
+    key: Array, sigma: ArrayLike = UNIT_SCALE, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw numbers whose logarithm is normal with mean 0.
+
+    Args:
+        key: random key, used for this call only.
+        sigma: standard deviation of the logarithm, 1 by default.
+        shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
+        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype: exp(sigma x) for standard normal x.
+
+    >>> toile.random.lognormal(key(0), 0.5, (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling_with("lognormal", key, shape, dtype, out_sharding, sigma,
                                            allow_complex=True)
     return args.exp(standard_normal(key, shape, dtype) * convert(sigma, dtype))
 
 
-def multivariate_normal(key, mean, cov, shape=None, dtype=None, method="cholesky", *,
-                        out_sharding=None):
-    """Normal vectors of given mean (…, n) and covariance (…, n, n).
+def multivariate_normal(
+    key: Array, mean: ArrayLike, cov: ArrayLike, shape: ShapeLike | None = None,
+    dtype: DTypeLike | None = None, method: Literal["cholesky", "svd", "eigh"] = "cholesky", *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw vectors from normal distributions with given means and covariances.
 
-    `shape` is that of the batch; `method` says how cov is factored: cholesky, svd or eigh."""
+    Args:
+        key: random key, used for this call only.
+        mean: means, of shape (..., n).
+        cov: covariance matrices, of shape (..., n, n), symmetric and positive semidefinite. This is
+            not checked.
+        shape: shape of the result without its last axis, to which the leading axes of `mean` and
+            `cov` must broadcast; None for the shape that they broadcast to.
+        dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
+        method: factorization of `cov`. "cholesky" is the fastest, and gives NaN if `cov` is not
+            positive definite; "svd" and "eigh" also work for singular matrices.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of shape `(*shape, n)`.
+
+    >>> mean = jnp.array([1.0, 2.0])
+    >>> cov = jnp.array([[1.0, 0.5], [0.5, 2.0]])
+    >>> toile.random.multivariate_normal(key(0), mean, cov, (5,)).shape
+    (5, 2)
+    """
     key = args.one_key("multivariate_normal", key)
     mean, cov = args.inexact(mean, cov)
     if method not in ("svd", "eigh", "cholesky"):
@@ -152,8 +237,27 @@ def _square_root(cov, method):
     return jnp.linalg.cholesky(cov)
 
 
-def maxwell(key, shape=(), dtype=None, *, out_sharding=None):
-    """The length of three standard normal numbers."""
+def maxwell(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the Maxwell distribution with scale 1.
+
+    It is the distribution of the length of a vector of three standard normal numbers. The density
+    is sqrt(2 / π) x**2 exp(-x**2 / 2) for x >= 0.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.maxwell(key(0), (3,)).shape
+    (3,)
+    """
     return _maxwell(*args.sampling("maxwell", key, shape, dtype, out_sharding))
 
 
@@ -161,8 +265,24 @@ def _maxwell(key, shape, dtype):
     return jnp.linalg.norm(standard_normal(key, (*shape, 3), dtype), axis=-1)
 
 
-def rademacher(key, shape=(), dtype=None, *, out_sharding=None):
-    """-1 or 1 with equal probability."""
+def rademacher(
+    key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw -1 or 1, each with probability 1/2.
+
+    Args:
+        key: random key, used for this call only.
+        shape: shape of the result; `()` gives a single number.
+        dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.rademacher(key(0), (5,))
+    Array([-1, -1,  1,  1, -1], dtype=int32)
+    """
     return signs(*args.sampling("rademacher", key, shape, dtype, out_sharding, default=int))
 
 
@@ -172,8 +292,29 @@ def signs(key, shape, dtype):
     return (2 * heads.astype(dtype) - 1).astype(dtype)
 
 
-def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
-    """loc + scale times a Maxwell number of random sign."""
+def double_sided_maxwell(
+    key: Array, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (),
+    dtype: DTypeLike | None = None
+) -> Array:
+    """Draw floats from the double-sided Maxwell distribution.
+
+    A result is `loc` plus `scale` times a Maxwell number with a random sign. For loc 0 and scale 1
+    the density is x**2 exp(-x**2 / 2) / sqrt(2 π).
+
+    Args:
+        key: random key, used for this call only.
+        loc: center of the distribution.
+        scale: factor of the numbers.
+        shape: leading axes of the result; `()` stands for the shape that the parameters broadcast
+            to, as in JAX.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+
+    Returns:
+        An array whose shape is `shape` followed by the shape that the parameters broadcast to.
+
+    >>> toile.random.double_sided_maxwell(key(0), jnp.zeros(2), 1.0, (3,)).shape
+    (3, 2)
+    """
     key, shape, dtype = args.sampling("double_sided_maxwell", key, shape, dtype)
     parameters = lax.broadcast_shapes(np.shape(loc), np.shape(scale))
     shape = (shape or parameters) + parameters
@@ -182,15 +323,54 @@ def double_sided_maxwell(key, loc, scale, shape=(), dtype=None):
     return x * scale + loc
 
 
-def rayleigh(key, scale, shape=None, dtype=None, *, out_sharding=None):
-    """scale times the length of two standard normal numbers."""
+def rayleigh(
+    key: Array, scale: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
+    *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the Rayleigh distribution.
+
+    It is the distribution of `scale` times the length of a vector of two standard normal numbers.
+    The density is x / scale**2 exp(-x**2 / (2 scale**2)) for x >= 0.
+
+    Args:
+        key: random key, used for this call only.
+        scale: factor of the numbers, positive.
+        shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.rayleigh(key(0), 2.0, (3,)).shape
+    (3,)
+    """
     key, shape, dtype = args.sampling_with("rayleigh", key, shape, dtype, out_sharding, scale)
     log_u = args.log(unit(key, shape, dtype))
     return args.spread(scale, shape, dtype) * lax.sqrt(log_u * dtype.type(-2))
 
 
-def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
-    """Inverse Gaussian numbers of the given mean and scale 1."""
+def wald(
+    key: Array, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
+    out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw floats from the Wald distribution, also called inverse Gaussian, with scale 1.
+
+    The density is exp(-(x - mean)**2 / (2 mean**2 x)) / sqrt(2 π x**3) for x > 0.
+
+    Args:
+        key: random key, used for this call only.
+        mean: mean of the distribution, positive.
+        shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
+        dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of the given shape and dtype.
+
+    >>> toile.random.wald(key(0), jnp.array([0.5, 2.0]), (3, 2)).shape
+    (3, 2)
+    """
     key, shape, dtype = args.sampling_with("wald", key, shape, dtype, out_sharding, mean)
     normal_key, uniform_key = args.split_key(key)
     mean = args.spread(mean, shape, dtype)
@@ -204,8 +384,30 @@ def wald(key, mean, shape=None, dtype=None, *, out_sharding=None):
     return jnp.where(z <= mean / (mean + x), x, mean_squared / x)
 
 
-def orthogonal(key, n, shape=(), dtype=None, m=None, *, out_sharding=None):
-    """Uniform orthogonal (or unitary) matrices; n by m ones have orthonormal rows or columns."""
+def orthogonal(
+    key: Array, n: int, shape: ShapeLike = (), dtype: DTypeLike | None = None,
+    m: int | None = None, *, out_sharding: ShardingLike | None = None
+) -> Array:
+    """Draw matrices uniformly from the orthogonal group, or the unitary group for complex dtypes.
+
+    Args:
+        key: random key, used for this call only.
+        n: number of rows.
+        shape: shape of the array of matrices; `()` gives a single matrix.
+        dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
+        m: number of columns; None for `n`.
+        out_sharding: sharding or partition spec; only its type is checked.
+
+    Returns:
+        An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal
+        rows if there are fewer rows than columns.
+
+    >>> q = toile.random.orthogonal(key(0), 3, m=2)
+    >>> q.shape
+    (3, 2)
+    >>> jnp.allclose(q.T @ q, jnp.eye(2), atol=1e-5)
+    Array(True, dtype=bool)
+    """
     shape = args.canonical_shape(shape)
     key = args.one_key("orthogonal", key)
     dtype = args.float_dtype("normal", dtype, allow_complex=True)

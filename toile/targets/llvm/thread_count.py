@@ -58,11 +58,24 @@ def current() -> int:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Compiled calls of this Python thread use `n` threads inside the block.
+    """Set how many CPU threads compiled calls use inside a block: a context manager.
 
-    >>> with threads(1):
-    ...     current()
-    1
+    It applies to calls of the current Python thread. Outside, the environment variable
+    `TOILE_NUM_THREADS` sets the number; the default is the number of CPUs that the process may use.
+
+    Args:
+        n: number of threads, at least 1.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        ValueError: the number is less than 1.
+
+    >>> import toile
+    >>> with toile.threads(1):
+    ...     print(toile.jit(lambda x: x + 1)(1.0))
+    2.0
     """
     before = _local.threads
     _local.threads = _checked(n)
