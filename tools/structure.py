@@ -113,6 +113,7 @@ LATE_IMPORTS = {
     "targets/llvm/native.py": "LLVM is loaded for the first text that no disk has",
     "training/curves.py": "matplotlib is optional",
     "training/datasets.py": "tensorflow_datasets is optional",
+    "training/image_folders.py": "Pillow is optional",
     "training/progress.py": "rich is slow to load",
     "training/text.py": "sentencepiece is optional",
 }

@@ -91,6 +91,8 @@ def test_a_short_run_learns_and_reports(whole_run, capsys):
     text = capsys.readouterr().out
     for part in ("CNN Summary", "training loss by step", "taken for", "checkpoint_24", "mine"):
         assert part in text
+    page = (workdir / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
     assert (workdir / "mistakes.png").read_bytes().startswith(b"\x89PNG")
     assert list(report.history(workdir, "train_loss")) == [5, 10, 15, 20]
     assert list(report.history(workdir, "eval_accuracy")) == [12, 24]

@@ -70,11 +70,9 @@ def map_file(path: StrPath, reader: str) -> np.ndarray:
     """The array of a .npy file, mapped into memory for reading."""
     check_file(path, reader, "a .npy file")
     with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(found, np.ndarray):
-            found.close()
-            raise TypeError("an archive of several arrays")
-        return _with_known_dtype(found)
+        with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
+            npy_format.read_magic(file)
+        return _with_known_dtype(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource:
@@ -147,7 +145,8 @@ def check_file(path: StrPath, reader: str, needed: str) -> None:
 def check_lengths(reader: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ValueError unless the arrays have equal first axes."""
     found = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
-    if len({array.shape[:1] for array in arrays.values()}) != 1 or () in map(np.shape, arrays.values()):
+    lengths = {array.shape[:1] for array in arrays.values()}
+    if len(lengths) != 1 or () in lengths:
         raise ValueError(
             f"{reader}: needed arrays with the same length of the first axis, got "
             f"{found or 'no arrays'}{here()}"

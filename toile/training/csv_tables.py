@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -111,8 +110,8 @@ def csv_table(
         UnreadableFileError: a row has more or fewer fields than the header, or the file is no text.
         ValueError: there is no column of that name, or values are missing.
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "houses.csv")
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "houses.csv")
     >>> _ = path.write_text("area,city,price\\n50,Oslo,300\\n80,Bern,550\\n62,Oslo,340\\n")
     >>> table = csv_table(path, target="price")
     >>> table.numbers, table.categories
@@ -125,10 +124,8 @@ def csv_table(
         raise ValueError(f"csv_table: needed missing= one of {_POLICIES}, got {missing!r}{here()}")
     file = _read(path, delimiter)
     if like is not None:
-        target = like.target and like.target.name
-        wanted = [c.name for c in like.columns]
-        file.check(wanted + ([target] if target else []))
         columns, goal = like.columns, like.target
+        file.check([c.name for c in (*columns, *([goal] if goal else []))])
     else:
         file.check([*ignore, *categories, *([target] if target is not None else [])])
         wanted = [name for name in file.names if name not in ignore and name != target]
@@ -266,7 +263,8 @@ def _read(path: StrPath, delimiter: str) -> _File:
     """The fields of a CSV file, stripped; blank lines are left out."""
     check_file(path, "csv_table", "a CSV file")
     place = os.fspath(path)
-    rows, lines = [], []
+    rows: list[list[str]] = []
+    lines: list[int] = []
     with guarded("csv_table", "a CSV file in UTF-8", f" ({place})", also=(csv.Error,)):
         with open(path, newline="", encoding="utf-8-sig") as file:
             for row, line in _rows(file, delimiter):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "SHAPES", "center_crop", "cut_out", "flipped", "random_resized_crop", "resampled", "resized_crop",
-    "shifted", "textured_shapes",
+    "SHAPES", "center_crop", "cut_out", "flipped", "random_resized_crop", "resampled",
+    "resized_crop", "shifted", "textured_shapes",
 ]
 
 Batch = dict[str, np.ndarray]

@@ -8,7 +8,6 @@ file has no script and loads nothing: it can be mailed, archived and opened with
 from __future__ import annotations
 
 import csv
-import dataclasses
 import importlib.metadata
 import math
 import os
@@ -26,7 +25,7 @@ from toile.api.devices import local_devices
 from toile.engine.file_reader import guarded
 from toile.engine.source import here
 from toile.metrics import events
-from toile.training import checkpoints, curves, html_pages, terminal
+from toile.training import checkpoints, config_entries, curves, html_pages, terminal
 from toile.version import __version__
 
 __all__ = ["Report"]
@@ -65,6 +64,28 @@ class Report:
         self._layers = ""
         self._checkpoints: list[str] = []
 
+    @classmethod
+    def of(
+        cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
+        echo: bool | TextIO = False,
+    ) -> Report:
+        """A report of a run that has ended, with what its writers left: see `read`.
+
+        Args:
+            workdir: the folder of the run.
+            config: its configuration; what `write_hparams` wrote unless given.
+            title: the heading; the name of the folder unless given.
+            echo: as for `Report`.
+
+        Returns:
+            A report to add to and to write.
+        """
+        report = cls(title or Path(workdir).name, echo=echo)
+        report.read(workdir)
+        if config is not None:
+            report._config = config_entries.flat(config)
+        return report
+
     # ---- what a loop adds
 
     def config(self, config: Any) -> None:
@@ -74,7 +95,7 @@ class Report:
             config: a mapping, a dataclass or an ml_collections.ConfigDict, nested as deep as it
                 is; entries of a second call replace those of the same name.
         """
-        self._config |= flat_config(config)
+        self._config |= config_entries.flat(config)
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add numbers of a step; curves of `train_x` and `eval_x` share a diagram.
@@ -161,6 +182,23 @@ class Report:
         lines = terminal.curve(list(series), list(series.values()), log=log, title=title or name)
         self._print(lines)
 
+    def picture(
+        self, path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, str]]
+    ) -> bool:
+        """Draw curves into a PNG by matplotlib, for a README: see `curves.picture`.
+
+        Args:
+            path: the file.
+            panels: for each title, the names of metrics by label.
+
+        Returns:
+            False, and nothing is drawn, where matplotlib is not installed.
+        """
+        return curves.picture(path, {
+            title: {label: self._series.get(name, {}) for label, name in lines.items()}
+            for title, lines in panels.items()
+        })  # fmt: skip
+
     # ---- what writers left
 
     def read(self, workdir: str | os.PathLike[str]) -> None:
@@ -194,19 +232,17 @@ class Report:
         texts: dict[str, str] = {}
         for number, entry in curves.entries(path):
             with guarded("Report.read", "lines of metrics", f" (line {number} of {path})"):
-                self._config |= {
-                    name: value for name, value in flat_config(entry.get("hparams", {})).items()
-                    if name not in self._config
-                }
-                if "hparams" not in entry:
-                    step = int(entry["step"])
-                    for name, value in entry.items():
-                        if name in ("step", "time"):
-                            continue
-                        if is_number(value):
-                            self._series.setdefault(name, {})[step] = float(value)
-                        else:
-                            texts[name] = f"{value}"
+                if "hparams" in entry:
+                    self._config |= config_entries.flat(entry["hparams"])
+                    continue
+                step = int(entry["step"])
+                for name, value in entry.items():
+                    if name in ("step", "time"):
+                        continue
+                    if is_number(value):
+                        self._series.setdefault(name, {})[step] = float(value)
+                    else:
+                        texts[name] = f"{value}"
         self._texts += texts.items()  # the last one of each name
 
     def _read_csv(self, path: Path) -> None:
@@ -248,27 +284,6 @@ class Report:
             print(text, file=self._stream)
 
 
-def flat_config(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The entries of a nested configuration by dotted name.
-
-    >>> flat_config({"seed": 0, "model": {"width": 32}})
-    {'seed': 0, 'model.width': 32}
-    """
-    if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        config = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    elif not isinstance(config, Mapping):
-        items = getattr(config, "items", None)
-        config = dict(items()) if callable(items) else vars(config)
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        has_entries = isinstance(value, Mapping) or callable(getattr(value, "items", None))
-        if has_entries or dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found |= flat_config(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 def is_number(value: Any) -> bool:
     """Whether a value of a line is one of a metric; "nan" and "inf" are written as text."""
     return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
@@ -305,9 +320,8 @@ def main(arguments: list[str]) -> int:
     if not 1 <= len(arguments) <= 2:
         print("needed the folder of a run, and optionally a file to write", file=sys.stderr)
         return 2
-    report = Report(Path(arguments[0]).name)
     try:
-        report.read(arguments[0])
+        report = Report.of(arguments[0])
     except (OSError, ValueError) as error:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 1

@@ -98,13 +98,13 @@ def _diagram(drawn: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
         return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
     parts = []
-    for y in _log_ticks(low, high) if is_log else ticks(low, high):
-        place = down(y)
+    for level in _log_ticks(low, high) if is_log else ticks(low, high):
+        place = down(level)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" '
                      f'y1="{place:.1f}" y2="{place:.1f}"/>')  # fmt: skip
-        parts.append(_label(y, _LEFT - 6, float(place) + 4, "end"))
-    for x in ticks(first, last, 4):
-        parts.append(_label(x, float(across(x)), HEIGHT - 8, "middle"))
+        parts.append(_label(level, _LEFT - 6, float(place) + 4, "end"))
+    for step in ticks(first, last, 4):
+        parts.append(_label(step, float(across(step)), HEIGHT - 8, "middle"))
     for number, (label, (x, y)) in enumerate(drawn.items()):
         means = _thinned(x, y)
         points = [f"{across(a):.1f},{down(b):.1f}" for a, b in means]
