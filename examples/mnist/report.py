@@ -66,14 +66,14 @@ def show_mistakes(page, folder, inputs, titles) -> None:
     """The surest mistakes: as pictures, which go to mistakes.png too, or as rows of numbers."""
     if not titles:
         return
-    if inputs.ndim != 4:
+    if inputs.ndim != 4 or inputs.shape[-1] > 4 or min(inputs.shape[1:3]) < 5:
         page.text("its surest mistakes", listed(inputs, titles))
         return
     row = np.concatenate([np.pad(image, ((2, 2), (2, 2), (0, 0))) for image in inputs], axis=1)
     large = np.kron(media.to_bytes(row), np.ones((4, 4, 1), np.uint8))
     (folder / "mistakes.png").write_bytes(media.png(large))
     page.figure("its surest mistakes", row, "; ".join(titles))
-    page.text(f"its surest mistakes ({folder / 'mistakes.png'})", "\n" + drawn(inputs, titles))
+    print(f"\nits surest mistakes ({folder / 'mistakes.png'}):\n\n{drawn(inputs, titles)}")
 
 
 def show(config, workdir, state) -> float:

@@ -145,9 +145,11 @@ def test_ticks_are_few_and_inside(low, span):
 
 FIGURES = {
     "gray": (np.eye(3), (3, 3, 1)), "color": (np.zeros((2, 5, 3), np.uint8), (2, 5, 3)),
-    "opacity": (np.zeros((2, 5, 4), np.uint8), (2, 5, 4)), "bool": (np.eye(4, dtype=bool), (4, 4, 1)),
+    "opacity": (np.zeros((2, 5, 4), np.uint8), (2, 5, 4)),
+    "bool": (np.eye(4, dtype=bool), (4, 4, 1)),
     "many": (np.zeros((3, 5, 6)), (6, 21, 1)), "many, color": (np.zeros((9, 2, 2, 3)), (6, 24, 3)),
-    "integers": (np.arange(6).reshape(2, 3), (2, 3, 1)), "nan": (np.full((2, 2), np.nan), (2, 2, 1)),
+    "integers": (np.arange(6).reshape(2, 3), (2, 3, 1)),
+    "nan": (np.full((2, 2), np.nan), (2, 2, 1)),
     "half": (np.eye(2, dtype=np.float16), (2, 2, 1)),
 }  # fmt: skip
 
@@ -227,9 +229,8 @@ def test_the_command_writes_a_report_with_checkpoints(tmp_path):
     with create_default_writer(tmp_path, console=False) as writer:
         writer.write_scalars(1, {"loss": 1.0})
     checkpoints.save_checkpoint(tmp_path, {"x": np.zeros(1000)}, 3)
-    done = subprocess.run(
-        [sys.executable, "-m", "toile.training.report", str(tmp_path)], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "toile.training.report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     text = "".join(Page((tmp_path / "report.html").read_text()).text)
     assert re.search(r"checkpoint_3 \(\d\.\d KiB\)", text)

@@ -62,7 +62,8 @@ def test_a_grid_has_all_combinations():
 
 def test_random_points_stay_inside_and_do_not_depend_on_the_count():
     rates = {"rate": sweep.log_uniform(1e-4, 1e-1)}
-    space = {**rates, "width": sweep.integers(2, 5), "drop": sweep.uniform(0, 1), "kind": ["a", "b"]}
+    space = {**rates, "width": sweep.integers(2, 5), "kind": ["a", "b"]}
+    space["drop"] = sweep.uniform(0, 1)
     points = sweep.random_points(space, 200)
     assert points[:5] == sweep.random_points(space, 5) != sweep.random_points(space, 5, seed=1)
     assert {p["width"] for p in points} == {2, 3, 4, 5}

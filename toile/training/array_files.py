@@ -7,6 +7,7 @@ Nothing that could run code (arrays of Python objects) is read.
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ __all__ = ["map_file", "mapped_arrays", "npz_arrays"]
 StrPath = str | os.PathLike[str]
 _HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 # What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
-_DAMAGE = (MemoryError, zlib.error, zipfile.BadZipFile, Warning)
+_DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, Warning)
 
 
 def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
@@ -97,8 +98,12 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     """
     check_file(path, "npz_arrays", "a .npz file")
     arrays: dict[str, np.ndarray] = {}
-    with guarded("npz_arrays", "a .npz file", f" ({os.fspath(path)})", also=_DAMAGE):
-        with zipfile.ZipFile(path) as archive:
+    also = (*_DAMAGE, OSError)  # zipfile seeks to where a damaged directory says
+    with open(path, "rb") as file:
+        with (
+            guarded("npz_arrays", "a .npz file", f" ({os.fspath(path)})", also=also),
+            zipfile.ZipFile(file) as archive,
+        ):
             there = {n.removesuffix(".npy"): n for n in archive.namelist() if n.endswith(".npy")}
             wanted = [name for name in (there if names is None else names) if name in there]
             for name in wanted:

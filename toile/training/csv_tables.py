@@ -25,6 +25,7 @@ from toile.training.loader import ArraySource
 __all__ = ["Column", "CsvTable", "csv_table"]
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_LARGEST = float(np.finfo(np.float32).max)
 _POLICIES = ("error", "mean", "nan", "drop")
 
 
@@ -127,29 +128,25 @@ def csv_table(
         columns, goal = like.columns, like.target
         file.check([c.name for c in (*columns, *([goal] if goal else []))])
     else:
-        file.check([*ignore, *categories, *([target] if target is not None else [])])
-        wanted = [name for name in file.names if name not in ignore and name != target]
-        columns = tuple(file.column(name, name in categories) for name in wanted)
-        goal = None if target is None else file.column(target, target in categories)
+        columns, goal = file.columns(target, ignore, categories)
     if goal is not None:
         file.check_target(goal.name, missing)
     kept = file.kept(columns, goal) if missing == "drop" else np.arange(len(file.rows))
     if not len(kept):
         raise ValueError(f"csv_table: needed rows, got none in {path}{here()}")
+
+    def values(column: Column) -> np.ndarray:
+        is_number = column.categories is None
+        return file.numbers(column, kept, missing) if is_number else file.codes(column, kept)
+
+    numbers = [values(c) for c in columns if c.categories is None]
+    codes = [values(c) for c in columns if c.categories is not None]
     arrays = {
-        "numbers": _stacked(
-            [file.numbers(c, kept, missing) for c in columns if c.categories is None],
-            len(kept), np.float32,
-        ),
-        "categories": _stacked(
-            [file.codes(c, kept) for c in columns if c.categories is not None], len(kept), np.int32
-        ),
+        "numbers": _stacked(numbers, len(kept), np.float32),
+        "categories": _stacked(codes, len(kept), np.int32),
     }
     if goal is not None:
-        is_number = goal.categories is None
-        arrays["target"] = (
-            file.numbers(goal, kept, missing) if is_number else file.codes(goal, kept)
-        )
+        arrays["target"] = values(goal)
     return CsvTable(arrays, columns, goal)
 
 
@@ -180,12 +177,21 @@ class _File:
         at = self.names.index(name)
         return ["" if row[at].lower() in MISSING else row[at] for row in self.rows]
 
+    def columns(
+        self, target: str | None, ignore: Sequence[str], categories: Sequence[str]
+    ) -> tuple[tuple[Column, ...], Column | None]:
+        """The columns that inputs come from, and the one to predict."""
+        self.check([*ignore, *categories, *([] if target is None else [target])])
+        wanted = [name for name in self.names if name not in ignore and name != target]
+        goal = None if target is None else self.column(target, target in categories)
+        return tuple(self.column(name, name in categories) for name in wanted), goal
+
     def column(self, name: str, as_categories: bool) -> Column:
         """What a column has: numbers or categories."""
         fields = self.fields(name)
         values = [_number(x) for x in fields if x]
         if not as_categories and None not in values:
-            finite = [x for x in values if x is not None and math.isfinite(x)]
+            finite = [x for x in values if x is not None and abs(x) <= _LARGEST]
             return Column(name, mean=math.fsum(finite) / len(finite) if finite else math.nan)
         is_numeric = None not in values
         order = (lambda x: (x != "", _number(x) or 0.0, x)) if is_numeric else None
@@ -218,6 +224,9 @@ class _File:
             value = _number(fields[i]) if fields[i] else filling
             if value is None:
                 raise self._wrong(f"a number in the column {column.name!r}", fields[i], i)
+            if _LARGEST < abs(value) < math.inf:
+                needed = f"numbers that fit float32 in the column {column.name!r}"
+                raise self._wrong(needed, fields[i], i)
             if not fields[i] and missing == "error":
                 count = fields.count("")
                 raise ValueError(

@@ -45,7 +45,7 @@ svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 svg .title { font-size: 13px; fill: var(--text); } svg .grid { stroke: var(--rule); }
 svg polyline { fill: none; stroke-width: 1.5; }
 """ + "".join(
-    f"svg polyline.line{i} {{ stroke: {c} }} svg circle.line{i}, svg text.line{i} {{ fill: {c} }}\n"
+    f"svg polyline.line{i} {{ stroke: {c} }} svg .line{i}:not(polyline) {{ fill: {c} }}\n"
     for i, c in enumerate(("#2f7ed8", "#e0662f", "#3aa35a", "#a35bc9", "#c0a020", "#3aa7a7"))
 )
 
@@ -171,15 +171,7 @@ def pixels(image: np.ndarray) -> tuple[np.ndarray, str]:
         raise ValueError(
             f"Report.figure: needed numbers, got {image.dtype}{list(image.shape)}{here()}"
         )
-    is_one = image.ndim == 2 or image.ndim == 3 and 1 <= image.shape[-1] <= 4
-    if image.ndim in (3, 4) and not is_one and (image.ndim == 3 or 1 <= image.shape[-1] <= 4):
-        image = _sheet(image)
-    elif not is_one:
-        raise ValueError(
-            "Report.figure: needed [height, width], [height, width, 1 to 4], or several of one of "
-            f"these, got an array of shape {list(image.shape)}{here()}"
-        )
-    image = image if image.ndim == 3 else image[..., None]
+    image = _one_image(image)
     if image.dtype in (np.uint8, np.bool_):
         return media.to_bytes(image), ""
     values = image.astype(np.float64)
@@ -189,6 +181,19 @@ def pixels(image: np.ndarray) -> tuple[np.ndarray, str]:
         return media.to_bytes(values), ""
     span = high - low or 1.0
     return media.to_bytes((values - low) / span), f"black {low:.4g}, white {high:.4g}"
+
+
+def _one_image(image: np.ndarray) -> np.ndarray:
+    """An image [height, width, channels] of what a figure was given."""
+    has_channels = image.ndim > 2 and image.shape[-1] <= 4
+    if image.ndim not in (2, 3, 4) or image.ndim == 4 and not has_channels:
+        raise ValueError(
+            "Report.figure: needed [height, width], [height, width, 1 to 4], or several of one of "
+            f"these, got an array of shape {list(image.shape)}{here()}"
+        )
+    if image.ndim - has_channels == 3:
+        image = _sheet(image)
+    return image if has_channels else image[..., None]
 
 
 def _sheet(images: np.ndarray) -> np.ndarray:

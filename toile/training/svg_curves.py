@@ -105,13 +105,11 @@ def _diagram(drawn: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
         parts.append(_label(level, _LEFT - 6, float(place) + 4, "end"))
     for step in ticks(first, last, 4):
         parts.append(_label(step, float(across(step)), HEIGHT - 8, "middle"))
-    for number, (label, (x, y)) in enumerate(drawn.items()):
+    for number, (x, y) in enumerate(drawn.values()):
         means = _thinned(x, y)
         points = [f"{across(a):.1f},{down(b):.1f}" for a, b in means]
         parts.append(_line(points, f"line{number % COLORS}"))
-        if label:
-            parts.append(_legend(label, number))
-    return parts
+    return parts + _legend(list(drawn))
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
@@ -130,10 +128,11 @@ def _line(points: Sequence[str], kind: str) -> str:
     return f'<circle class="{kind}" cx="{x}" cy="{y}" r="3"/>'
 
 
-def _legend(label: str, number: int) -> str:
-    y, right = _TOP + 10 + 14 * number, WIDTH - _RIGHT - 4
-    return (f'<text class="legend line{number % COLORS}" text-anchor="end" x="{right}" y="{y}">'
-            f"{html.escape(label)}</text>")  # fmt: skip
+def _legend(labels: list[str]) -> list[str]:
+    """The labels in the colors of their lines, at the right of the title."""
+    parts = [f'<tspan class="line{number % COLORS}"> {html.escape(label)}</tspan>'
+             for number, label in enumerate(labels) if label]  # fmt: skip
+    return [f'<text text-anchor="end" x="{WIDTH - _RIGHT}" y="15">{"  ".join(parts)}</text>']
 
 
 def _label(value: float, x: float, y: float, anchor: str) -> str:

@@ -104,12 +104,14 @@ def run(
             f"workers={workers} and {len(environments)} environments{here()}"
         )
     wanted = sweep_points.checked(points)
-    configs = {sweep_points.key(point): config_entries.changed(config, point) for point in wanted}
+    configs = {
+        sweep_points.point_key(point): config_entries.changed(config, point) for point in wanted
+    }
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     _begin(place / "results.jsonl", name, config)
     before = _by_key(_results(place / "results.jsonl"))
-    left = [p for p in wanted if not _is_done(before.get(sweep_points.key(p)), retry_failed)]
+    left = [p for p in wanted if not _is_done(before.get(sweep_points.point_key(p)), retry_failed)]
     share = {"TOILE_NUM_THREADS": str(max(1, _cores() // workers))}
     shared = {} if "TOILE_NUM_THREADS" in os.environ else share
     slots = [shared | dict(e) for e in environments or [{}] * workers]
@@ -117,9 +119,9 @@ def run(
     with progress(total=len(wanted), start=done, label="sweep", unit="run") as bar:
         for result in _ended(train, configs, left, place, slots):
             _append(place / "results.jsonl", result)
-            before[sweep_points.key(result.point)] = result
+            before[sweep_points.point_key(result.point)] = result
             bar.advance()
-    return [before[sweep_points.key(point)] for point in wanted]
+    return [before[sweep_points.point_key(point)] for point in wanted]
 
 
 def _ended(
@@ -134,7 +136,7 @@ def _ended(
             while waiting and free:
                 point, slot = waiting.popleft(), free.pop()
                 place = folder / sweep_points.folder_name(point)
-                started = Run(train, configs[sweep_points.key(point)], place, slot)
+                started = Run(train, configs[sweep_points.point_key(point)], place, slot)
                 running[started.pipe] = started, point, place, slot, time.monotonic()
             for pipe in connection.wait(list(running)):
                 ended, point, place, slot, began = running.pop(pipe)
@@ -160,7 +162,7 @@ def _is_done(result: Result | None, retry_failed: bool) -> bool:
 
 def _by_key(results: Iterable[Result]) -> dict[str, Result]:
     """The last result of each point."""
-    return {sweep_points.key(result.point): result for result in results}
+    return {sweep_points.point_key(result.point): result for result in results}
 
 
 # ---- the file of results
@@ -279,15 +281,19 @@ def table(results: Sequence[Result], by: str, *, largest: bool = False) -> str:
     names = list({name: None for result in results for name in result.point})
     rows = [[*names, by, "seconds", ""]]
     for result in sorted(results, key=place):
-        value = result.metrics.get(by)
-        shown = "" if value is None else f"{value:.6g}"
+        shown = f"{result.metrics[by]:.6g}" if by in result.metrics else ""
         values = [str(result.point.get(name, "")) for name in names]
         rows.append([*values, shown, f"{result.seconds:g}", result.error])
+    return _aligned(rows, left=(len(names), len(names) + 2))
+
+
+def _aligned(rows: list[list[str]], left: tuple[int, ...]) -> str:
+    """Rows of text in columns, of which those in `left` begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if i in (len(names), len(row) - 1) else cell.rjust(width)
+            cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths))
         ]
         lines.append("  ".join(cells).rstrip())

@@ -20,8 +20,10 @@ import numpy as np
 
 from toile.engine.source import here
 
-__all__ = ["Range", "folder_name", "grid", "integers", "key", "log_uniform", "random_points",
-           "uniform"]  # fmt: skip
+__all__ = [
+    "Range", "folder_name", "grid", "integers", "log_uniform", "point_key", "random_points",
+    "uniform",
+]
 
 Point = dict[str, Any]
 
@@ -180,14 +182,14 @@ def checked(points: Sequence[Mapping[str, Any]]) -> list[Point]:
     found: dict[str, Point] = {}
     for point in points:
         plain = {name: _plain(name, value) for name, value in point.items()}
-        found.setdefault(key(plain), plain)
+        found.setdefault(point_key(plain), plain)
     return list(found.values())
 
 
-def key(point: Mapping[str, Any]) -> str:
+def point_key(point: Mapping[str, Any]) -> str:
     """The text that equal points share.
 
-    >>> key({"b": (1, 2), "a": 0.5}) == key({"a": 0.5, "b": [1, 2]})
+    >>> point_key({"b": (1, 2), "a": 0.5}) == point_key({"a": 0.5, "b": [1, 2]})
     True
     """
     return json.dumps(point, sort_keys=True)
@@ -201,4 +203,4 @@ def folder_name(point: Mapping[str, Any]) -> str:
     """
     words = ",".join(f"{name.rpartition('.')[2]}={value}" for name, value in point.items())
     readable = re.sub(r"[^\w.,=+-]+", "", words)[:80]
-    return f"{readable}-{hashlib.sha256(key(point).encode()).hexdigest()[:8]}"
+    return f"{readable}-{hashlib.sha256(point_key(point).encode()).hexdigest()[:8]}"
