@@ -80,6 +80,7 @@ LATE_IMPORTS = {
     "engine/absl_flags.py": "absl is optional",
     "engine/config.py": "difflib is loaded for an error",
     "engine/dtypes.py": "difflib is loaded for an error; jnp.float32(x) is toile.numpy's asarray",
+    "engine/suggestions.py": "difflib is loaded for an error",
     "engine/treedefs.py": "the two need each other; only pickles need the other",
     "interop/faces/__init__.py": "faces are modules that are loaded by name",
     "interop/faces/absl/flags.py": "absl is optional",
@@ -113,6 +114,7 @@ LATE_IMPORTS = {
     "targets/llvm/native.py": "LLVM is loaded for the first text that no disk has",
     "training/curves.py": "matplotlib is optional",
     "training/datasets.py": "tensorflow_datasets is optional",
+    "training/image_folders.py": "Pillow is optional",
     "training/progress.py": "rich is slow to load",
     "training/text.py": "sentencepiece is optional",
 }
