@@ -1,8 +1,8 @@
 """Where the data of an example comes from: files that ship with it, or tensorflow-datasets.
 
-`shipped` finds a file beside the example or in the examples' folders of the source tree, so that a
-copied example still runs. `tfds_sources` reads a prepared data set by random access, for which
-TensorFlow is not needed, and says how to prepare one that is not there; it never downloads.
+`shipped` finds a file beside the example or in the folders of the examples, so that a copied
+example still runs. `tfds_sources` reads a prepared data set by random access, for which TensorFlow
+is not needed, and says how to prepare one that is not there; it never downloads.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ from typing import Any
 
 __all__ = ["shipped", "tfds_sources"]
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+_PACKAGE = Path(__file__).parents[1]
+_EXAMPLES = (_PACKAGE / "command" / "examples", _PACKAGE.parent / "examples")  # wheel, checkout
 
 
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     """The data file `name` of the example whose module is the file `example` (its `__file__`).
 
-    It is looked for in `data/` beside that module, then in the folders `examples/data` and
-    `examples/*/data` of the source tree that toile was imported from.
+    It is looked for in `data/` beside that module, then in the folders `data` and `*/data` of the
+    examples: those that were installed with toile, or those of its source tree.
     """
     beside = Path(example).parent / "data"
-    folders = [beside, _EXAMPLES / "data", *sorted(_EXAMPLES.glob("*/data"))]
+    folders = [beside]
+    for examples in _EXAMPLES:
+        folders += [examples / "data", *sorted(examples.glob("*/data"))]
     for folder in folders:
         if (folder / name).exists():
             return folder / name
     raise FileNotFoundError(
-        f"shipped: needed the data file {name}, got none in {beside} or in the examples of the "
-        f"source tree (copy {name} from the repository's examples into {beside})"
+        f"shipped: needed the data file {name}, got none in {beside} or in the examples of this "
+        f"installation (copy {name} from the repository's examples into {beside})"
     )
 
 
