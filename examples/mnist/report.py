@@ -1,4 +1,4 @@
-"""What `make mnist` shows at its end: the model, the loss curve, mistakes, and what to try next."""
+"""What a run shows at its end: the model, the loss curve, mistakes, and what to try next."""
 
 import json
 import sys

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.command.running import refused, run
-from tests.readers.readers import written_by_torch
+from tests.readers import torch_pickles
 from toile import serialization
 from toile.interop import safetensors
 from toile.training import checkpoints
@@ -59,6 +59,18 @@ def assert_same(found, expected):
         y = np.asarray(found[name])
         assert y.dtype == x.dtype and y.shape == x.shape, name
         assert y.tobytes() == x.tobytes(), name
+
+
+def written_by_torch(path, state):
+    """A file of torch.save with a state dict of float32 arrays."""
+    pickled, storages = b"\x80\x02}(", {}
+    for i, (name, x) in enumerate(state.items()):
+        stride = [n // 4 for n in x.strides]
+        pickled += torch_pickles.text(name)
+        pickled += torch_pickles.tensor(x.size, x.shape, stride, key=str(i))
+        storages[str(i)] = x.tobytes()
+    path.write_bytes(torch_pickles.archive(pickled + b"u.", storages))
+    return path
 
 
 KINDS = ["a.msgpack", "a.safetensors", "a.npz", "folder"]
@@ -147,7 +159,7 @@ def test_a_checkpoint_is_chosen_and_added(capsys, tmp_path):
     ({"w": W.astype(np.complex128)}, "a.npz", "b.safetensors", [], "has no complex128 at w"),
     ({"w": np.array(["text"])}, "a.npz", "b.safetensors", [], "has no <U4 at w"),
     ({"w": W.astype(ml_dtypes.bfloat16)}, "a.npz", "b.msgpack", [], "msgpack has no |V2 at w"),
-    ({"w": W, "s": "text", "n": None}, "a.msgpack", "b.npz", [], "got s (str), n (NoneType)"),
+    ({"w": W, "s": "text", "n": None}, "a.msgpack", "b.npz", [], "got n (NoneType), s (str)"),
     ({"w": {1: W}}, "a.msgpack", "b.npz", [], "needed names of text, got 1 in w"),
     ({"a": W, "a.npy": W}, "a.safetensors", "b.npz", [], "could not find 'a.npy' again"),
     ({"a\0b": W}, "a.safetensors", "b.npz", [], "could not find"),

@@ -1,8 +1,8 @@
 """`toile convert`: weights from one format to another, whole or not at all.
 
-Every source becomes a list of leaves with their paths, tuples of names: the names of a flat file
-are split at the separator, those of a nested one are what they are. What the target cannot hold is
-an error before anything is written.
+Every source becomes a list of leaves with their paths, tuples of names: the names of a flat file,
+or of a state dict of torch, are split at the separator, those of a nested one are what they are.
+What the target cannot hold is an error before anything is written.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def _check_target(source: Path, target: Path, writes: Format, force: bool) -> No
 # ---- trees as leaves, and back
 def leaves_of(tree: Tree, reads: Format, separator: str) -> Leaves:
     """The leaves of a tree with their paths."""
-    if reads.nested and any(isinstance(x, (Mapping, list, tuple)) for x in tree.values()):
+    is_state_dict = reads.name == "torch" and not any(
+        isinstance(x, (Mapping, list, tuple)) for x in tree.values())
+    if reads.nested and not is_state_dict:
         return list(_walk(tree, ()))
     return [(tuple(name.split(separator)), x) for (name,), x in _walk(tree, ())]
 

@@ -22,6 +22,13 @@ from toile.command.failures import Failure, UsageError
 from toile.version import __version__
 
 TEXTS = (".py", ".md", ".gin")  # files whose mentions of paths are adapted
+PYTEST = """[pytest]
+pythonpath = .
+python_files = *_test.py
+addopts = --import-mode=importlib -m "not slow"
+markers =
+    slow: takes long; `python -m pytest -m slow` runs these
+"""
 LEFT_OUT = {"__pycache__", "runs"}  # folders that runs and tests make
 _SHIPPED = re.compile(r'shipped\(\s*"([^"]+)"')
 # What a README says only to readers in the repository.
@@ -41,7 +48,7 @@ def list_examples(args: argparse.Namespace) -> None:
 
 def new(args: argparse.Namespace) -> None:
     """Make a project from an example, and print the commands to run next."""
-    example = next(e for e in _known() if e.name == args.example)
+    (example,) = (e for e in _known() if e.name == args.example)
     folder = Path(args.folder)
     made = files(example)
     write(folder, made)
@@ -65,8 +72,7 @@ def files(example: Example) -> dict[str, bytes]:
     made = {
         "README.md": readme(example).encode(),
         "requirements.txt": f"toile[examples]>={__version__}\npytest>=8\n".encode(),
-        "pytest.ini": b"[pytest]\npythonpath = .\npython_files = *_test.py\n"
-                      b"addopts = --import-mode=importlib\n",
+        "pytest.ini": PYTEST.encode(),
         ".gitignore": b"__pycache__/\n.pytest_cache/\nruns/\n",
     }
     texts = []

@@ -71,10 +71,12 @@ def _read_safetensors(path: Path, step: int | None) -> Tree:
 def _read_npz(path: Path, step: int | None) -> Tree:
     damage = (zipfile.BadZipFile, zlib.error, NotImplementedError)
     with guarded("npz", "a file of numpy.savez", f" (in {path})", damage):
-        with np.load(path, allow_pickle=False) as found:
+        with open(path, "rb") as file:  # np.load does not close a file that it cannot read
+            found = np.load(file, allow_pickle=False)
             if not isinstance(found, np.lib.npyio.NpzFile):
                 raise ValueError("it has a single array")
-            return {name: found[name] for name in found.files}
+            with found:
+                return {name: found[name] for name in found.files}
 
 
 def _read_torch(path: Path, step: int | None) -> Tree:
