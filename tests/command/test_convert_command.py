@@ -127,6 +127,8 @@ def test_a_part_can_be_converted(capsys, tmp_path):
     assert_same(read(kernel), {"kernel": W})
     said = refused(capsys, "convert", start, kernel, "--force", "--only", "parmas")
     assert "there is no 'parmas' (did you mean 'params'?)" in said
+    said = refused(capsys, "convert", start, kernel, "--force", "--only", "kernel")
+    assert "did you mean 'params/Dense_0/kernel'?" in said
     whole = tmp_path / "whole.msgpack"
     ran = run(capsys, "convert", start, whole)
     assert "4 arrays and 2 other values" in ran.out  # the empty dict and the number are kept

@@ -93,8 +93,7 @@ def _walk(x: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]
         return
     for name, y in x.items():
         if not isinstance(name, str):
-            raise Failure(f"needed names of text, got {name!r} in {'/'.join(path) or 'the tree'} "
-                          "(convert a part of it: --only NAME)")
+            raise Failure(f"needed names of text, got {name!r} in {'/'.join(path) or 'the tree'}")
         yield from _walk(y, (*path, name))
 
 
@@ -106,7 +105,9 @@ def part(leaves: Leaves, name: str, separator: str) -> Leaves:
     if not found:
         known = {separator.join(path[:n]) for path, _ in leaves for n in range(1, len(path) + 1)}
         top = ", ".join(dict.fromkeys(path[0] for path, _ in leaves))
-        near = did_you_mean(name, known) or f" (it has {top[:200]})"
+        longer = sorted(k for k in known if k.endswith(f"{separator}{name}"))
+        near = (f" (did you mean {longer[0]!r}?)" if longer else did_you_mean(name, known)
+                or f" (it has {top[:200]})")
         raise UsageError(f"--only: there is no {name!r}{near}")
     return found
 
@@ -132,8 +133,10 @@ def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
     other = [(path, x) for path, x in leaves if not isinstance(x, (np.ndarray, np.generic))]
     if other:
         what = ", ".join(f"{'/'.join(path)} ({_described(x)})" for path, x in other[:SHOWN])
+        params = next((separator.join(path[: path.index("params") + 1]) for path, _ in leaves
+                       if "params" in path), "NAME")
         raise Failure(f"the format {writes.name} has arrays only, got {what}{_more(other)} "
-                      "(convert a part: --only params; or write .msgpack)")
+                      f"(convert a part: --only {params}; or write .msgpack)")
 
 
 def _described(x: Any) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from toile.command import actions, parsers
-from toile.command.failures import Failure, UsageError, one_line
+from toile.command.failures import EXPECTED, UsageError, one_line
 
 INTERRUPTED = 130  # what shells give for Ctrl-C
 
@@ -55,8 +55,7 @@ def _run(args: argparse.Namespace) -> int:
     except Exception as error:
         if args.debug:
             raise
-        expected = isinstance(error, (Failure, OSError))
-        hint = "" if expected else " (--debug shows the traceback)"
+        hint = "" if isinstance(error, EXPECTED) else " (--debug shows the traceback)"
         return _tell(f"{name}: {one_line(error)}{hint}", 1)
 
 

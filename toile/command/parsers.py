@@ -162,7 +162,7 @@ def _convert(commands: Any) -> Parser:
         "Formats follow from the suffixes: .msgpack, .safetensors, .npz; .pt and .pth are read\n"
         "only. A folder is one of checkpoints (checkpoint_100). Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
-        "toile convert runs/mnist params.npz --only params")
+        "toile convert runs/mnist params.npz --only state/params")
     parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")
     parser.add_argument("target", metavar="TARGET", help="the file to write, or such a folder")
     parser.add_argument("--from", dest="source_format", metavar="FORMAT", type=OneOf(FORMATS),
@@ -171,7 +171,7 @@ def _convert(commands: Any) -> Parser:
     parser.add_argument("--to", dest="target_format", metavar="FORMAT", type=OneOf(writable),
                         help=f"format of TARGET: {', '.join(writable)}")
     parser.add_argument("--only", metavar="NAME", help="convert this part of the tree alone, for "
-                        "example params, or params/Dense_0")
+                        "example params, or state/params/Dense_0")
     parser.add_argument("--separator", metavar="TEXT", default="/",
                         help="what joins nested names in flat files (default: %(default)s)")
     parser.add_argument("--step", type=int, metavar="N", help="which checkpoint of a folder to "
