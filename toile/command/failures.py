@@ -14,7 +14,7 @@ class Failure(Exception):
     """What was asked for cannot be done: exit status 1."""
 
 
-EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # their texts say all there is to say
+EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # their texts say enough
 
 
 def one_line(error: BaseException) -> str:
