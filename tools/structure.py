@@ -73,6 +73,7 @@ STANDARD_NAMES = {
 LATE_IMPORTS = {
     "api/callbacks.py": "logging is loaded when a callback fails",
     "api/programs.py": "programs over a mesh are loaded when there is one",
+    "command/explanations.py": "it imports the file that the user names",
     "debug.py": "rich and matplotlib are optional",
     "disk/plan_schema.py": "the module of a class that a plan on disk names",
     "distributed/rendezvous.py": "mpi4py is optional",

@@ -18,7 +18,7 @@ from . import graphs, input_pipeline, karate, models, molecules, report, train
 from .configs import default, tiny
 from .configs import karate as karate_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 
 
 class StopAfter:

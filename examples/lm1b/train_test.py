@@ -17,7 +17,7 @@ from toile.training import checkpoints, curves, text
 from . import input_pipeline, models, report, sample, train
 from .configs import default, lamb, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 WORDS = "the statement assigns a value to an object and returns the type of an expression".split()
 
 

@@ -20,7 +20,7 @@ from toile.training import checkpoints
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 
 # The tiny recipe, with a kill in the middle of the second epoch.
 KILLED = """

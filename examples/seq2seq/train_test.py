@@ -16,7 +16,7 @@ from toile.training.devices import first_devices
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 
 
 class StopAfter:

@@ -19,7 +19,7 @@ pytest.importorskip("gin")
 from . import gin_files, input_pipeline, models, report, span_corruption, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 
 
 class StopAfter:

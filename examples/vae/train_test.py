@@ -16,7 +16,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__package__.count(".") + 1]  # where the package is imported from
 
 
 class StopAfter:

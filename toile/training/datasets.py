@@ -1,8 +1,8 @@
 """Where data comes from: your own files, files that ship with examples, tensorflow-datasets.
 
 `image_folder`, `csv_table`, `npz_arrays` and `mapped_arrays` read files into sources for a Loader,
-and `split` divides any source. `shipped` finds a file beside an example or in the examples' folders
-of the source tree, so that a copied example still runs. `tfds_sources` reads a prepared data set by
+and `split` divides any source. `shipped` finds a file beside an example or in the folders of the
+examples, so that a copied example still runs. `tfds_sources` reads a prepared data set by
 random access, for which TensorFlow is not needed, and says how to prepare one that is not there; it
 never downloads.
 """
@@ -28,7 +28,8 @@ __all__ = [
     "npz_arrays", "shipped", "split", "tfds_sources",
 ]
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+_PACKAGE = Path(__file__).parents[1]
+_EXAMPLES = (_PACKAGE / "command" / "examples", _PACKAGE.parent / "examples")  # wheel, checkout
 
 
 class _Chosen:
@@ -86,8 +87,8 @@ def split(source: Any, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     """Find a data file that comes with an example.
 
-    It is looked for in `data/` beside the example, then in the folders `examples/data` and
-    `examples/*/data` of the source tree that toile was imported from.
+    It is looked for in `data/` beside the example, then in the folders `data` and `*/data` of the
+    examples: those that were installed with toile, or those of its source tree.
 
     Args:
         name: name of the file or folder.
@@ -104,13 +105,15 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     'python_topics'
     """
     beside = Path(example).parent / "data"
-    folders = [beside, _EXAMPLES / "data", *sorted(_EXAMPLES.glob("*/data"))]
+    folders = [beside]
+    for examples in _EXAMPLES:
+        folders += [examples / "data", *sorted(examples.glob("*/data"))]
     for folder in folders:
         if (folder / name).exists():
             return folder / name
     raise FileNotFoundError(
-        f"shipped: needed the data file {name}, got none in {beside} or in the examples of the "
-        f"source tree (copy {name} from the repository's examples into {beside})"
+        f"shipped: needed the data file {name}, got none in {beside} or in the examples of this "
+        f"installation (copy {name} from the repository's examples into {beside})"
     )
 
 
