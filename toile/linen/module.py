@@ -18,6 +18,7 @@ from toile import errors, random
 from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
+from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
 from toile.engine.trace import state as engine_state
@@ -299,6 +300,12 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __repr__(self) -> str:
         return module_repr(self)
+
+    def _repr_html_(self) -> str:
+        with loading:
+            from toile.linen.module_html import module_html
+
+        return module_html(self)
 
     def __changes_since__(self, other: Module) -> list[str]:
         """For `jit(...).why()`, where modules are static arguments: which fields changed."""
