@@ -41,6 +41,13 @@ class Branch:
         return f"{count}, {amount(self.nbytes, 'B')}"
 
 
+def joined(branches: Iterable[Branch]) -> Branch:
+    """A branch with the totals of several."""
+    parts = list(branches)
+    arrays, size = sum(b.arrays for b in parts), sum(b.size for b in parts)
+    return Branch(arrays=arrays, size=size, nbytes=sum(b.nbytes for b in parts))
+
+
 def _is_box(x: Any) -> bool:
     """Whether it is a box with names of axes around an array, as `linen.Partitioned`."""
     return hasattr(x, "unbox") and hasattr(x, "value")

@@ -25,6 +25,7 @@ from toile.displays.markup import (
 )
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, KeyArray
+from toile.engine.platform_registry import platform_of
 from toile.engine.sharded import Sharded
 from toile.engine.trace import Array, current
 
@@ -76,8 +77,7 @@ def _without_values(x: ConcreteArray) -> str:
 
 def _values(x: ConcreteArray) -> str:
     """The values of a scalar, or a table of a vector or of the first matrix."""
-    # The words of a key are one more axis.
-    data: Any = np.asarray(x._data) if isinstance(x, KeyArray) else x
+    data: Any = _words(x) if isinstance(x, KeyArray) else x
     if _is_quickly_read(data):
         data = np.asarray(data)
     if not data.ndim:
@@ -95,6 +95,12 @@ def _values(x: ConcreteArray) -> str:
         name = ", ".join([*("0" for _ in leading), ":", ":"])
         return paragraph(pale(f"[{name}], the first of {count:,} matrices")) + made
     return made
+
+
+def _words(keys: KeyArray) -> np.ndarray:
+    """The numbers that keys consist of, along one more axis."""
+    owner = platform_of(keys._data)
+    return np.asarray(keys._data if owner is None else owner.get(keys._data))
 
 
 def _is_quickly_read(data: Any) -> bool:
@@ -121,14 +127,16 @@ def _table(
     values: np.ndarray, rows: list[int | None], columns: list[int | None], vector: bool
 ) -> str:
     """A table with indices in its margins, and dots for what is cut out."""
-    lines = [f"<tr>{'' if vector else '<th></th>'}{''.join(map(_margin, columns))}</tr>"]
+    top = f"<tr>{'' if vector else '<th></th>'}{''.join(map(_margin, columns))}</tr>"
+    lines = []
     here = iter(values)
     for r in rows:
         row = iter(() if r is None else next(here))
         cells = ("…" if r is None or c is None else escaped(_text(next(row))) for c in columns)
         start = "" if vector else _margin(r)
         lines.append(f"<tr>{start}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return f'<table style="{TABLE}">{"".join(lines)}</table>'
+    body = "".join(lines)
+    return f'<table style="{TABLE}"><thead>{top}</thead><tbody>{body}</tbody></table>'
 
 
 def _margin(i: int | None) -> str:

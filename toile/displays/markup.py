@@ -95,9 +95,13 @@ def table(
     """
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        sides = ("left" if i in left else "right" if tag == "th" else "" for i in range(len(cells)))
-        styles = (f' style="text-align:{side}"' if side else "" for side in sides)
-        made = (f"<{tag}{s}>{escaped(clipped(c))}</{tag}>" for s, c in zip(styles, cells))
+        made = []
+        for i, cell in enumerate(cells):
+            side = "left" if i in left else "right" if tag == "th" else ""
+            style = f' style="text-align:{side}"' if side else ""
+            text = escaped(clipped(cell))
+            shown = text if i in left else text.replace(" ", "&nbsp;")  # numbers with their units
+            made.append(f"<{tag}{style}>{shown}</{tag}>")
         return f'<tr style="vertical-align:top">{"".join(made)}</tr>'
 
     rows = list(rows)

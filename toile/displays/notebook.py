@@ -49,6 +49,7 @@ class LiveDisplay:
         self._shell: Any = None
         self._cell: int | None = None
         self._timer: threading.Timer | None = None
+        self._due = 0.0  # when the timer draws
         self._turn = 0  # which timer counts: others were stopped
         self._next = 0.0
         self._late = False  # whether the output is older than what there is to show
@@ -62,7 +63,8 @@ class LiveDisplay:
             wait = self._next - time.monotonic()
             if wait <= 0:
                 self._update()
-            elif self._timer is None:
+            elif self._timer is None or self._due > self._next:  # else it is in time
+                self._stop_timer()
                 self._later(wait)
 
     def close(self) -> None:
@@ -104,6 +106,7 @@ class LiveDisplay:
     def _later(self, seconds: float) -> None:
         # The context says which cell an output belongs to.
         run = functools.partial(contextvars.copy_context().run, self._on_time, self._turn)
+        self._due = time.monotonic() + seconds
         self._timer = threading.Timer(seconds, run)
         self._timer.daemon = True
         self._timer.start()

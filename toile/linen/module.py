@@ -74,6 +74,8 @@ _COPY_PROTOCOL = frozenset(
     ("__getstate__", "__setstate__", "__getnewargs_ex__", "__reduce__", "__reduce_ex__",
      "__copy__", "__deepcopy__")
 )  # fmt: skip
+# And notebooks for these, a dozen of them for each display.
+_NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
 class SetupState(enum.IntEnum):
@@ -275,7 +277,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
         def __getattr__(self, name: str) -> Any:
             """Attributes that `setup` defines: run it first."""
-            if name in _COPY_PROTOCOL:
+            if name in _COPY_PROTOCOL or name.startswith(_NOTEBOOK_PROTOCOL):
                 raise AttributeError(name)
             self._try_setup()
             if name in self.__dict__:

@@ -1,7 +1,8 @@
 """Modules as HTML: a folded tree of submodules with their fields, and the variables of bound ones.
 
-Nothing of a module is run. Submodules that only a call creates are known by their variables: they
-have names, shapes and counts, but no class. Module loads this file in notebooks, not the reverse.
+Of a bound module `setup` is run, as by `dir`, and nothing else. Submodules that only a call creates
+are known by their variables: they have names, shapes and counts, but no class. Module loads this
+file in notebooks, not the reverse.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from toile.linen.reprs import _value_text
 
 MOST_FIELD = 60  # characters of a field in a title
 MOST_FIELDS = 200  # characters of all fields in a title
+MOST_DEFAULTS = 400  # characters of the fields that have their defaults
 NOT_FIELDS = ("parent", "name")
 
 
@@ -37,11 +39,16 @@ def _is_module(value: Any) -> bool:
     return hasattr(type(value), "_call_wrapped_method")
 
 
+def _is_bound(module: Any) -> bool:
+    """Whether `bind` has made it; others that have a scope are in the middle of a call."""
+    return module.scope is not None and module.scope.get_flag("interactive", False)
+
+
 def _variables(module: Any) -> dict[str, Branch]:
     """The variables in the scope of a module that `bind` made, by collection."""
-    scope = module.scope
-    if scope is None or not scope.get_flag("interactive", False):
+    if not _is_bound(module):
         return {}
+    scope = module.scope
     found = {col: scope._collection(col) for col in scope.root._variables}
     return {col: branch_of(dict(inside)) for col, inside in found.items() if inside}
 
@@ -53,12 +60,14 @@ def _below(variables: dict[str, Branch], name: str) -> dict[str, Branch]:
 
 def _entry(module: Any, variables: dict[str, Branch], lines: int) -> tuple[str, str]:
     """The title of a module and what is below it."""
+    if _is_bound(module):
+        module._try_setup()
     own, defaults = _fields(module)
     kind = type(module).__name__
     title = f"{bold(kind)}{code(f'({clipped(own, MOST_FIELDS)})')} {_counts(variables)}"
     if not lines:
         return title, ""
-    rest = paragraph(pale("defaults: ") + code(clipped(defaults))) if defaults else ""
+    rest = paragraph(pale(f"defaults: {clipped(defaults, MOST_DEFAULTS)}")) if defaults else ""
     leaves = {
         (name if col == "params" else f"{col}/{name}"): leaf
         for col, branch in variables.items() for name, leaf in branch.leaves.items()

@@ -18,6 +18,7 @@ def table_html(summary: Table) -> str:
     """The table of `tabulate`, with columns for what was asked for."""
     costs = [c for c in ("flops", "vjp_flops") if any(getattr(row, c) >= 0 for row in summary)]
     head = ["path", "module", "inputs", "outputs", *costs, *summary.collections]
+    left = {i for i, title in enumerate(head) if title not in costs}
     rows = [_cells(row, costs, summary) for row in summary]
     totals = [summary.total(col) for col in summary.collections]
     foot = ["", "", "", *([""] * len(costs)), "total", *map(_size, totals)]
@@ -27,7 +28,7 @@ def table_html(summary: Table) -> str:
         f"{quantity(len(summary), 'call')}; {quantity(whole.size, 'element')} in all variables, "
         f"{bytes_text(whole.bytes)}"
     )
-    made = table(head, rows, left=range(4), foot=foot, most=MOST_CALLS, what="call")
+    made = table(head, rows, left=left, foot=foot, most=MOST_CALLS, what="call")
     return box(fold(title, made, is_open=True)) if rows else box(paragraph(title))
 
 

@@ -22,6 +22,7 @@ class NotebookBar:
         self._begun = time.monotonic()
         self._first = done
         self._ended: float | None = None
+        self._advanced = self._begun
         self._samples = collections.deque([(self._begun, done)])
         self._display = LiveDisplay(self._drawn, tick=TICK)
 
@@ -34,7 +35,7 @@ class NotebookBar:
         self._display.close()
 
     def advance(self, count: int) -> None:
-        self._done += count
+        self._done, self._advanced = self._done + count, time.monotonic()
         self._display.refresh()
 
     def show(self, text: str) -> None:
@@ -51,7 +52,7 @@ class NotebookBar:
             seconds, count = self._ended - self._begun, self._done - self._first
             return count / seconds if seconds > 0 else None
         if self._done != samples[-1][1]:
-            samples.append((now, self._done))
+            samples.append((self._advanced, self._done))
         while len(samples) > 2 and samples[1][0] < now - WINDOW:
             samples.popleft()
         (start, before), (end, after) = samples[0], samples[-1]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from toile.displays.array_trees import MOST_LINES, branch_html, branch_of, is_array, tree_html
+from toile.displays.array_trees import (
+    MOST_LINES,
+    branch_html,
+    branch_of,
+    is_array,
+    joined,
+    tree_html,
+)
 from toile.displays.markup import bold, box, clipped, code, fold, pale, paragraph, quantity
 from toile.engine.arrays import ConcreteArray
 from toile.engine.trace import Tracer
@@ -65,7 +72,7 @@ def _optimizer(opt_state: Any, lines: int) -> str:
     kept = [(s, branch) for s, branch in kept if branch.arrays]
     if not kept:
         return paragraph(f"{bold('optimizer')} {pale('keeps no arrays')}")
-    total = branch_of(opt_state).total
+    total = joined(branch for _, branch in kept).total
     names = ", ".join(type(s).__name__ for s, _ in kept)
     share = max(lines // len(kept), 1)
     inner = "".join(

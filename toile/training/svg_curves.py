@@ -18,6 +18,8 @@ COLORS = ("#3b82f6", "#d97706", "#16a34a", "#dc2626", "#a855f7", "#0891b2", "#db
 DASHES = ("", "6 3", "2 3", "8 3 2 3")  # when the colors are used up
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 22  # margins, in pixels
 
+LARGEST = float(np.finfo(float).max)
+
 Points = Mapping[str, np.ndarray]  # [n, 2] by name, finite
 
 
@@ -40,7 +42,8 @@ def panel(
     foot = paragraph(f'<span style="{PALE}">{escaped(note)}</span>') if note else ""
     body = _svg(title, usable, log, size) if any(map(len, usable.values())) else (
         paragraph("no points to draw"))
-    return f'<div style="display:inline-block;margin:0 1em .5em 0">{head}{body}{foot}</div>'
+    style = "display:inline-block;vertical-align:top;margin:0 1em .5em 0"
+    return f'<div style="{style}">{head}{body}{foot}</div>'
 
 
 def _legend(title: str, last: Mapping[str, float]) -> str:
@@ -81,8 +84,9 @@ def _range(values: np.ndarray, log: bool) -> tuple[float, float]:
     if low < high:
         return low, high
     if log:
-        return low / 2, high * 2
-    return low - (abs(low) / 10 or 1.0), high + (abs(high) / 10 or 1.0)
+        return low / 2 or low, min(high * 2, LARGEST)
+    margin = abs(low) / 10 or 1.0
+    return max(low - margin, -LARGEST), min(high + margin, LARGEST)
 
 
 def _share(values: np.ndarray, limits: tuple[float, float], log: bool) -> np.ndarray:
@@ -151,7 +155,8 @@ def ticks(low: float, high: float, count: int) -> Sequence[float]:
         return [low, high]
     step = next((m * power for m in (1, 2, 5) if m * power >= rough * 0.999), 10 * power)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+    digits = max(1 - math.floor(math.log10(step)), 0)
+    return [round(i * step, digits) for i in range(first, last + 1)]
 
 
 def log_ticks(low: float, high: float, count: int) -> Sequence[float]:
