@@ -47,7 +47,7 @@ def test_an_array_has_its_form_and_values(make, form, values):
     assert all(any(line.endswith(v) for line in lines) for v in values)
 
 
-@pytest.mark.parametrize("shape", [(9,), (10,), (9, 9), (10, 10), (3, 1000), (1000, 3), (2, 50, 60)])
+@pytest.mark.parametrize("shape", [(9,), (10,), (9, 9), (10, 10), (3, 99), (99, 3), (2, 50, 60)])
 def test_the_middle_of_an_array_is_cut_out(shape):
     x = jnp.arange(np.prod(shape), dtype="int32").reshape(shape)
     text, tags = read(x._repr_html_())
