@@ -75,6 +75,7 @@ LATE_IMPORTS = {
     "api/programs.py": "programs over a mesh are loaded when there is one",
     "command/explanations.py": "it imports the file that the user names",
     "debug.py": "rich and matplotlib are optional",
+    "displays/notebook.py": "IPython is optional",
     "disk/plan_schema.py": "the module of a class that a plan on disk names",
     "distributed/rendezvous.py": "mpi4py is optional",
     "doctor.py": "what it is to find out is whether these can be imported",
@@ -91,8 +92,10 @@ LATE_IMPORTS = {
     "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",
     "kernels/families.py": "a family's kernels are loaded when an operation needs them",
     "linen/fingerprints.py": "serialization is loaded when something is saved",
+    "linen/module.py": "HTML is made in notebooks only",
     "linen/module_summaries.py": "the two need each other, and tables are rare",
     "linen/summary.py": "rich is slow to load, and tables are rare",
+    "numpy/array_methods.py": "HTML is made in notebooks only",
     "parallel/placement.py": "what divides programs is loaded when there is a mesh",
     "platforms/cpu/compilation.py": "the compiler is loaded for programs that no disk has",
     "platforms/cpu/cpus.py": "the way out of compiled code is loaded when calls repeat",
@@ -116,8 +119,9 @@ LATE_IMPORTS = {
     "training/curves.py": "matplotlib is optional",
     "training/datasets.py": "tensorflow_datasets is optional",
     "training/image_folders.py": "Pillow is optional",
-    "training/progress.py": "rich is slow to load",
+    "training/progress.py": "rich is slow to load, and a bar is drawn in one way",
     "training/text.py": "sentencepiece is optional",
+    "training/train_state.py": "HTML is made in notebooks only",
 }
 LATE_LOADING = "engine/lazy.py"
 
