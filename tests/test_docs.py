@@ -106,7 +106,7 @@ def test_gallery_has_every_example():
     assert {e.name for e in found} >= {"mnist", "vae", "seq2seq", "graph"}
     for e in found:
         assert f"## [{e.title}]({e.name}/README.md)" in pages["examples/index.md"]
-        assert all(f"examples/{e.name}/{name}" in pages for name in e.pictures)
+        assert all(f"examples/{e.name}/{name}" in pages for name in gallery.pictures(e))
 
 
 def test_benchmark_page_has_every_result():

@@ -82,7 +82,9 @@ def _run(cell: Cell, name: str, scope: dict[str, Any]) -> Output:
         exec(compile(tree, name, "exec", dont_inherit=True), scope)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), name, "eval"), scope)
-    html = value._repr_html_() if hasattr(value, "_repr_html_") else ""
+    # The text of an array is shorter than its table, and on a page nothing has to be unfolded.
+    has_html = hasattr(value, "_repr_html_") and not isinstance(value, toile.Array)
+    html = value._repr_html_() if has_html else ""
     if value is not None and not html:
         print(repr(value), file=printed)
     return Output(printed.getvalue(), html)

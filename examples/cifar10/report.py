@@ -1,6 +1,5 @@
 """What a finished run shows: the model, the curves, which kinds it confuses, what is next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,8 @@ import numpy as np
 import toile.numpy as jnp
 from toile import random
 from toile.metrics import media
-from toile.training import checkpoints, curves, images, terminal
+from toile.training import images
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
@@ -38,38 +38,41 @@ def by_kind(names, labels, guesses) -> str:
     return "\n".join(lines)
 
 
-def write_mistakes(path, pictures, labels, guesses, count: int = 12) -> None:
-    """The first mistakes side by side as a PNG, three times as large."""
+def mistakes(pictures, labels, guesses, count: int = 12) -> np.ndarray:
+    """The first mistakes side by side, as bytes [height, width, 3]."""
     wrong = np.flatnonzero(labels != guesses)[:count]
     pixels = pictures[wrong] * input_pipeline.STD + input_pipeline.MEAN
     row = np.concatenate(np.pad(pixels, ((0, 0), (2, 2), (2, 2), (0, 0))), axis=1)
-    large = np.kron(np.clip(row, 0, 255).astype(np.uint8), np.ones((3, 3, 1), np.uint8))
-    Path(path).write_bytes(media.png(large))
+    return np.clip(row, 0, 255).astype(np.uint8)
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write curve.png and mistakes.png; the accuracy on held-out images."""
+    """Print the report and write it as report.html, with curve.png and mistakes.png.
+
+    Gives the accuracy on held-out images.
+    """
     _, held_out = input_pipeline.loaders(config, random.key(0))
     pictures, labels, guesses = predictions(state, held_out)
     accuracy = float((guesses == labels).mean())
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    page = Report.of(workdir, config, title="Image classification", echo=True)
     model = train.create_model(config)
-    print(model.tabulate(random.key(0), jnp.asarray(pictures[:1]), depth=1, console_kwargs=style))
-
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
-    panels = {"training loss": {"train": loss}}
-    panels["accuracy"] = {"train, as mixed": right["train"], "held out": right["eval"]}
-    curves.picture(Path(workdir) / "curve.png", panels)
+    page.layers(model, random.key(0), jnp.asarray(pictures[:1]), depth=1)
+    page.curve("train_loss", "training loss by step", log=True)
+    right = {"train, as mixed": "train_accuracy", "held out": "eval_accuracy"}
+    panels = {"training loss": {"train": "train_loss"}, "accuracy": right}
+    page.picture(Path(workdir) / "curve.png", panels)
 
     names = list(images.SHAPES) if config.dataset == "shapes" else CIFAR
-    print("\nright, by kind:\n" + by_kind(names, labels, guesses))
+    page.text("right, by kind", by_kind(names, labels, guesses))
     if accuracy < 1:
-        write_mistakes(Path(workdir) / "mistakes.png", pictures, labels, guesses)
+        row = mistakes(pictures, labels, guesses)
+        page.figure("mistakes", row)
+        large = np.kron(row, np.ones((3, 3, 1), np.uint8))
+        (Path(workdir) / "mistakes.png").write_bytes(media.png(large))
         print(f"its mistakes: {Path(workdir) / 'mistakes.png'}")
-    print(f"\naccuracy on {len(labels)} held-out images: {accuracy:.2%}")
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    page.text("", f"\naccuracy on {len(labels)} held-out images: {accuracy:.2%}")
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return accuracy
 

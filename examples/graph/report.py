@@ -1,12 +1,11 @@
 """What a finished run shows: the model, the curves, results by question or by member, what next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from toile import random
-from toile.training import checkpoints, curves, terminal
+from toile.training.report import Report
 
 from . import input_pipeline, karate, molecules, train
 
@@ -41,20 +40,21 @@ def molecules_as_text(labels, scores, names) -> list[str]:
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write curve.png; the accuracy, or the mean average precision."""
+    """Print the report and write it as report.html, with curve.png.
+
+    Gives the accuracy, or the mean average precision.
+    """
     task, _, held_out = input_pipeline.loaders(config, random.key(0))
     labels, scores = predictions(state, held_out)
     model = train.create_model(config, task)
-    style = {"width": 120, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    page = Report.of(workdir, config, title="Graph network", echo=True)
     graph = train.own(next(iter(held_out)))["graph"]
-    print(model.tabulate(random.key(0), graph, depth=1, console_kwargs=style))
-
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    page.layers(model, random.key(0), graph, depth=1, width=120)
+    page.curve("train_loss", "training loss by step", log=True)
     name = "map" if task.of_graphs else "accuracy"
-    panels = {"training loss": {"train": loss}}
-    panels[f"held-out {name}"] = {"held out": curves.history(workdir, f"eval_{name}")}
-    curves.picture(Path(workdir) / "curve.png", panels)
+    panels = {"training loss": {"train": "train_loss"}}
+    panels[f"held-out {name}"] = {"held out": f"eval_{name}"}
+    page.picture(Path(workdir) / "curve.png", panels)
 
     if task.of_graphs:
         questions = [f"assay {i}" for i in range(task.outputs)]
@@ -63,8 +63,9 @@ def show(config, workdir, state) -> float:
         lines = molecules_as_text(labels, scores, questions)
     else:
         lines = karate_as_text(labels, scores)
-    print("\n" + "\n".join(lines))
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    page.text("", "\n" + "\n".join(lines))
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return train.measured(labels, scores)[name]
 

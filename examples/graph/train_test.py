@@ -18,7 +18,7 @@ from . import graphs, input_pipeline, karate, models, molecules, report, train
 from .configs import default, tiny
 from .configs import karate as karate_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 
 class StopAfter:
@@ -196,6 +196,8 @@ def test_a_short_run_learns_and_reports(layer, tmp_path, capsys):
     text = capsys.readouterr().out
     for part in ("Summary", "training loss", "average precision", "carboxyl", "mAP"):
         assert part in text
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):

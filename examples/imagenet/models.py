@@ -1,7 +1,7 @@
 """ResNet v1.5, from 18 to 152 layers, with the names of Flax's example: its weights fit.
 
 Only `linen` and `numpy` are used: with flax and jax in the import lines it is the same network
-(`examples/beside_flax` trains both side by side).
+(the repository of toile trains both side by side).
 """
 
 from collections.abc import Callable, Sequence

@@ -2,12 +2,11 @@
 
 import lzma
 import math
-import sys
 from pathlib import Path
 
 import toile.numpy as jnp
 from toile import random
-from toile.training import checkpoints, curves, terminal
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
@@ -47,33 +46,37 @@ def compressed(texts, held_out) -> float:
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write curve.png; the bits per byte of the held-out text."""
+    """Print the report and write it as report.html, with curve.png.
+
+    Gives the bits per byte of the held-out text.
+    """
     tokens, _, held_out, text_bytes = input_pipeline.loaders(config, random.key(0))
     result = train.evaluate(state, held_out, text_bytes)
     model = train.create_model(config, tokens.size)
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    page = Report.of(workdir, config, title="Language model", echo=True)
     row = jnp.zeros((1, config.length), jnp.int32)
-    print(model.tabulate(random.key(0), row, row, depth=1, console_kwargs=style))
-
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
+    page.layers(model, random.key(0), row, row, depth=1)
+    page.curve("train_loss", "training loss by step", log=True)
     panels = {
-        "nats per token": {"train": loss, "held out": curves.history(workdir, "eval_loss")},
-        "bits per byte, held out": {"": curves.history(workdir, "eval_bits_per_byte")},
+        "nats per token": {"train": "train_loss", "held out": "eval_loss"},
+        "bits per byte, held out": {"": "eval_bits_per_byte"},
     }
-    curves.picture(Path(workdir) / "curve.png", panels)
+    page.picture(Path(workdir) / "curve.png", panels)
 
-    print(f"\nsamples (temperature {config.sample_temperature}, top {config.sample_top_k}):")
-    for text in train.samples(config, state, tokens):
-        print("\n  | " + text.replace("\n", "\n  | "))
+    texts = train.samples(config, state, tokens)
+    page.text(
+        f"samples (temperature {config.sample_temperature}, top {config.sample_top_k})",
+        "\n".join("\n  | " + text.replace("\n", "\n  | ") for text in texts),
+    )
     bits = result["bits_per_byte"]
-    print(f"\nbits per byte of {text_bytes} held-out bytes: {bits:.3f}")
+    page.text("", f"\nbits per byte of {text_bytes} held-out bytes: {bits:.3f}")
     if config.dataset == "topics":
         train_texts, texts = input_pipeline.documents(config)
         known = {f"order {n}": order(train_texts, texts, n) for n in (0, 1, 2, 4)}
         known["xz"] = compressed(train_texts, texts)
-        print("  " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()))
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+        page.text("", "  " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()))
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return bits
 

@@ -17,7 +17,7 @@ from toile.training import checkpoints, curves, text
 from . import input_pipeline, models, report, sample, train
 from .configs import default, lamb, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 WORDS = "the statement assigns a value to an object and returns the type of an expression".split()
 
 
@@ -171,6 +171,8 @@ def test_a_short_run_learns_and_reports(files, tmp_path, capsys):
     out = capsys.readouterr().out
     for part in ("Summary", "samples", "  | the ", "bits per byte of", "checkpoint_24"):
         assert part in out
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(files, tmp_path, monkeypatch):

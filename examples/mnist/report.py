@@ -1,7 +1,9 @@
-"""What `make mnist` shows at its end: the model, the loss curve, mistakes, and what to try next."""
+"""What `make mnist` shows at its end: the model, the loss curve, mistakes, and what to try next.
 
-import json
-import sys
+Nothing here depends on what an example is: mistakes are drawn where inputs are images, and are
+written as rows of numbers where they are not.
+"""
+
 from pathlib import Path
 
 import numpy as np
@@ -10,77 +12,82 @@ import toile
 import toile.numpy as jnp
 from toile import random
 from toile.metrics import media
-from toile.training import checkpoints, terminal
+from toile.training import terminal
+from toile.training.curves import history
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
-
-def history(workdir, name: str) -> dict[int, float]:
-    """The values of a metric by step; where a step was repeated after a kill, the last one."""
-    found = {}
-    for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        if name in entry:
-            found[entry["step"]] = float(entry[name])
-    return found
+__all__ = ["history", "show"]
 
 
 def predictions(state, loader):
-    """Images, labels and logits of a whole data set."""
-    images, labels, logits = [], [], []
+    """Inputs, labels and logits of a whole data set."""
+    found = []
     for batch in loader:
-        _, out = train.eval_step(state, train.Metrics.empty(), batch)
+        _, logits = train.eval_step(state, train.Metrics.empty(), batch)
+        label = "label" if "label" in batch else "target"
+        inputs = next(x for name, x in batch.items() if name not in (label, "mask"))
         real = batch["mask"]
-        images.append(batch["image"][real])
-        labels.append(batch["label"][real])
-        logits.append(np.asarray(out)[real])
-    return tuple(map(np.concatenate, (images, labels, logits)))
+        found.append((inputs[real], batch[label][real], np.asarray(logits)[real]))
+    return tuple(map(np.concatenate, zip(*found)))
 
 
-def worst_mistakes(images, labels, logits, count: int = 6):
-    """The misclassified digits the network was surest of: image, label, guess, its probability."""
+def worst_mistakes(inputs, labels, logits, count: int = 6):
+    """The misclassified inputs the network was surest of, with their labels, and the guesses."""
     chances = np.asarray(toile.nn.softmax(jnp.asarray(logits), axis=-1))
     guesses = chances.argmax(axis=-1)
     wrong = np.flatnonzero(guesses != labels)
     surest = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
-    return [(images[i, ..., 0], labels[i], guesses[i], chances[i, guesses[i]]) for i in surest]
+    titles = [f"{labels[i]}, taken for {guesses[i]} ({chances[i, guesses[i]]:.0%})" for i in surest]
+    return inputs[surest], titles
 
 
-def mistakes_as_text(mistakes, per_row: int = 3) -> str:
+def drawn(images, titles, per_row: int = 3) -> str:
     """Digits in blocks of characters, three in a row, with what they are and were taken for."""
     blocks = [
-        f"{label}, taken for {guess} ({chance:.0%})\n{terminal.picture(image[2:-2, 2:-2])}"
-        for image, label, guess, chance in mistakes
+        f"{title}\n{terminal.picture(image[2:-2, 2:-2, 0])}"
+        for image, title in zip(images, titles)
     ]
     rows = [blocks[i : i + per_row] for i in range(0, len(blocks), per_row)]
     return "\n".join(terminal.side_by_side(row, width=24) for row in rows)
 
 
-def write_picture(path, mistakes, scale: int = 4) -> None:
-    """The digits side by side as a PNG, every pixel `scale` times as large."""
-    row = np.concatenate([np.pad(image, 2) for image, *_ in mistakes], axis=1)
-    large = np.kron(media.to_bytes(row), np.ones((scale, scale), np.uint8))
-    Path(path).write_bytes(media.png(large[..., None]))
+def listed(inputs, titles, most: int = 8) -> str:
+    """The first numbers of each input, with what it is and was taken for."""
+    lines = []
+    for x, title in zip(inputs.reshape(len(inputs), -1), titles):
+        numbers = " ".join(f"{value:.3g}" for value in x[:most].tolist())
+        lines.append(f"  {title}: {numbers}{' ...' if len(x) > most else ''}")
+    return "\n".join(lines)
+
+
+def show_mistakes(page, folder, inputs, titles) -> None:
+    """The surest mistakes: as pictures, which go to mistakes.png too, or as rows of numbers."""
+    if not titles:
+        return
+    if inputs.ndim != 4 or inputs.shape[-1] > 4 or min(inputs.shape[1:3]) < 5:
+        page.text("its surest mistakes", listed(inputs, titles))
+        return
+    row = np.concatenate([np.pad(image, ((2, 2), (2, 2), (0, 0))) for image in inputs], axis=1)
+    large = np.kron(media.to_bytes(row), np.ones((4, 4, 1), np.uint8))
+    (folder / "mistakes.png").write_bytes(media.png(large))
+    page.figure("its surest mistakes", row, "; ".join(titles))
+    print(f"\nits surest mistakes ({folder / 'mistakes.png'}):\n\n{drawn(inputs, titles)}")
 
 
 def show(config, workdir, state) -> float:
-    """Print the report; the accuracy on the held-out digits."""
+    """Print the report and write it as report.html; the accuracy on the held-out digits."""
     _, held_out = input_pipeline.loaders(config, random.key(0))
-    images, labels, logits = predictions(state, held_out)
+    inputs, labels, logits = predictions(state, held_out)
     accuracy = float(np.mean(logits.argmax(axis=-1) == labels))
-    model = train.create_model(config)
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
-    print(model.tabulate(random.key(0), images[:1], console_kwargs=style))
-    loss = history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-
-    mistakes = worst_mistakes(images, labels, logits)
-    if mistakes:
-        picture = Path(workdir) / "mistakes.png"
-        write_picture(picture, mistakes)
-        print(f"\nits surest mistakes ({picture}):\n\n{mistakes_as_text(mistakes)}")
-    print(f"\naccuracy on {len(labels)} held-out digits: {accuracy:.1%}")
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    page = Report.of(workdir, config, title="MNIST", echo=True)
+    page.layers(train.create_model(config), random.key(0), inputs[:1])
+    page.curve("train_loss", "training loss by step", log=True)
+    show_mistakes(page, Path(workdir), *worst_mistakes(inputs, labels, logits))
+    page.text("", f"\naccuracy on {len(labels)} held-out digits: {accuracy:.1%}")
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(workdir=workdir, more=config.num_epochs + 5, package=__package__))
     return accuracy
 

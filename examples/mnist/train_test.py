@@ -1,7 +1,9 @@
 """The MNIST example: its data, its model, a short run, and a run that is killed and continued."""
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from toile.training import checkpoints
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 # The tiny recipe, with a kill in the middle of the second epoch.
 KILLED = """
@@ -91,6 +93,8 @@ def test_a_short_run_learns_and_reports(whole_run, capsys):
     text = capsys.readouterr().out
     for part in ("CNN Summary", "training loss by step", "taken for", "checkpoint_24", "mine"):
         assert part in text
+    page = (workdir / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
     assert (workdir / "mistakes.png").read_bytes().startswith(b"\x89PNG")
     assert list(report.history(workdir, "train_loss")) == [5, 10, 15, 20]
     assert list(report.history(workdir, "eval_accuracy")) == [12, 24]
@@ -196,3 +200,51 @@ def test_a_copy_of_the_folder_runs_alone(tmp_path):
         assert part in done.stdout
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["step"] == 2
+
+
+TABULAR = """
+import numpy as np
+from toile import linen as nn
+from toile.training import datasets
+from toile.training.loader import Loader
+
+class Dense(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(10)(nn.relu(nn.Dense(16)(x)))
+
+def CNN(features, hidden):
+    return Dense()
+
+def loaders(config, key):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 12)).astype(np.float32)
+    rows = {NAME: x, "label": (x[:, :3] > 0) @ np.array([1, 2, 4], np.int32)}
+    train, held_out = datasets.split(rows)
+    return Loader(train, config.batch_size, key=key), Loader(held_out, 50, last="pad")
+"""
+
+
+@pytest.mark.parametrize("name", ["image", "features"])
+def test_a_fork_on_rows_of_numbers_reports_without_a_change(name, tmp_path, monkeypatch, capsys):
+    """The data, the model and the names in train.py are changed; report.py is not."""
+    package = f"fork_on_{name}"
+    fork = tmp_path / package
+    fork.mkdir()
+    for source in Path(__file__).parent.glob("*.py"):
+        (fork / source.name).write_bytes(source.read_bytes())
+    for part in ("models.py", "input_pipeline.py"):
+        (fork / part).write_text(TABULAR.replace("NAME", repr(name)))
+    text = (fork / "train.py").read_text().replace('batch["image"]', f'batch["{name}"]')
+    (fork / "train.py").write_text(re.sub(r"\(1, 28, 28, 1\)", "(1, 12)", text))
+    monkeypatch.syspath_prepend(tmp_path)
+    forked = {part: importlib.import_module(f"{package}.{part}") for part in ("train", "report")}
+    config, workdir = tiny.get_config(), tmp_path / "run"
+    state, finished = forked["train"].train_and_evaluate(config, workdir)
+    assert finished and 0 < forked["report"].show(config, workdir, state) < 1
+    printed, page = capsys.readouterr().out, (workdir / "report.html").read_text()
+    assert "Dense Summary" in printed and "accuracy on 120 held-out" in printed
+    for shown in (printed, page):
+        row = r"its surest mistakes.*\d, taken for \d \(\d+%\): (-?[\d.e-]+ ){8}\.\.\.\n"
+        assert re.search(row, shown, re.S)
+    assert "<svg" in page and not (workdir / "mistakes.png").exists()

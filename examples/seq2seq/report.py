@@ -1,43 +1,33 @@
 """What a finished run shows: the model, the loss curve, sums it was never taught, what is next."""
 
-import json
-import sys
 from pathlib import Path
 
 from toile import random
-from toile.training import checkpoints, terminal
+from toile.training.curves import history
+from toile.training.report import Report
 
 from . import input_pipeline, models, train
 
-
-def history(workdir, name: str) -> dict[int, float]:
-    """The values of a metric by step; where a step was repeated after a kill, the last one."""
-    found = {}
-    for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        if name in entry:
-            found[entry["step"]] = float(entry[name])
-    return found
+__all__ = ["history", "show"]
 
 
 def show(config, workdir, state) -> float:
-    """Print the report; the share of held-out sums that are right."""
+    """Print the report and write it as report.html; the share of held-out sums that are right."""
     _, data_key = random.split(random.key(config.seed))
     task, _, held_out = input_pipeline.loaders(config, data_key)
     result, (batch, written) = train.evaluate(state, held_out)
 
     model = models.Seq2Seq(config.features)
-    style = {"width": 120, "force_terminal": sys.stdout.isatty()}  # no colours in a file
-    table = model.tabulate(
-        random.key(0), batch["question"][:1], batch["answer"][:1], depth=1, console_kwargs=style
-    )
-    print(table)
-    loss = history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    print("\nheld-out sums, decoded greedily:")
-    print("\n".join(train.as_text(task, batch, written, 12)))
-    print(f"\nright: {result['accuracy']:.2%} of {held_out.examples} sums it was never taught")
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    page = Report.of(workdir, config, title="Sums", echo=True)
+    example = batch["question"][:1], batch["answer"][:1]
+    page.layers(model, random.key(0), *example, depth=1, width=120)
+    page.curve("train_loss", "training loss by step", log=True)
+    lines = train.as_text(task, batch, written, 12)
+    page.text("held-out sums, decoded greedily", "\n".join(lines))
+    right = f"{result['accuracy']:.2%} of {held_out.examples} sums it was never taught"
+    page.text("", f"\nright: {right}")
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__))
     return result["accuracy"]
 

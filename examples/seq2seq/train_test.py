@@ -16,7 +16,7 @@ from toile.training.devices import first_devices
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 
 class StopAfter:
@@ -143,6 +143,8 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
     text = capsys.readouterr().out
     for part in ("Seq2Seq Summary", "training loss by step", "5 sums", "checkpoint_16", " = "):
         assert part in text
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):

@@ -1,12 +1,11 @@
 """What a finished run shows: the model, the curves, results by tag, baselines, what is next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from toile import random
-from toile.training import checkpoints, curves, terminal
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
@@ -51,29 +50,29 @@ def by_tag(vocabulary, labels, guesses) -> list[str]:
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write curve.png; the accuracy on the held-out tokens."""
+    """Print the report and write it as report.html, with curve.png.
+
+    Gives the accuracy on the held-out tokens.
+    """
     vocabulary, train_set, _ = input_pipeline.arrays(config)
     _, _, held_out = input_pipeline.loaders(config, random.key(0))
     words, labels, guesses = predictions(state, held_out)
     accuracy = float((guesses == labels).mean())
     model = train.create_model(config, vocabulary)
-    style = {"width": 120, "force_terminal": sys.stdout.isatty()}  # no colours in a file
-    example = train_set["words"][:1]
-    print(model.tabulate(random.key(0), example, depth=1, console_kwargs=style))
+    page = Report.of(workdir, config, title="Sequence tagging", echo=True)
+    page.layers(model, random.key(0), train_set["words"][:1], depth=1, width=120)
+    page.curve("train_loss", "training loss by step", log=True)
+    right = {"train": "train_accuracy", "held out": "eval_accuracy"}
+    panels = {"training loss": {"train": "train_loss"}, "accuracy": right}
+    page.picture(Path(workdir) / "curve.png", panels)
 
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
-    panels = {"training loss": {"train": loss}}
-    panels["accuracy"] = {"train": right["train"], "held out": right["eval"]}
-    curves.picture(Path(workdir) / "curve.png", panels)
-
-    print("\ntokens by tag, and how many are found:")
-    print("\n".join(by_tag(vocabulary, labels, guesses)))
-    print(f"\naccuracy on {len(labels)} held-out tokens: {accuracy:.2%}")
-    for name, value in baselines(train_set, words, labels).items():
-        print(f"  {name}: {value:.2%}")
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    lines = by_tag(vocabulary, labels, guesses)
+    page.text("tokens by tag, and how many are found", "\n".join(lines))
+    lines = [f"\naccuracy on {len(labels)} held-out tokens: {accuracy:.2%}"]
+    known = baselines(train_set, words, labels)
+    page.text("", "\n".join(lines + [f"  {name}: {value:.2%}" for name, value in known.items()]))
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return accuracy
 

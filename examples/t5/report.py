@@ -1,13 +1,12 @@
 """What a finished run shows: the model, the curves, gaps and what it fills in, what is next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 
 import toile.numpy as jnp
 from toile import random
-from toile.training import checkpoints, curves, terminal
+from toile.training.report import Report
 from toile.training.text import END
 
 from . import input_pipeline, models, train
@@ -46,28 +45,29 @@ def filled_in(recipe, config, state, loader, count: int = 3) -> list[str]:
 
 
 def show(recipe, config, workdir, state) -> float:
-    """Print the report and write curve.png; the loss per held-out token."""
+    """Print the report and write it as report.html, with curve.png.
+
+    Gives the loss per held-out token.
+    """
     _, held_out = input_pipeline.loaders(recipe, config.vocabulary, random.key(0))
     result = train.evaluate(state, held_out)
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    page = Report.of(workdir, recipe, title="T5", echo=True)
+    page.config(config)
     row = jnp.ones((1, 8), jnp.int32)
-    print(models.T5(config).tabulate(random.key(0), row, row, depth=1, console_kwargs=style))
-
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    panels = {
-        title: {
-            label: curves.history(workdir, f"{part}_{name}")
-            for label, part in (("train", "train"), ("held out", "eval"))
-        }
-        for title, name in (("span-corruption loss", "loss"), ("accuracy of tokens", "accuracy"))
-    }
-    curves.picture(Path(workdir) / "curve.png", panels)
+    page.layers(models.T5(config), random.key(0), row, row, depth=1)
+    page.curve("train_loss", "training loss by step", log=True)
+    titles = {"span-corruption loss": "loss", "accuracy of tokens": "accuracy"}
+    page.picture(Path(workdir) / "curve.png", {
+        title: {"train": f"train_{name}", "held out": f"eval_{name}"}
+        for title, name in titles.items()
+    })  # fmt: skip
 
     if recipe.dataset != "seqio":
-        print("\n" + "\n".join(filled_in(recipe, config, state, held_out)))
-    print(f"loss per held-out token: {result['loss']:.4f}, accuracy {result['accuracy']:.2%}")
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+        page.text("", "\n" + "\n".join(filled_in(recipe, config, state, held_out)))
+    reached = f"{result['loss']:.4f}, accuracy {result['accuracy']:.2%}"
+    page.text("", f"loss per held-out token: {reached}")
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return result["loss"]
 

@@ -19,7 +19,7 @@ pytest.importorskip("gin")
 from . import gin_files, input_pipeline, models, report, span_corruption, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 
 class StopAfter:
@@ -175,6 +175,8 @@ def test_a_short_run_learns_and_reports(files, tmp_path, capsys):
     out = capsys.readouterr().out
     for part in ("Summary", "training loss", "guess   <0>", "loss per held-out token"):
         assert part in out
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(files, tmp_path, monkeypatch):

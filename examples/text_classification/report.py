@@ -1,6 +1,5 @@
 """What a finished run shows: the model, the curves, its surest mistakes, baselines, what next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 import toile
 import toile.numpy as jnp
 from toile import random
-from toile.training import checkpoints, curves, terminal
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
@@ -56,29 +55,31 @@ def mistakes_as_text(vocabulary, tokens, labels, chances, count: int = 6) -> lis
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write curve.png; the accuracy on the held-out sentences."""
+    """Print the report and write it as report.html, with curve.png.
+
+    Gives the accuracy on the held-out sentences.
+    """
     vocabulary, train_set, held_out_set = input_pipeline.arrays(config)
     _, _, held_out = input_pipeline.loaders(config, random.key(0))
     tokens, labels, chances = predictions(state, held_out)
     accuracy = float((chances.argmax(axis=-1) == labels).mean())
     model = train.create_model(config, len(vocabulary))
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
-    print(model.tabulate(random.key(0), jnp.asarray(tokens[:1]), depth=1, console_kwargs=style))
-
-    loss = curves.history(workdir, "train_loss")
-    print(terminal.curve(list(loss), list(loss.values()), log=True, title="training loss by step"))
-    right = {part: curves.history(workdir, f"{part}_accuracy") for part in ("train", "eval")}
-    panels = {"training loss": {"train": loss}}
-    panels["accuracy"] = {"train": right["train"], "held out": right["eval"]}
-    curves.picture(Path(workdir) / "curve.png", panels)
+    page = Report.of(workdir, config, title="Text classification", echo=True)
+    page.layers(model, random.key(0), jnp.asarray(tokens[:1]), depth=1)
+    page.curve("train_loss", "training loss by step", log=True)
+    right = {"train": "train_accuracy", "held out": "eval_accuracy"}
+    panels = {"training loss": {"train": "train_loss"}, "accuracy": right}
+    page.picture(Path(workdir) / "curve.png", panels)
 
     mistakes = mistakes_as_text(vocabulary, tokens, labels, chances)
-    print("\nits surest mistakes:\n" + ("\n".join(mistakes) or "  none"))
+    page.text("its surest mistakes", "\n".join(mistakes) or "  none")
     common = np.bincount(train_set["label"]).argmax()
-    print(f"\naccuracy on {len(labels)} held-out sentences: {accuracy:.2%}")
-    print(f"  naive Bayes {naive_bayes(train_set, held_out_set, len(vocabulary)):.2%}, "
-          f"the commoner label {(labels == common).mean():.2%}")  # fmt: skip
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    bayes = naive_bayes(train_set, held_out_set, len(vocabulary))
+    page.text("", f"\naccuracy on {len(labels)} held-out sentences: {accuracy:.2%}\n"
+                  f"  naive Bayes {bayes:.2%}, "
+                  f"the commoner label {(labels == common).mean():.2%}")  # fmt: skip
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return accuracy
 

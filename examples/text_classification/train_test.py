@@ -18,7 +18,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, models, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 
 class StopAfter:
@@ -104,6 +104,8 @@ def test_a_short_run_learns_and_reports(model, tmp_path, capsys):
     text = capsys.readouterr().out
     for part in ("Summary", "training loss", "60 held-out sentences", "naive Bayes"):
         assert part in text
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):

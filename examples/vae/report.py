@@ -1,13 +1,13 @@
 """What a finished run shows: the model, the ELBO curve, digits it made up, what to try next."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from toile import random
 from toile.metrics import media
-from toile.training import checkpoints, curves, terminal
+from toile.training import terminal
+from toile.training.report import Report
 
 from . import input_pipeline, train
 
@@ -27,33 +27,37 @@ def write_sheet(path, images, columns: int) -> None:
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write samples.png, reconstructions.png and curve.png; the ELBO."""
+    """Print the report and write it as report.html; the ELBO.
+
+    samples.png, reconstructions.png and curve.png are written too.
+    """
     _, held_out = input_pipeline.loaders(config, random.key(0))
     result = train.evaluate(state, held_out)
     batch = next(iter(held_out))
-    style = {"width": 100, "force_terminal": sys.stdout.isatty()}  # no colours in a file
+    page = Report.of(workdir, config, title="VAE", echo=True)
     rngs = {"params": random.key(0), "noise": random.key(1)}
     model = train.create_model(config)
-    print(model.tabulate(rngs, batch["image"][:1], depth=1, console_kwargs=style))
-
-    elbo, held = (curves.history(workdir, f"{part}_elbo") for part in ("train", "eval"))
-    print(terminal.curve(list(elbo), list(elbo.values()), title="training ELBO by step (nats)"))
+    page.layers(model, rngs, batch["image"][:1], depth=1)
+    page.curve("train_elbo", "training ELBO by step (nats)")
     folder = Path(workdir)
-    lines = {"train": elbo, "held out": held}
-    curves.picture(folder / "curve.png", {"ELBO, nats per digit": lines})
+    lines = {"train": "train_elbo", "held out": "eval_elbo"}
+    page.picture(folder / "curve.png", {"ELBO, nats per digit": lines})
 
     samples = np.asarray(train.generate(state, random.key(2), 64))
     write_sheet(folder / "samples.png", samples, 16)
+    page.figure("digits nobody wrote", sheet(samples, 16))
     _, again = train.eval_step(state, batch, random.key(0))
     pairs = np.concatenate([batch["image"][:16], np.asarray(again)[:16]])[..., 0]
     write_sheet(folder / "reconstructions.png", pairs, 16)
+    page.figure("held-out digits and their reconstructions", sheet(pairs, 16))
     blocks = [terminal.picture(image[2:-2, 2:-2]) for image in samples[:4]]
     print(f"\ndigits nobody wrote ({folder / 'samples.png'}):\n\n"
           f"{terminal.side_by_side(blocks, width=24)}")  # fmt: skip
-    print(f"\nELBO of {held_out.examples} held-out digits: {result['elbo']:.2f} nats "
-          f"(reconstruction {result['reconstruction']:.2f}, "
-          f"divergence {result['divergence']:.2f})")  # fmt: skip
-    print(f"checkpoint: {checkpoints.latest_checkpoint(workdir)}")
+    page.text("", f"\nELBO of {held_out.examples} held-out digits: {result['elbo']:.2f} nats "
+                  f"(reconstruction {result['reconstruction']:.2f}, "
+                  f"divergence {result['divergence']:.2f})")  # fmt: skip
+    page.checkpoints(workdir)
+    page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
     return result["elbo"]
 

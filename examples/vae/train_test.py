@@ -16,7 +16,7 @@ from toile.training import checkpoints, curves
 from . import input_pipeline, report, train
 from .configs import default, tiny
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is imported from
 
 
 class StopAfter:
@@ -83,6 +83,8 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
     text = capsys.readouterr().out
     for part in ("VAE Summary", "training ELBO", "1000 held-out digits", "checkpoint_24"):
         assert part in text
+    page = (tmp_path / "report.html").read_text()
+    assert "<svg" in page and "Configuration" in page and "Summary" in page
     for name in ("samples.png", "reconstructions.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 

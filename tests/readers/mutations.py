@@ -93,11 +93,12 @@ def mutated(rng, data, others):
 
 
 def mutated_entry(rng, data, others):
-    """An archive of torch.save, one of whose entries is damaged; checksums are right."""
+    """An archive of torch.save or NumPy, one entry of which is damaged; checksums are right."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old:
         entries = {info.filename: old.read(info) for info in old.infolist()}
-    chosen = next(name for name in entries if name.endswith("data.pkl"))
+    pickles = [name for name in entries if name.endswith("data.pkl")]
+    chosen = rng.choice(pickles or sorted(entries))
     if rng.random() < 0.2:
         chosen = rng.choice(list(entries))
     pickles = [bytes(entries[chosen])]

@@ -22,7 +22,8 @@ from toile.metrics import events, records
 from toile.metrics.tensorboard import SummaryWriter
 from toile.metrics.writers import CsvWriter
 from toile.serialization import array_codes as encoding
-from toile.training import curves, text
+from toile.training import curves, datasets, sweep, text
+from toile.training.report import Report
 from toile.tree_util import tree_structure
 
 FIXTURES = pathlib.Path(__file__).parents[1] / "interop" / "fixtures"
@@ -106,6 +107,16 @@ def _arrays() -> list[bytes]:
     return [*out, file.getvalue()]
 
 
+def _archive(save: Callable[..., None]) -> bytes:
+    file = io.BytesIO()
+    save(file, x=np.arange(6.0).reshape(3, 2), label=np.array([True, False, True]))
+    return file.getvalue()
+
+
+def _rows(source: Any) -> Any:
+    return source.take(np.arange(len(source)))
+
+
 def _continue_table(folder: pathlib.Path, data: bytes) -> list[list[str]]:
     path = _written(folder, "metrics.csv", data)
     writer = CsvWriter(path)
@@ -136,6 +147,10 @@ def make_readers(folder: pathlib.Path) -> dict[str, Reader]:
     event_files = [_event_file(folder)]
     lines = [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": "nan"}\n{"hparams": {"a": 1}}\n']
     tables = [b"step,loss\r\n1,0.5\r\n2,0.25\r\n"]
+    points = [b'{"function": "f", "config": {}}\n{"point": {"a": 1}, "metrics": {"loss": "nan"}, '
+              b'"error": "", "seconds": 1.5, "workdir": "w"}\n']  # fmt: skip
+    data_tables = [b"a,b,c\n1,x,2\n3,y,4.5\n", b'a,b\n"1,2",x\n-1e5,y\n']
+    archives = [_archive(np.savez), _archive(np.savez_compressed)]
     documents = ["one\n\ntwo é\n\nthree".encode(), b"a\fb"]
 
     def from_bytes(_: pathlib.Path, data: bytes) -> Any:
@@ -166,6 +181,18 @@ def make_readers(folder: pathlib.Path) -> dict[str, Reader]:
         "history": Reader(lines, mutated, lambda folder, data: curves.history(
             _written(folder, "metrics.jsonl", data).parent, "loss")),
         "table": Reader(tables, mutated, _continue_table),
+        "csv_table": Reader(data_tables, mutated, lambda folder, data: datasets.csv_table(
+            _written(folder, "x.csv", data), missing="nan").arrays),
+        "npz_arrays": Reader(archives, mutated, lambda folder, data: _rows(
+            datasets.npz_arrays(_written(folder, "x.npz", data)))),
+        "npz_arrays, inside": Reader(archives, mutations.mutated_entry, lambda folder, data: _rows(
+            datasets.npz_arrays(_written(folder, "x.npz", data)))),
+        "mapped_arrays": Reader(_arrays()[:-1], mutated, lambda folder, data: _rows(
+            datasets.mapped_arrays({"x": _written(folder, "y.npy", data)}))),
+        "report": Reader(lines, mutated, lambda folder, data: Report.of(
+            _written(folder, "metrics.jsonl", data).parent).html()),
+        "sweep": Reader(points, mutated, lambda folder, data: sweep.read(
+            _written(folder, "results.jsonl", data).parent)),
         "documents": Reader(documents, mutated, lambda folder, data: text.documents_of_file(
             _written(folder, "documents.txt", data))),
     }  # fmt: skip

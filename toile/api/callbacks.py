@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import string
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from toile.control.callbacks import (
     PureCallback,
 )
 from toile.engine import dtypes
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import Array
 from toile.engine.avals import Aval
 from toile.engine.conversion import as_array
+from toile.engine.shardings import Layout, Sharding
 from toile.engine.source import describe, here, user_source
 from toile.engine.trees import flatten, unflatten
 from toile.staging.flat_functions import name_of
@@ -63,11 +65,47 @@ _VMAP_METHODS = (
 
 
 def pure_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-    vmap_method: str | None = None, vectorized: Any = None, operand_layouts: Any = None,
-    result_layouts: Any = None, **kwargs: Any,
-) -> Any:
-    """Call a pure Python function on NumPy arrays from traced code."""
+    callback: Callable[..., Any], result_shape_dtypes: PyTree, *args: PyTree,
+    sharding: Sharding | None = None,
+    vmap_method: Literal["sequential", "sequential_unrolled", "expand_dims", "broadcast_all",
+                         "legacy_vectorized"] | None = None,
+    vectorized: bool | None = None, operand_layouts: Sequence[Layout | None] | None = None,
+    result_layouts: Sequence[Layout | None] | None = None, **kwargs: PyTree,
+) -> PyTree:
+    """Call a pure Python function from traced code.
+
+    The function runs when the compiled code runs, and gets arrays with values. It must be pure: it
+    is not called where its results are not needed. It has no derivative; `custom_jvp` or
+    `custom_vjp` can give it one.
+
+    Args:
+        callback: function that takes arrays and returns arrays or numbers, NumPy's or others.
+        result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
+            in place of each result.
+        *args: arguments for `callback`, trees of arrays.
+        sharding: accepted for code written for JAX.
+        vmap_method: what `vmap` does. "sequential" and "sequential_unrolled" call `callback` once
+            for each example. The others call it once for all, with the batch as the first axis of
+            mapped arguments; its results must have that axis too. Arguments that are not mapped
+            are repeated along that axis by "broadcast_all", get an axis of size 1 by "expand_dims",
+            and are unchanged by "legacy_vectorized". With None, `vmap` is an error.
+        vectorized: older form of `vmap_method`, which is used where that is None: True means
+            "legacy_vectorized", False "sequential".
+        operand_layouts, result_layouts: accepted for code written for JAX.
+        **kwargs: keyword arguments for `callback`.
+
+    Returns:
+        The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
+
+    Raises:
+        JaxRuntimeError: when run, if `callback` returns another number of arrays, or other shapes
+            or dtypes. An error that `callback` raises is one of these as well as of its own class.
+
+    >>> import numpy as np
+    >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
+    >>> toile.jit(f)(jnp.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    """
     if not callable(callback):
         raise TypeError(f"pure_callback: needed a callable, got {describe(callback)}{here()}")
     if vectorized is not None and vmap_method is None:
@@ -83,10 +121,38 @@ def pure_callback(
 
 
 def io_callback(
-    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
-    ordered: bool = False, **kwargs: Any,
-) -> Any:
-    """Call a Python function with side effects from traced code, exactly once."""
+    callback: Callable[..., Any], result_shape_dtypes: PyTree, *args: PyTree,
+    sharding: Sharding | None = None, ordered: bool = False, **kwargs: PyTree,
+) -> PyTree:
+    """Call a Python function with side effects from traced code.
+
+    The function runs when the compiled code runs, and gets arrays with values. Each execution of
+    the call is one call of the function, also where nobody uses its results; `vmap` makes one call
+    for each example. It has no derivative.
+
+    Args:
+        callback: function that takes arrays and returns arrays or numbers, NumPy's or others.
+        result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
+            in place of each result; None if it returns nothing.
+        *args: arguments for `callback`, trees of arrays.
+        sharding: accepted for code written for JAX.
+        ordered: whether it must run in the order of the program, relative to the other ordered
+            callbacks; `vmap` of it is then an error.
+        **kwargs: keyword arguments for `callback`.
+
+    Returns:
+        The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
+
+    Raises:
+        JaxRuntimeError: when run, if `callback` returns another number of arrays, or other shapes
+            or dtypes. An error that `callback` raises is one of these as well as of its own class.
+
+    >>> from toile.experimental import io_callback
+    >>> seen = []
+    >>> toile.jit(lambda x: io_callback(lambda v: seen.append(int(v)), None, x))(3)
+    >>> seen
+    [3]
+    """
     if not callable(callback):
         raise TypeError(f"io_callback: needed a callable, got {describe(callback)}{here()}")
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
@@ -96,12 +162,34 @@ def io_callback(
 
 
 def debug_callback(
-    callback: Callable[..., None] | None = None, *args: Any, ordered: bool = False,
-    partitioned: bool = False, **kwargs: Any,
+    callback: Callable[..., None] | None = None, *args: PyTree, ordered: bool = False,
+    partitioned: bool = False, **kwargs: PyTree,
 ) -> Any:
     """Call a Python function to inspect values in traced code.
 
-    Without a function it returns one that takes it: `debug.callback(ordered=True)(print, x)`."""
+    The function runs when the compiled code runs, and gets arrays with values. It changes neither
+    results nor derivatives; `vmap` makes one call for each example.
+
+    Args:
+        callback: function to call, whose result is ignored.
+        *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
+        ordered: whether it must run in the order of the program, relative to the other ordered
+            callbacks.
+        partitioned: accepted for code written for JAX.
+        **kwargs: keyword arguments for `callback`.
+
+    Returns:
+        None; without `callback`, a function that takes it and its arguments, as in
+        `debug.callback(ordered=True)(print, x)`.
+
+    >>> seen = []
+    >>> @toile.jit
+    ... def f(x):
+    ...     toile.debug.callback(lambda v: seen.append(float(v)), x)
+    ...     return 2 * x
+    >>> float(f(3.0)), seen
+    (6.0, [3.0])
+    """
     if callback is None:
         if args or kwargs:
             raise TypeError(
@@ -166,20 +254,78 @@ _formatter = _Checker()
 
 
 def debug_print(
-    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-    skip_format_check: bool = False, **kwargs: Any,
+    fmt: str | None = None, *args: PyTree, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, **kwargs: PyTree,
 ) -> Any:
-    """Print values of traced code: `debug.print("loss {x}", x=loss)`.
+    """Print values in traced code, where Python's `print` would show tracers without values.
 
-    Without a format it returns a function that takes it: `debug.print(ordered=True)("{}", x)`."""
+    The text is printed when the compiled code runs, with NumPy's print options of the time of this
+    call; under `vmap` it is printed once for each example.
+
+    Args:
+        fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
+            function is traced.
+        *args: values for the fields `{}`.
+        ordered: whether it must run in the order of the program, relative to the other ordered
+            callbacks.
+        partitioned: accepted for code written for JAX.
+        skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
+            all, they are printed after it.
+        **kwargs: values for the fields with names.
+
+    Returns:
+        None; without `fmt`, a function that takes it and the values, as in
+        `debug.print(ordered=True)("{}", x)`.
+
+    Raises:
+        ValueError: a value has no field in `fmt`.
+
+    >>> @toile.jit
+    ... def f(x):
+    ...     toile.debug.print("x = {x:.2f}", x=x)
+    ...     return 2 * x
+    >>> float(f(3.0))
+    x = 3.00
+    6.0
+    """
     return _shown("debug.print", fmt, ordered, skip_format_check, args, kwargs)
 
 
 def debug_log(
-    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
-    skip_format_check: bool = False, **kwargs: Any,
+    fmt: str | None = None, *args: PyTree, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, **kwargs: PyTree,
 ) -> Any:
-    """Like `debug.print`, to the logger "toile.debug" at level INFO, with the user's line."""
+    """Log values in traced code, to the logger "toile.debug" at level INFO.
+
+    It is `debug.print` with a log record in place of a printed line; the record has the file and
+    the line of this call. All handlers of the logger get it, whatever the level of the logger is;
+    without a handler nothing is shown.
+
+    Args:
+        fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
+            function is traced.
+        *args: values for the fields `{}`.
+        ordered: whether it must run in the order of the program, relative to the other ordered
+            callbacks.
+        partitioned: accepted for code written for JAX.
+        skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
+            all, they are logged after it.
+        **kwargs: values for the fields with names.
+
+    Returns:
+        None; without `fmt`, a function that takes it and the values, as in
+        `debug.log(ordered=True)("{}", x)`.
+
+    Raises:
+        ValueError: a value has no field in `fmt`.
+
+    >>> import logging, sys
+    >>> handler = logging.StreamHandler(sys.stdout)
+    >>> logging.getLogger("toile.debug").addHandler(handler)
+    >>> toile.jit(lambda x: toile.debug.log("x = {}", x))(3)
+    x = 3
+    >>> logging.getLogger("toile.debug").removeHandler(handler)
+    """
     return _shown("debug.log", fmt, ordered, skip_format_check, args, kwargs)
 
 
@@ -231,9 +377,37 @@ def _logger() -> Callable[[str], None]:
     return emit
 
 
-def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_frames: Any = None,
-                     ordered: bool = False, token: Any = None, **kwargs: Any) -> Any:
-    """Stop in Python's debugger when the traced code runs; locals of the caller are shown."""
+def debug_breakpoint(
+    *, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None,
+    ordered: bool = False, token: PyTree = None, **kwargs: object,
+) -> PyTree:
+    """Stop in Python's debugger when the traced code runs.
+
+    Python's `breakpoint` is called with the values of the caller's local variables that are arrays,
+    in a dictionary `seen` by name. Arrays inside of lists and other trees are not among them.
+
+    Args:
+        backend: accepted for code written for JAX, as `filter_frames` and `num_frames` are.
+        filter_frames, num_frames: accepted for code written for JAX.
+        ordered: whether it must stop in the order of the program, relative to the other ordered
+            callbacks.
+        token: any value, which is returned.
+        **kwargs: accepted for code written for JAX.
+
+    Returns:
+        `token`.
+
+    >>> import sys
+    >>> hook, sys.breakpointhook = sys.breakpointhook, lambda: print("stopped")
+    >>> @toile.jit
+    ... def f(x):
+    ...     toile.debug.breakpoint()
+    ...     return 2 * x
+    >>> float(f(3.0))
+    stopped
+    6.0
+    >>> sys.breakpointhook = hook
+    """
     frame = sys._getframe(1)
     values = {k: v for k, v in frame.f_locals.items() if isinstance(v, Array)}
 
@@ -246,4 +420,12 @@ def debug_breakpoint(*, backend: Any = None, filter_frames: bool = True, num_fra
 
 
 def effects_barrier() -> None:
-    """Wait until all effects have happened (always true: calls return when they are done)."""
+    """Wait until the callbacks of all calls have run.
+
+    They always have: a call runs its callbacks before it returns. The function is there for code
+    written for JAX, where they may run later.
+
+    >>> toile.jit(lambda x: toile.debug.print("{}", x))(3)
+    3
+    >>> toile.effects_barrier()
+    """

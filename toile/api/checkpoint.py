@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from toile.control.remat import Remat
 from toile.engine.annotations import PyTree
@@ -19,6 +19,9 @@ from toile.engine.source import here
 from toile.engine.trees import flatten, tree_map, unflatten
 from toile.primitives.barriers import Name
 from toile.staging.flat_functions import FlatFunction, name_of
+
+if TYPE_CHECKING:
+    from toile.engine.operation import Operation
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,40 +138,107 @@ remat = checkpoint
 
 
 class checkpoint_policies:
-    """Policies for `checkpoint`: which results of the forward pass may be kept."""
+    """Policies for `checkpoint`: which results of the forward pass may be kept.
+
+    Some are policies themselves, such as `dots_saveable`; others return one, such as
+    `save_only_these_names("h")`. A policy is a function of an operation that returns whether its
+    results may be kept. The arguments of the function under `checkpoint` are always kept.
+
+    >>> policy = toile.checkpoint_policies.nothing_saveable
+    >>> f = toile.checkpoint(lambda w, x: jnp.sin(x @ w), policy=policy)
+    >>> toile.ad_checkpoint.print_saved_residuals(f, jnp.ones((2, 2)), jnp.ones((3, 2)))
+    f32[2,2] from the argument w
+    f32[3,2] from the argument x
+    """
 
     @staticmethod
-    def everything_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    def everything_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
+        """Keep every result, as without `checkpoint`.
+
+        Args:
+            prim: the operation.
+
+        Returns:
+            True.
+        """
         return True
 
     @staticmethod
-    def nothing_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    def nothing_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
+        """Keep no result: all are computed again. It is the default.
+
+        Args:
+            prim: the operation.
+
+        Returns:
+            False.
+        """
         return False
 
     @staticmethod
-    def dots_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    def dots_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
+        """Keep the results of matrix products and other contractions, and of convolutions.
+
+        Args:
+            prim: the operation.
+
+        Returns:
+            Whether its results may be kept.
+        """
         return prim.multiplies
 
     checkpoint_dots = dots_saveable
 
     @staticmethod
-    def dots_with_no_batch_dims_saveable(prim: Any, *_: Any, **__: Any) -> bool:
+    def dots_with_no_batch_dims_saveable(prim: Operation, *_: Any, **__: Any) -> bool:
+        """Keep the results of contractions without batch axes, such as products with weights.
+
+        Args:
+            prim: the operation.
+
+        Returns:
+            Whether its results may be kept.
+        """
         return prim.sums_shared_axes
 
     checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
     @staticmethod
     def save_only_these_names(*names: str) -> Callable[..., bool]:
+        """Make a policy that keeps the values that `checkpoint_name` gave one of these names.
+
+        Args:
+            *names: names of values.
+
+        Returns:
+            The policy.
+        """
         wanted = frozenset(names)
         return lambda prim, *_, **__: prim.saved_name in wanted
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Callable[..., bool]:
+        """Make a policy that keeps the values that have a name, except those with these names.
+
+        Args:
+            *names: names of values that are not kept.
+
+        Returns:
+            The policy.
+        """
         unwanted = frozenset((None, *names))
         return lambda prim, *_, **__: prim.saved_name not in unwanted
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Callable[..., bool]:
+        """Make a policy that keeps every result, except values that have one of these names.
+
+        Args:
+            *names: names of values that are not kept.
+
+        Returns:
+            The policy.
+        """
         unwanted = frozenset(names)
         return lambda prim, *_, **__: prim.saved_name not in unwanted
 
@@ -176,11 +246,29 @@ class checkpoint_policies:
     def save_from_both_policies(
         first: Callable[..., bool], second: Callable[..., bool]
     ) -> Callable[..., bool]:
+        """Make a policy that keeps what at least one of two policies keeps.
+
+        Args:
+            first, second: the policies.
+
+        Returns:
+            The policy.
+        """
         return lambda prim, *a, **k: first(prim, *a, **k) or second(prim, *a, **k)
 
     @staticmethod
     def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Callable[..., bool]:
-        """The same as saving them: a device has one memory, so nothing is offloaded."""
+        """Keep the results of contractions without batch axes, as the policy of that name does.
+
+        Args:
+            offload_src, offload_dst: accepted for code written for JAX.
+
+        Returns:
+            The policy.
+
+        Differences:
+            JAX moves the results to the memory `offload_dst`; toile keeps them where they are.
+        """
         return checkpoint_policies.dots_with_no_batch_dims_saveable
 
     @staticmethod
@@ -188,7 +276,20 @@ class checkpoint_policies:
         *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
         offload_src: str, offload_dst: str,
     ) -> Callable[..., bool]:
-        """The same as saving them: a device has one memory, so nothing is offloaded."""
+        """Make a policy that keeps the values that have one of the names in either list.
+
+        Args:
+            names_which_can_be_saved: names of values.
+            names_which_can_be_offloaded: more names of values.
+            offload_src, offload_dst: accepted for code written for JAX.
+
+        Returns:
+            The policy.
+
+        Differences:
+            JAX moves values of the second list to the memory `offload_dst`; toile keeps them where
+            they are.
+        """
         return checkpoint_policies.save_only_these_names(
             *names_which_can_be_saved, *names_which_can_be_offloaded
         )

@@ -18,6 +18,7 @@ from toile.api.programs import closed_partial
 from toile.control.custom import CustomJVP, CustomVJP
 from toile.control.linear import LinearCall
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.arrays import DeviceArray
 from toile.engine.avals import Aval, Zero, aval_of
 from toile.engine.cached import cached_property
@@ -42,20 +43,38 @@ _MOVING = object()  # takes the place of a residual that is an array
 
 
 class SymbolicZero:
-    """A zero tangent, as passed to rules with symbolic_zeros=True."""
+    """A tangent or cotangent that is known to be zero, without an array of zeros.
+
+    Rules that were set with `symbolic_zeros=True` get it for values that do not depend on what is
+    differentiated, and may return it.
+
+    Args:
+        aval: shape and dtype of the tangent.
+
+    >>> from toile.custom_derivatives import SymbolicZero
+    >>> SymbolicZero.from_primal_value(jnp.ones((2, 3)))
+    SymbolicZero(float32[2,3])
+    """
 
     def __init__(self, aval: Aval):
         self.aval = aval
 
-    shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
-    ndim = property(lambda self: len(self.aval.shape))
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
+    shape = property(lambda self: self.aval.shape, doc="Shape of the tangent.")
+    dtype = property(lambda self: self.aval.dtype, doc="Dtype of the tangent.")
+    ndim = property(lambda self: len(self.aval.shape), doc="Number of axes.")
+    size = property(lambda self: self.aval.size, doc="Number of elements.")
+    weak_type = property(lambda self: self.aval.weak_type, doc="Whether its dtype is weak.")
 
     @staticmethod
-    def from_primal_value(val: Any) -> SymbolicZero:
-        """The zero tangent of one array or number."""
+    def from_primal_value(val: ArrayLike) -> SymbolicZero:
+        """Return the zero tangent of an array or number.
+
+        Args:
+            val: array or number.
+
+        Returns:
+            A zero of its shape and dtype; of dtype `float0` for integers and booleans.
+        """
         return SymbolicZero(aval_of(val).to_tangent_aval())
 
     def __eq__(self, other: object) -> bool:
@@ -69,17 +88,48 @@ class SymbolicZero:
 
 
 class CustomVJPPrimal:
-    """A primal argument of a forward rule with symbolic_zeros=True."""
+    """An array in the arguments of a forward rule that was set with `symbolic_zeros=True`.
 
-    def __init__(self, value: Any, perturbed: bool):
+    Args:
+        value: the array.
+        perturbed: whether the value depends on what is differentiated. If not, its cotangent is not
+            used, and the rule need not prepare it.
+
+    >>> @toile.custom_vjp
+    ... def f(x, y):
+    ...     return x * y
+    >>> def f_fwd(x, y):
+    ...     print(x.perturbed, y.perturbed)
+    ...     return x.value * y.value, y.value
+    >>> f.defvjp(f_fwd, lambda y, ct: (ct * y, None), symbolic_zeros=True)
+    >>> float(toile.grad(f)(2.0, 3.0))
+    True False
+    3.0
+    """
+
+    def __init__(self, value: ArrayLike, perturbed: bool):
         self.value, self.perturbed = value, perturbed
 
     def __repr__(self) -> str:
         return f"CustomVJPPrimal({self.value!r}, perturbed={self.perturbed})"
 
 
-def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """The values in a tree of CustomVJPPrimals, as passed to the function itself."""
+def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
+    """Take the values from the arguments of a forward rule that has `symbolic_zeros=True`.
+
+    Args:
+        tree: tree of `CustomVJPPrimal`s.
+
+    Returns:
+        The tree with the value of each, as the function itself takes them.
+
+    Raises:
+        TypeError: a leaf of the tree is something else.
+
+    >>> from toile.custom_derivatives import CustomVJPPrimal, custom_vjp_primal_tree_values
+    >>> custom_vjp_primal_tree_values({"x": CustomVJPPrimal(2.0, perturbed=True)})
+    {'x': 2.0}
+    """
 
     def value(leaf: Any) -> Any:
         if type(leaf) is not CustomVJPPrimal:
@@ -92,8 +142,20 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
     return tree_map(value, tree)
 
 
-def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangents of a tree."""
+def zero_from_primal(val: PyTree, symbolic_zeros: bool = False) -> PyTree:
+    """Make the zero tangents of a tree of arrays.
+
+    Args:
+        val: tree of arrays and numbers.
+        symbolic_zeros: whether to make `SymbolicZero`s in place of arrays.
+
+    Returns:
+        A tree like `val`. Zeros for integers and booleans have dtype `float0`.
+
+    >>> from toile.custom_derivatives import zero_from_primal
+    >>> zero_from_primal({"x": jnp.ones(2)})
+    {'x': Array([0., 0.], dtype=float32)}
+    """
     if symbolic_zeros:
         return tree_map(SymbolicZero.from_primal_value, val)
     return tree_map(lambda x: instantiate(Zero(x)), val)
@@ -329,12 +391,32 @@ class custom_jvp(_Custom[P, R]):
     jvp: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """Set the rule: `jvp(*nondiff, primals, tangents) -> (out, tangent_out)`."""
+        """Set the rule for derivatives.
+
+        Args:
+            jvp: function `jvp(*nondiff, primals, tangents)` of the arguments that are not
+                differentiated, the tuple of the others and the tuple of their tangents, which
+                returns the pair of the result and its tangent.
+            symbolic_zeros: whether tangents that are known to be zero are passed to the rule as
+                `SymbolicZero`s, not as arrays of zeros.
+
+        Returns:
+            `jvp`, so that `defjvp` can be used as a decorator.
+        """
         self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set one rule per argument: `jvp_i(tangent_i, out, *primals) -> tangent_out`."""
+        """Set the derivative with respect to each argument by a rule of its own.
+
+        Args:
+            *jvps: one function for each argument, or None where the derivative is zero. It is
+                called as `jvp(tangent, result, *args)` with the tangent of its argument, and
+                returns its part of the result's tangent; the parts are added.
+
+        Raises:
+            TypeError: the function has `nondiff_argnums`.
+        """
         if self.nondiff_argnums:
             raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``." + here())
 
@@ -448,7 +530,18 @@ class custom_vjp(_Custom[P, R]):
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rules: `fwd(*args) -> (out, residuals)`, `bwd(*nondiff, residuals, ct)`."""
+        """Set the rules for derivatives.
+
+        Args:
+            fwd: function of the same arguments that returns the pair of the result and the
+                residuals, a tree of what the backward rule needs.
+            bwd: function `bwd(*nondiff, residuals, ct)` of the arguments that are not
+                differentiated, the residuals and the cotangent of the result, which returns a tuple
+                with the cotangent of each other argument. None stands for zero.
+            symbolic_zeros: whether `fwd` gets `CustomVJPPrimal`s in place of arrays, and `bwd`
+                `SymbolicZero`s in place of cotangents that are known to be zero.
+            optimize_remat: accepted for code written for JAX.
+        """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -573,7 +666,25 @@ def _other_shape(
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns its value and its vjp: `fun(*args) -> (out, ct -> cts)`."""
+    """Turn a function that returns its value and its derivative into a function of that value.
+
+    It is a short form of `custom_vjp`, where the backward rule can use what the function has
+    computed. Forward mode (`jvp`) of it is an error.
+
+    Args:
+        fun: function that returns a pair: the result, and a function from the cotangent of the
+            result to a tuple of the cotangents of the arguments (or to the only one).
+
+    Returns:
+        A function of the same arguments that returns the first part of the pair, and whose
+        derivative in reverse mode is given by the second.
+
+    >>> @toile.custom_gradient
+    ... def f(x):
+    ...     return x ** 2, lambda ct: 3.0 * ct
+    >>> float(f(5.0)), float(toile.grad(f)(5.0))
+    (25.0, 3.0)
+    """
 
     @custom_vjp
     def wrapped(*args: Any) -> Any:
@@ -595,9 +706,37 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def linear_call(
-    fun: Callable[..., Any], fun_transpose: Callable[..., Any], residual_args: Any, linear_args: Any
-) -> Any:
-    """`fun(residual_args, linear_args)`, linear in the latter, with a user-defined transpose."""
+    fun: Callable[..., PyTree], fun_transpose: Callable[..., PyTree], residual_args: PyTree,
+    linear_args: PyTree,
+) -> PyTree:
+    """Call a linear function whose transpose is given by another function.
+
+    Reverse mode and `linear_transpose` use `fun_transpose` where they would transpose the
+    operations of `fun`.
+
+    Args:
+        fun: function `fun(residual_args, linear_args)`, linear in `linear_args`.
+        fun_transpose: function `fun_transpose(residual_args, ct)` of a cotangent like the result of
+            `fun`, which returns a tree like `linear_args`.
+        residual_args: tree of arrays that `fun` may depend on in any way.
+        linear_args: tree of arrays.
+
+    Returns:
+        `fun(residual_args, linear_args)`.
+
+    Raises:
+        TypeError: when transposed, if the result of `fun_transpose` has another structure than
+            `linear_args`.
+
+    Differences:
+        JAX does not differentiate it with respect to `residual_args`.
+
+    >>> from toile.custom_derivatives import linear_call
+    >>> def divide(x, y):
+    ...     return linear_call(lambda r, v: v / r, lambda r, ct: ct / r, y, x)
+    >>> float(toile.grad(divide)(6.0, 2.0))
+    0.5
+    """
     args = tree_map(as_array, (residual_args, linear_args))
     if state.trace is None:
         return tree_map(as_array, fun(*args))

@@ -13,13 +13,14 @@ import numpy as np
 
 from toile.engine import devices as engine_devices
 from toile.engine import dtypes
+from toile.engine.annotations import ArrayLike, PyTree
 from toile.engine.arrays import ConcreteArray, SingleDeviceSharding
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array, placed
 from toile.engine.devices import Device
 from toile.engine.platform_registry import default_device, default_devices, registry
 from toile.engine.sharded import Sharded
-from toile.engine.shardings import Format, MemorySpace
+from toile.engine.shardings import Format, MemorySpace, Sharding
 from toile.engine.source import here, message
 from toile.engine.trace import Array, Tracer
 from toile.engine.trees import broadcast_prefix, flatten, structure, tree_map, unflatten
@@ -30,7 +31,21 @@ from toile.staging.flat_functions import prefix_error
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform (the default one if not given), of all processes."""
+    """List the devices of a platform, in all processes.
+
+    Args:
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
+            the GPU where there is one.
+
+    Returns:
+        The devices.
+
+    Raises:
+        RuntimeError: the platform does not exist or has no device.
+
+    >>> toile.devices("cpu")[0].platform
+    'cpu'
+    """
     if backend is None:
         return default_devices()
     return list(registry.named(backend).all_devices())
@@ -38,7 +53,23 @@ def devices(backend: str | None = None) -> list[Device]:
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """The devices of this process (or of another one)."""
+    """List the devices of one process.
+
+    Args:
+        process_index: number of the process; None for this one.
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
+            the GPU where there is one.
+        host_id: older name of `process_index`, used where that is None.
+
+    Returns:
+        The devices.
+
+    Raises:
+        ValueError: there is no process of that number.
+
+    >>> toile.local_devices(process_index=0) == toile.devices()
+    True
+    """
     count = engine_devices.process_count()
     wanted = host_id if process_index is None else process_index
     if wanted is None:
@@ -52,32 +83,91 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are."""
+    """Count the devices of a platform, in all processes.
+
+    Args:
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
+            the GPU where there is one.
+
+    Returns:
+        The number of devices.
+
+    >>> toile.device_count() == len(toile.devices())
+    True
+    """
     return len(devices(backend))
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has."""
+    """Count the devices of a platform that belong to this process.
+
+    Args:
+        backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
+            the GPU where there is one.
+
+    Returns:
+        The number of devices.
+
+    >>> toile.local_device_count() == len(toile.local_devices())
+    True
+    """
     return len(local_devices(backend=backend))
 
 
 def default_backend() -> str:
-    """The platform that arrays are on by default."""
+    """Return the name of the platform that arrays are on by default.
+
+    Returns:
+        "gpu" where there is a GPU, otherwise "cpu".
+
+    >>> toile.default_backend() == toile.devices()[0].platform
+    True
+    """
     return registry.default().name
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process."""
+    """Return the number of this process. `host_id` is an older name of the function.
+
+    Args:
+        backend: accepted for code written for JAX; the processes are the same for all platforms.
+
+    Returns:
+        An integer from 0; 0 where there is one process.
+
+    >>> toile.process_index()
+    0
+    """
     return engine_devices.process_index()
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes there are."""
+    """Count the processes of a distributed program. `host_count` is an older name of the function.
+
+    Args:
+        backend: accepted for code written for JAX; the processes are the same for all platforms.
+
+    Returns:
+        The number of processes; 1 unless `toile.distributed` has connected several.
+
+    >>> toile.process_count()
+    1
+    """
     return engine_devices.process_count()
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """The numbers of all processes."""
+    """List the numbers of all processes. `host_ids` is an older name of the function.
+
+    Args:
+        backend: accepted for code written for JAX; the processes are the same for all platforms.
+
+    Returns:
+        The integers from 0 to `process_count() - 1`.
+
+    >>> toile.process_indices()
+    [0]
+    """
     return list(range(engine_devices.process_count()))
 
 
@@ -85,11 +175,36 @@ host_id, host_count, host_ids = process_index, process_count, process_indices
 
 
 def device_put(
-    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
-) -> Any:
-    """The leaves of a tree as arrays on a device (or under a sharding).
+    x: PyTree, device: Device | Sharding | Format | PyTree = None, *,
+    src: Device | Sharding | PyTree = None, donate: bool | PyTree = False,
+    may_alias: bool | PyTree | None = None,
+) -> PyTree:
+    """Copy the arrays of a tree to a device, or divide them over several.
 
-    Arrays that are already there are returned unchanged, unless `may_alias` is False."""
+    Arrays that are already there are returned unchanged, unless `may_alias` is False.
+
+    Args:
+        x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
+        device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
+            `toile.set_mesh` has set; or a tree of these that is like the upper part of `x`. None
+            for the default device; arrays that were put on one of several devices, or divided over
+            them, then stay where they are.
+        src: accepted for code written for JAX.
+        donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
+            effect where `device` is None or the only device of its platform.
+        may_alias: whether the result may be the same array as the one in `x`; False makes a copy.
+            None is like True.
+
+    Returns:
+        A tree like `x`, of arrays.
+
+    Raises:
+        ValueError: a target is none of these, does not exist, or does not fit the shape of its
+            array; or both `donate` and `may_alias` are true.
+
+    >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
+    {'a': [Array(1, dtype=int32, weak_type=True), Array(2.5, dtype=float32, weak_type=True)]}
+    """
     del src
     if donate and may_alias:
         _check_donation(donate, may_alias, x)
@@ -217,8 +332,19 @@ def _is_plain(x: Any) -> bool:
     return isinstance(x, (str, bytes, bool, int, float, complex, np.ndarray, Array))
 
 
-def device_get(x: Any) -> Any:
-    """The leaves of a tree as NumPy arrays; traced values are unchanged."""
+def device_get(x: PyTree) -> PyTree:
+    """Copy the arrays of a tree to the host, as NumPy arrays.
+
+    Args:
+        x: tree of arrays. Python numbers, traced values, arrays of keys and objects of other types
+            are left unchanged.
+
+    Returns:
+        A tree like `x`.
+
+    >>> toile.device_get({"a": jnp.arange(3), "b": 2})
+    {'a': array([0, 1, 2], dtype=int32), 'b': 2}
+    """
 
     def one(v: Any) -> Any:
         if isinstance(v, Tracer):
@@ -230,8 +356,20 @@ def device_get(x: Any) -> Any:
     return tree_map(one, x)
 
 
-def block_until_ready(x: Any) -> Any:
-    """Wait for the leaves of a tree; returns the tree."""
+def block_until_ready(x: PyTree) -> PyTree:
+    """Wait until the arrays of a tree are computed.
+
+    A GPU computes while Python goes on; a measurement of time has to wait for it.
+
+    Args:
+        x: tree of arrays; objects of other types are ignored.
+
+    Returns:
+        `x` itself.
+
+    >>> toile.block_until_ready({"a": jnp.arange(3)})
+    {'a': Array([0, 1, 2], dtype=int32)}
+    """
     for v in flatten(x)[0]:
         wait = getattr(v, "block_until_ready", None)
         if wait is not None:
@@ -239,8 +377,18 @@ def block_until_ready(x: Any) -> Any:
     return x
 
 
-def copy_to_host_async(x: Any) -> Any:
-    """Start copying the leaves of a tree to the host; returns the tree."""
+def copy_to_host_async(x: PyTree) -> PyTree:
+    """Start to copy the arrays of a tree to the host, without waiting for the end.
+
+    Args:
+        x: tree of arrays; objects of other types are ignored.
+
+    Returns:
+        `x` itself; `toile.device_get` of it then has less to wait for.
+
+    >>> toile.device_get(toile.copy_to_host_async([jnp.arange(3)]))
+    [array([0, 1, 2], dtype=int32)]
+    """
     for v in flatten(x)[0]:
         try:
             start = v.copy_to_host_async
@@ -250,13 +398,42 @@ def copy_to_host_async(x: Any) -> Any:
     return x
 
 
-def live_arrays(platform: str | None = None) -> list[Any]:
-    """All live arrays that the garbage collector knows."""
+def live_arrays(platform: str | None = None) -> list[Array]:
+    """List the arrays that exist and have not been deleted, to find what takes memory.
+
+    Args:
+        platform: accepted for code written for JAX.
+
+    Returns:
+        The arrays on all platforms.
+
+    Differences:
+        JAX lists the arrays of one platform.
+
+    >>> x = jnp.arange(3)
+    >>> any(y is x for y in toile.live_arrays())
+    True
+    """
     return [o for o in gc.get_objects() if isinstance(o, ConcreteArray) and not o.is_deleted()]
 
 
-def typeof(x: Any) -> Aval:
-    """The aval of a value: shape, dtype, weak type."""
+def typeof(x: ArrayLike) -> Aval:
+    """Return the shape, the dtype and the weak type of an array or number.
+
+    It works for traced values too, whose shape and dtype are all that is known.
+
+    Args:
+        x: array, traced value or number.
+
+    Returns:
+        An object with `shape`, `dtype` and `weak_type`; JAX's name for it is `ShapedArray`.
+
+    Raises:
+        TypeError: `x` is not an array or number.
+
+    >>> toile.typeof(jnp.ones((2, 3)))
+    ShapedArray(float32[2,3])
+    """
     return aval_of(x)
 
 

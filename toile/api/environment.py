@@ -12,7 +12,17 @@ from toile.version import __version__
 
 
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Versions, devices and platform, printed or returned."""
+    """Print the versions and devices that a program runs on, as text for bug reports.
+
+    Args:
+        return_string: whether to return the text in place of printing it.
+
+    Returns:
+        The text with `return_string`, otherwise None.
+
+    >>> "numpy:" in toile.print_environment_info(return_string=True)
+    True
+    """
     kinds = ", ".join(sorted({d.device_kind for d in devices()}))
     info = "\n".join([
         f"toile:  {__version__}",

@@ -326,9 +326,20 @@ class _EvaluatingTrace(Trace):
 
 
 class ensure_compile_time_eval:
-    """In this context operations on known values run at once, even while a function is traced.
+    """Run operations on known values at once, even while a function is traced.
 
-    Operations on traced values are staged as usual."""
+    Inside of `jit` all operations are staged, also those whose operands are known. In this context
+    those have values, which Python code can use: `int(y)`, `if y > 0`. Operations on traced values
+    are staged as usual. It is a context manager, and a decorator for a whole function.
+
+    >>> @toile.jit
+    ... def f(x):
+    ...     with toile.ensure_compile_time_eval():
+    ...         n = int(jnp.sum(jnp.arange(4)))
+    ...     return x * n
+    >>> float(f(2.0))
+    12.0
+    """
 
     def __enter__(self) -> None:
         trace = state.trace

@@ -1,7 +1,7 @@
 """Operations that call Python: pure, with effects, and for debugging.
 
-The user's function takes and returns NumPy arrays. Effects keep an equation alive and in order; a
-debug callback never affects derivatives. May import control.call and below.
+The user's function takes arrays and returns arrays or numbers. Effects keep an equation alive and
+in order; a debug callback never affects derivatives. May import control.call and below.
 """
 
 from __future__ import annotations

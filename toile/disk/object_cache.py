@@ -222,13 +222,28 @@ class ObjectCache:
         self.unscanned = 0
         self._evict(folder)
 
+    def usage(self) -> tuple[int, int]:
+        """The number of entries in the folder, and their bytes."""
+        with self._opened() as folder:
+            sizes = [found.st_size for _, found in _entries(folder)] if folder else []
+        return len(sizes), sum(sizes)
+
+    def clear(self) -> tuple[int, int]:
+        """Remove all entries, and files that dead processes left; what `usage` was before."""
+        before = self.usage()
+        with self._opened() as folder:
+            if folder is not None:
+                self._evict(folder, all_entries=True)
+        left = self.usage()
+        return before[0] - left[0], before[1] - left[1]
+
     def evict(self) -> None:
         """Above the limit, remove the least recently read files until 4/5 of it is left."""
         with self._opened() as folder:
             if folder is not None:
                 self._evict(folder)
 
-    def _evict(self, folder: Folder) -> None:
+    def _evict(self, folder: Folder, all_entries: bool = False) -> None:
         now = time.time()
         files: list[tuple[float, int, str]] = []
         try:
@@ -241,13 +256,21 @@ class ObjectCache:
         except OSError:
             return
         total = sum(size for _, size, _ in files)
-        if total <= self.limit:
+        if total <= self.limit and not all_entries:
             return
+        least = -1 if all_entries else self.limit * 4 // 5
         for _, size, name in sorted(files):
             folder.remove(name)
             total -= size
-            if total <= self.limit * 4 // 5:
+            if total <= least:
                 return
+
+
+def _entries(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
+    """The names and `lstat` results of the files that are entries."""
+    for name, found in folder.files():
+        if _NAME.fullmatch(name) and stat.S_ISREG(found.st_mode):
+            yield name, found
 
 
 def _warn(of: str, folder: Path, text: str) -> None:

@@ -9,8 +9,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that a misspelled one probably means; None where none is close."""
     import difflib  # 2 ms that only an error needs
 
-    near = difflib.get_close_matches(name, known, 5, 0.75)  # the best match first
+    known = list(known)
     letters = sorted(name)
+    near = difflib.get_close_matches(name, known, 5, 0.75)  # the best match first
+    near += [n for n in known if len(n) == len(name) and sorted(n) == letters]  # nwe, for new
     return min(near, key=lambda n: (sorted(n) != letters, abs(len(n) - len(name))), default=None)
 
 

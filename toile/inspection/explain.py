@@ -7,22 +7,23 @@ and where fusion stopped, operations and bytes, the memory plan, and the compile
 from __future__ import annotations
 
 import functools
-import html
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toile.compiler.ir.steps import Region
+from toile.displays.markup import amount, box, escaped, fold, pale, paragraph, table
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
 from toile.inspection.subjects import Subject, inspection_of, subject, texts_of
-from toile.inspection.tables import amount, counted, duration, html_table, plural
+from toile.inspection.tables import counted, duration, plural
 from toile.targets.llvm import native
 
 SHOWN_LINES = 8  # lines of the user's source for one kernel
 SHOWN_BUFFERS = 5
 WIDTH = 90  # columns of a line of source
+UNFOLDED = 20  # kernels that a notebook shows at once
 
 
 @dataclass
@@ -179,9 +180,15 @@ class Explanation:
         ]
         head = ("", "kernel", "operations", "modules", "lines", "shapes", "work", "moved",
                 "why it ends")
-        rest = "<br>".join(html.escape(x) for x in
-                           (*self._partition_lines(), *self._memory_lines(), self._compiled_line()))
-        return f"<p>{html.escape(self._head())}</p>{html_table(head, rows)}<p>{rest}</p>"
+        made = table(head, rows, left=(1, 2, 3, 4, 5, 8), what="kernel")
+        memory = "\n".join(self._memory_lines())
+        return box(
+            paragraph(escaped(self._head())),
+            *(paragraph(escaped(line)) for line in self._partition_lines()),
+            fold("kernels", made, is_open=len(rows) <= UNFOLDED),
+            fold("memory", pale(memory)),
+            paragraph(pale(self._compiled_line())),
+        )
 
 
 def _compilation(of: Subject) -> Compilation:

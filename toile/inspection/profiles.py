@@ -9,11 +9,11 @@ a rough weight of each.
 from __future__ import annotations
 
 import functools
-import html
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from toile.displays.markup import box, escaped, fold, paragraph, table
 from toile.engine.conversion import raw_operand
 from toile.engine.program import Equation
 from toile.engine.source import here
@@ -21,12 +21,13 @@ from toile.engine.trees import flatten
 from toile.inspection.kernels import Kernel, kernels_of
 from toile.inspection.measurements import best, measure, timed, without_steps
 from toile.inspection.subjects import Subject, inspection_of, subject
-from toile.inspection.tables import aligned, counted, duration, html_table
+from toile.inspection.tables import aligned, counted, duration
 
 BUDGET = 1.5  # seconds to spend on rounds
 FEWEST, MOST = 3, 60
 WARM = 6  # calls before measuring a GPU, so that graphs are captured and addresses settle
 WIDTH = 70  # columns for the names of operations
+UNFOLDED = 20  # kernels that a notebook shows at once
 CALLING = "(calling)"  # the row of time spent outside kernels
 COPIES = "(copies of results)"
 NO_MODULE = "(no module)"
@@ -91,7 +92,10 @@ class Table:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(self.HEAD, self._cells())
+        return box(self._html())
+
+    def _html(self) -> str:
+        return table(self.HEAD, self._cells(), left=(4, 5))
 
 
 class Profile:
@@ -181,8 +185,13 @@ class Profile:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        tables = "".join(self.table(by)._repr_html_() for by in ("kernel", "module"))
-        return f"<p>{html.escape(self._head())}</p>{tables}"
+        kernels, modules = self.table("kernel"), self.table("module")
+        few = len(kernels.rows) <= UNFOLDED
+        return box(
+            paragraph(escaped(self._head())),
+            fold("by kernel", kernels._html(), is_open=few),
+            fold("by module", modules._html(), is_open=not few),
+        )
 
 
 def _rate(n: float, seconds: float) -> str:

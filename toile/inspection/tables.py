@@ -1,19 +1,8 @@
-"""Numbers and tables as text and as HTML."""
+"""Numbers and tables as text."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def amount(n: float, unit: str) -> str:
-    """A number with a metric prefix: `amount(1536, "B")` is 1.54 kB."""
-    for size, prefix in _PREFIXES:
-        if abs(n) >= size:
-            return f"{n / size:.3g} {prefix}{unit}"
-    return f"{n:.3g} {unit}".strip()
 
 
 def duration(seconds: float) -> str:
@@ -37,17 +26,6 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[i
         )
         out.append("  ".join(cells).rstrip())
     return "\n".join(out)
-
-
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; a newline within a cell starts a new line."""
-    def line(tag: str, cells: Sequence[str]) -> str:
-        shown = (html.escape(c).replace("\n", "<br>") for c in cells)
-        style = "text-align: left; vertical-align: top"
-        return "<tr>" + "".join(f'<{tag} style="{style}">{c}</{tag}>' for c in shown) + "</tr>"
-
-    body = "".join(line("td", r) for r in rows)
-    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
 
 
 def counted(names: Iterable[str]) -> str:

@@ -95,8 +95,8 @@ def _parts(value: Any) -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], An
     if isinstance(value, dict | FrozenDict) and value:
         kind = FrozenDict if isinstance(value, FrozenDict) else dict
         return value.keys(), value.values(), lambda xs: kind(zip(value, xs, strict=True))
-    named = getattr(value, "_fields", None)
-    if isinstance(value, tuple) and named is not None and value:
+    named = getattr(value, "_fields", None) if isinstance(value, tuple) else None
+    if named is not None and value:
         return named, value, lambda xs: type(value)(*xs)
     if type(value) in (list, tuple) and value:
         return range(len(value)), value, type(value)

@@ -18,6 +18,7 @@ from toile import errors, random
 from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
+from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
 from toile.engine.trace import state as engine_state
@@ -73,6 +74,8 @@ _COPY_PROTOCOL = frozenset(
     ("__getstate__", "__setstate__", "__getnewargs_ex__", "__reduce__", "__reduce_ex__",
      "__copy__", "__deepcopy__")
 )  # fmt: skip
+# And notebooks for these, a dozen of them for each display.
+_NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
 class SetupState(enum.IntEnum):
@@ -274,7 +277,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
         def __getattr__(self, name: str) -> Any:
             """Attributes that `setup` defines: run it first."""
-            if name in _COPY_PROTOCOL:
+            if name in _COPY_PROTOCOL or name.startswith(_NOTEBOOK_PROTOCOL):
                 raise AttributeError(name)
             self._try_setup()
             if name in self.__dict__:
@@ -299,6 +302,12 @@ class Module(Functional, Variables, Summarized, ModuleBase):
 
     def __repr__(self) -> str:
         return module_repr(self)
+
+    def _repr_html_(self) -> str:
+        with loading:
+            from toile.linen.module_html import module_html
+
+        return module_html(self)
 
     def __changes_since__(self, other: Module) -> list[str]:
         """For `jit(...).why()`, where modules are static arguments: which fields changed."""

@@ -24,6 +24,7 @@ from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
 from toile.engine.annotations import Array, PyTree
 from toile.engine.dtypes import float0, issubdtype
+from toile.engine.locks import loading
 from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
 from toile.engine.trees import flatten, tree_map, unflatten
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
 
-_UNNAMED_METHODS = ("__call__", "<lambda>")
+UNNAMED_METHODS = ("__call__", "<lambda>")
 
 
 # What stands for a value in a table.
@@ -56,6 +57,11 @@ class ArrayRepresentation:
         text = f"[dim]{self.dtype}[/dim][{','.join(map(str, self.shape))}]"
         return text if self.names is None else f"{text} [dim]P[/dim]{self.names}"
 
+    def text(self) -> str:
+        """The same without markup."""
+        text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        return text if self.names is None else f"{text} P{self.names}"
+
     def restored(self) -> ShapeDtypeStruct:
         """What to trace in place of the array."""
         return ShapeDtypeStruct(self.shape, self.dtype)
@@ -70,6 +76,8 @@ class ObjectRepresentation:
     def render(self) -> str:
         """Its repr."""
         return repr(self.obj)
+
+    text = render
 
     def restored(self) -> Any:
         """The value itself."""
@@ -109,10 +117,15 @@ def _plain(obj: Any) -> Any:
     return obj.value if isinstance(obj, enum.Enum) else obj
 
 
+def cell_text(value: Any, how: str = "text") -> str:
+    """A tree of representations as text; `how` names the method that gives that of a leaf."""
+    text = lambda x: getattr(x, how)() if hasattr(x, how) else repr(x)
+    return yaml_text(tree_map(text, _plain(value), is_leaf=lambda x: x is None))
+
+
 def _cell(value: Any) -> str:
-    """A tree of representations as text."""
-    render = lambda x: x.render() if hasattr(x, "render") else repr(x)
-    return yaml_text(tree_map(render, _plain(value), is_leaf=lambda x: x is None))
+    """The same in rich's markup."""
+    return cell_text(value, "render")
 
 
 # Rows.
@@ -152,6 +165,38 @@ class Table(list[Row]):
         super().__init__(rows)
         self.module = module
         self.collections = collections
+
+    def total(self, collection: str) -> SizeBytes:
+        """Elements and bytes of a collection in all rows."""
+        return sum((row.counted_size(collection) for row in self), SizeBytes(0, 0))
+
+    def _repr_html_(self) -> str:
+        with loading:
+            from toile.linen.summary_html import table_html
+
+        return table_html(self)
+
+
+class Summary(str):
+    """The text of a summary, which is a table in notebooks.
+
+    Args:
+        text: what is printed.
+        table: rows of the table.
+    """
+
+    _table: Table
+
+    def __new__(cls, text: str, table: Table) -> Summary:
+        made = super().__new__(cls, text)
+        made._table = table
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    def _repr_html_(self) -> str:
+        return self._table._repr_html_()
 
 
 def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -287,7 +332,7 @@ def _size_text(size: SizeBytes) -> str:
 
 def _row_cells(row: Row, shown: list[str], collections: Sequence[str]) -> list[str]:
     """The texts of one row."""
-    method = "" if row.method in _UNNAMED_METHODS else f" [dim]({row.method})[/dim]"
+    method = "" if row.method in UNNAMED_METHODS else f" [dim]({row.method})[/dim]"
     cells = ["/".join(row.path), type(row.module_copy).__name__ + method]
     cells += [_cell(getattr(row, column)) for column in shown[2:]]
     for col in collections:
@@ -318,7 +363,7 @@ def _rendered(
     drawn.columns[len(shown) - 1].footer = Text.from_markup("Total", justify="right")
     whole = SizeBytes(0, 0)
     for i, col in enumerate(table.collections):
-        size = sum((row.counted_size(col) for row in table), SizeBytes(0, 0))
+        size = table.total(col)
         drawn.columns[len(shown) + i].footer = _size_text(size)
         whole += size
     drawn.caption_style = "bold"
@@ -382,6 +427,7 @@ def tabulate(
     def draw(*fn_args: Any, **fn_kwargs: Any) -> str:
         make = module_table(module, depth, show_repeated, compute_flops, compute_vjp_flops)
         table = make(rngs, *fn_args, **fn_kwargs, **kwargs)
-        return _rendered(table, shown, console_kwargs, table_kwargs, column_kwargs)
+        text = _rendered(table, shown, console_kwargs, table_kwargs, column_kwargs)
+        return Summary(text, table)
 
     return draw

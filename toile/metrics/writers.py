@@ -180,7 +180,7 @@ class JsonlWriter(MetricWriter):
     def __init__(self, path: str | os.PathLike[str]):
         """Append to the file, whose folder is made where it is missing."""
         path = _with_folder(path)
-        _remove_unfinished_line(path)
+        remove_unfinished_line(path)
         self._file = open(path, "a", encoding="utf-8")
 
     def _write(self, entry: dict[str, Any]) -> None:
@@ -430,7 +430,7 @@ def _with_folder(path: str | os.PathLike[str]) -> str:
     return os.fspath(path)
 
 
-def _remove_unfinished_line(path: str) -> None:
+def remove_unfinished_line(path: str) -> None:
     """Cut off a last line that has no end: the process that wrote it was killed."""
     if not os.path.isfile(path):
         return

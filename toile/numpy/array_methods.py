@@ -17,6 +17,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import source
 from toile.engine.annotations import ArrayLike, AxisLike, DTypeLike
+from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.numpy import index_read, index_update
 from toile.numpy._dtypes import user_dtype
@@ -398,6 +399,12 @@ class ArrayMethods:
             raise ValueError(f"{api_version=} is not available; available versions are: "
                              f"{[jnp.__array_api_version__]}{here()}")
         return jnp
+
+    def _repr_html_(self: Any) -> str:
+        with loading:
+            from toile.displays.arrays import array_html
+
+        return array_html(self)
 
     @property
     def T(self: Any) -> Array:

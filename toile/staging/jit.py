@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from toile.control.call import Call
 from toile.engine import config, errors
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
 from toile.engine.conversion import raw_operand
@@ -124,7 +125,18 @@ def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
 
 
 def clear_caches() -> None:
-    """Drop all traced forms and free their compiled code, except code that is running."""
+    """Forget what `jit` has traced, and free compiled code that is not running and unused memory.
+
+    The next call of each jitted function traces and compiles again. A function that cannot be
+    hashed keeps what it has; its own `clear_cache` forgets that.
+
+    >>> f = toile.jit(lambda x: 2 * x)
+    >>> float(f(3.0))
+    6.0
+    >>> toile.clear_caches()
+    >>> float(f(3.0)), len(f.why())
+    (6.0, 2)
+    """
     for by_options in list(_caches.values()):
         for cache in by_options.values():
             cache.clear()
@@ -188,9 +200,24 @@ class _Signature:
 
 
 class PjitFunction(Generic[P, R]):
-    """A function that is traced on its first call with each kind of arguments.
+    """A function under `jit`: traced on its first call with each kind of arguments.
 
-    The name is JAX's: packages recognize jitted functions by it."""
+    `toile.jit` makes it, from the options that `jit` takes by name; `toile.stages.Wrapped` is
+    another name of the class. (The name is JAX's: packages recognize jitted functions by it.)
+
+    Args:
+        fun: the function.
+        options: arguments of `jit` by name, such as "static_argnums"; those that are left out have
+            their defaults.
+
+    >>> f = toile.jit(lambda x: 2 * x)
+    >>> isinstance(f, toile.stages.Wrapped)
+    True
+    >>> float(f(3.0))
+    6.0
+    >>> f.lower(jnp.ones(2)).out_info
+    ShapeDtypeStruct(shape=(2,), dtype=float32)
+    """
 
     __signature__ = _Signature()
     __wrapped__: Callable[P, R]
@@ -484,7 +511,12 @@ class PjitFunction(Generic[P, R]):
 
     # ---- looking inside
     def why(self) -> list[str]:
-        """The cause of each trace so far, oldest first."""
+        """Say why the function was traced, each time.
+
+        Returns:
+            The causes, oldest first: what differed from the most similar call before. The last 1000
+            are kept.
+        """
         return list(self.cache.causes)
 
     def _cache_size(self) -> int:
@@ -494,8 +526,16 @@ class PjitFunction(Generic[P, R]):
         """Forget all traces: the next call traces and compiles again."""
         self.cache.clear()
 
-    def trace(self, *args: Any, **kwargs: Any) -> TracedStage:
-        """Trace for arguments (or ShapeDtypeStructs) without running."""
+    def trace(self, *args: PyTree, **kwargs: PyTree) -> TracedStage:
+        """Trace the function without running it.
+
+        Args:
+            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The traced function, `toile.stages.Traced`.
+        """
         statics, args_in, kwargs_in = self._take_statics(args, kwargs)
         leaves, key = self._key(statics, args_in, kwargs_in)
         traced = self._trace(key, args_in, kwargs_in, leaves)
@@ -508,12 +548,28 @@ class PjitFunction(Generic[P, R]):
         shardings = [w or g for w, g in zip(wanted, given, strict=True)] if wanted else given
         return TracedStage(self, traced, key[0], fixed, labels, donated, shardings)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The Program for arguments (or ShapeDtypeStructs), to print, cost or compile."""
+    def lower(self, *args: PyTree, **kwargs: PyTree) -> Lowered:
+        """Make the Program for arguments, to look at or to compile, without running it.
+
+        Args:
+            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The Program, `toile.stages.Lowered`.
+        """
         return self.trace(*args, **kwargs).lower()
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and dtypes of the results."""
+    def eval_shape(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """Find the shapes and dtypes of the results without computing them.
+
+        Args:
+            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The result's tree with a `ShapeDtypeStruct` for each array.
+        """
         return self.trace(*args, **kwargs).out_info
 
     @overload

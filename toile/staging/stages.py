@@ -6,9 +6,10 @@ May import the engine, control and the call path.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toile.control.call import Call, program_flops
+from toile.engine.annotations import PyTree
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval, aval_of
 from toile.engine.conversion import as_array
@@ -26,6 +27,11 @@ from toile.engine.trees import flatten, structure, unflatten
 from toile.staging.donation import delete_donated, used_arguments
 from toile.staging.flat_functions import name_of
 from toile.staging.options import check_compiler_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from toile.engine.treedefs import PyTreeDef
 
 
 class Owner(Protocol):
@@ -78,21 +84,35 @@ def operand(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """Shape and dtype of one argument, and whether it is donated."""
+    """The shape and dtype of an array in the arguments, and whether it is donated.
+
+    `args_info` of a stage is a tree of them.
+
+    Args:
+        donated: whether its memory may be used for results.
+
+    >>> f = toile.jit(lambda x: 2 * x, donate_argnums=0)
+    >>> (info,), kwargs = f.lower(jnp.ones((2, 3))).args_info
+    >>> info.shape, info.donated
+    ((2, 3), True)
+    """
 
     _aval: Aval
     donated: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
         return self._aval.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
+        """Dtype of the array."""
         return self._aval.dtype
 
     @property
     def weak_type(self) -> bool:
+        """Whether its dtype is weak, as that of a Python number is."""
         return self._aval.weak_type
 
 
@@ -119,9 +139,27 @@ class CompiledMemoryStats:
 
 
 class TracedStage:
-    """A function traced for certain arguments; `fixed` has the positions of static ones.
+    """A jitted function that was traced for certain arguments: the first stage of `jit`.
 
-    `shardings` has those that its arguments have or should have, None where unspecified."""
+    `toile.jit(f).trace(*args)` makes it; the name in `toile.stages` is `Traced`. A call
+    `traced(*args)`, without the static arguments, runs the operations of the trace one by one.
+
+    Args:
+        owner: the jitted function.
+        traced: what was traced.
+        in_tree: structure of `(args, kwargs)`, where None takes the place of static arguments.
+        fixed: positions of static arguments.
+        labels: a name for each array of the arguments, for errors.
+        donated: positions of the donated arrays among those of the arguments.
+        shardings: the sharding that each array of the arguments has or should have, None where
+            unspecified.
+
+    >>> traced = toile.jit(lambda x: jnp.sin(x)).trace(1.0)
+    >>> traced.jaxpr
+    { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
+    >>> traced.out_info
+    ShapeDtypeStruct(shape=(), dtype=float32, weak_type=True)
+    """
 
     def __init__(
         self, owner: Owner, traced: Traced, in_tree: Any, fixed: Sequence[int] = (),
@@ -133,58 +171,91 @@ class TracedStage:
 
     @property
     def jaxpr(self) -> ClosedProgram:
+        """The Program: the operations that the function consists of, and constants."""
         return ClosedProgram(self.traced.program, self.traced.consts)
 
     @property
     def fun_name(self) -> str:
+        """Name of the function."""
         return name_of(self.owner.fun)
 
-    def of_arguments(self, leaves: Sequence[Any]) -> Any:
-        """Something about each argument, as (args, kwargs) without the static ones."""
+    def of_arguments(self, leaves: Sequence[Any]) -> PyTree:
+        """Arrange a value for each array of the arguments as `(args, kwargs)`.
+
+        Args:
+            leaves: the values.
+
+        Returns:
+            The pair, without static arguments.
+        """
         args, kwargs = unflatten(self.full_tree, leaves)
         return tuple([a for i, a in enumerate(args) if i not in self.fixed]), kwargs
 
     @property
-    def in_tree(self) -> Any:
+    def in_tree(self) -> PyTreeDef:
+        """Structure of `(args, kwargs)`, without static arguments."""
         return structure(self.of_arguments(self.traced.in_avals))
 
     @property
-    def out_tree(self) -> Any:
+    def out_tree(self) -> PyTreeDef:
+        """Structure of the result."""
         return self.traced.out_tree
 
     @property
-    def in_avals(self) -> Any:
+    def in_avals(self) -> PyTree:
+        """Shapes and dtypes of the arguments, as `(args, kwargs)` without static ones."""
         return self.of_arguments(self.traced.in_avals)
 
     @property
-    def out_avals(self) -> Any:
+    def out_avals(self) -> PyTree:
+        """Shapes and dtypes of the results, in the structure of the result."""
         return unflatten(self.out_tree, self.traced.program.out_avals)
 
     @property
-    def args_info(self) -> Any:
+    def args_info(self) -> PyTree:
+        """An `ArgInfo` for each array, as `(args, kwargs)` without static arguments."""
         infos = [ArgInfo(a, i in self.donated) for i, a in enumerate(self.traced.in_avals)]
         return self.of_arguments(infos)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
+        """Positions of the donated arrays among all arrays of the arguments."""
         return tuple(self.donated)
 
     @property
-    def out_info(self) -> Any:
+    def out_info(self) -> PyTree:
+        """A `ShapeDtypeStruct` for each array of the result, in the structure of the result."""
         return self.results(weak=True)
 
-    def results(self, weak: bool) -> Any:
-        """Shapes, dtypes and wanted shardings of the results, and whether they are weak."""
+    def results(self, weak: bool) -> PyTree:
+        """Describe the results.
+
+        Args:
+            weak: whether to say which of them have a weak dtype.
+
+        Returns:
+            A `ShapeDtypeStruct` for each array, with the sharding that `out_shardings` asks for, in
+            the structure of the result.
+        """
         avals = self.traced.program.out_avals
         wanted = self.owner._wanted(self.traced) or [None] * len(avals)
         infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s, weak_type=weak and a.weak_type)
                  for a, s in zip(avals, wanted, strict=True)]
         return unflatten(self.traced.out_tree, infos)
 
-    def lower(self, *, lowering_platforms: Any = None, _private_parameters: Any = None) -> Lowered:
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None,
+              _private_parameters: Any = None) -> Lowered:
+        """Go on to the next stage.
+
+        Args:
+            lowering_platforms: accepted for code written for JAX.
+
+        Returns:
+            The Program, ready to be compiled.
+        """
         return Lowered(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Replay the Program, without static arguments; transformations apply to its operations."""
         leaves, tree = flatten((args, kwargs))
         if tree != self.in_tree:
@@ -193,7 +264,15 @@ class TracedStage:
         return unflatten(self.out_tree, evaluate(self.traced.program, given))
 
     def other_structure(self, what: str, args: Any, kwargs: Any) -> TypeError:
-        """The error for arguments of another structure than the function was traced for."""
+        """Make the error for arguments of another structure than the function was traced for.
+
+        Args:
+            what: the stage, as the error calls it.
+            args, kwargs: the arguments.
+
+        Returns:
+            The error.
+        """
         expected = self.of_arguments([0] * len(self.traced.in_avals))
         found = list(equality_errors(expected, (args, kwargs)))
         names = [("args" if p[0].idx == 0 else "kwargs") + keystr(p[1:]) for p, *_ in found]
@@ -214,37 +293,103 @@ class _FromTrace:
 
     stage: TracedStage
 
-    in_tree = property(lambda self: self.stage.in_tree)
-    out_tree = property(lambda self: self.stage.out_tree)
-    in_avals = property(lambda self: self.stage.in_avals)
-    args_info = property(lambda self: self.stage.args_info)
-    donate_argnums = property(lambda self: self.stage.donate_argnums)
+    in_tree = property(lambda self: self.stage.in_tree, doc=TracedStage.in_tree.__doc__)
+    out_tree = property(lambda self: self.stage.out_tree, doc=TracedStage.out_tree.__doc__)
+    in_avals = property(lambda self: self.stage.in_avals, doc=TracedStage.in_avals.__doc__)
+    args_info = property(lambda self: self.stage.args_info, doc=TracedStage.args_info.__doc__)
+    donate_argnums = property(
+        lambda self: self.stage.donate_argnums, doc=TracedStage.donate_argnums.__doc__)
 
     def cost_analysis(self) -> dict[str, float]:
+        """Estimate the cost of a call, from the operations of the Program before fusion.
+
+        Returns:
+            The number of floating point operations, "flops", and the number of bytes that the
+            operations read and write, "bytes accessed".
+        """
         return cost_analysis(self.stage.traced.program)
 
 
 class Lowered(_FromTrace):
-    """A traced Program, ready to be compiled."""
+    """A traced function as a Program, ready to be compiled: the second stage of `jit`.
 
-    out_info = property(lambda self: self.stage.results(weak=False))
+    `toile.jit(f).lower(*args)` makes it.
+
+    Args:
+        stage: the traced function.
+
+    >>> lowered = toile.jit(lambda x: jnp.sin(x)).lower(1.0)
+    >>> print(lowered.as_text())
+    { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
+    >>> float(lowered.compile()(0.0))
+    0.0
+    """
+
+    out_info = property(
+        lambda self: self.stage.results(weak=False), doc=TracedStage.out_info.__doc__)
 
     def __init__(self, stage: TracedStage):
         self.stage = stage
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """Print the Program to a string.
+
+        Args:
+            dialect: accepted for code written for JAX.
+            debug_info: accepted for code written for JAX.
+
+        Returns:
+            The operations, as `toile.make_jaxpr` shows them.
+
+        Differences:
+            JAX returns StableHLO.
+        """
         return str(self.stage.traced.program)
 
     def compiler_ir(self, dialect: str | None = None) -> Program:
+        """Return the Program itself.
+
+        Args:
+            dialect: accepted for code written for JAX.
+
+        Returns:
+            The Program.
+
+        Differences:
+            JAX returns a module of StableHLO.
+        """
         return self.stage.traced.program
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """Go on to the last stage.
+
+        Code is generated by the first call, or by `memory_analysis`.
+
+        Args:
+            compiler_options: accepted for code written for JAX; unknown names are errors.
+
+        Returns:
+            The compiled function.
+        """
         check_compiler_options(compiler_options)
         return Compiled(self)
 
 
 class Compiled(_FromTrace):
-    """A Program ready to run on arguments of the shapes it was lowered for."""
+    """A function compiled for arguments of certain shapes and dtypes: the last stage of `jit`.
+
+    `toile.jit(f).lower(*args).compile()` makes it. It is called like the function, without its
+    static arguments; other shapes or dtypes are errors, and so are traced values.
+
+    Args:
+        lowered: the Program.
+
+    >>> compiled = toile.jit(lambda x, n: x * n, static_argnums=1).lower(jnp.ones(3), 2).compile()
+    >>> compiled(jnp.arange(3.0))
+    Array([0., 2., 4.], dtype=float32)
+    >>> compiled.memory_analysis().output_size_in_bytes
+    12
+    """
 
     def __init__(self, lowered: Lowered):
         self.lowered, self.stage = lowered, lowered.stage
@@ -268,34 +413,51 @@ class Compiled(_FromTrace):
         return [s or SingleDeviceSharding(first_or_default()) for s in wanted]
 
     @property
-    def input_shardings(self) -> Any:
+    def input_shardings(self) -> PyTree:
+        """Shardings of the arguments, as `(args, kwargs)`; None for arrays that are not used."""
         return self.stage.of_arguments(self._in_shardings())
 
     @property
-    def output_shardings(self) -> Any:
+    def output_shardings(self) -> PyTree:
+        """Shardings of the results, in the structure of the result."""
         return unflatten(self.out_tree, self._out_shardings())
 
     @property
-    def out_info(self) -> Any:
-        """Shapes, dtypes and shardings of the results."""
+    def out_info(self) -> PyTree:
+        """A `ShapeDtypeStruct` for each array of the result, with its sharding."""
         pairs = zip(self.stage.traced.program.out_avals, self._out_shardings(), strict=True)
         infos = [ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in pairs]
         return unflatten(self.out_tree, infos)
 
     @property
-    def input_formats(self) -> Any:
+    def input_formats(self) -> PyTree:
+        """Layouts and shardings of the arguments, as `(args, kwargs)`; empty for unused arrays."""
         return self.stage.of_arguments(_formats(self.stage.traced.in_avals, self._in_shardings()))
 
     @property
-    def output_formats(self) -> Any:
+    def output_formats(self) -> PyTree:
+        """Layouts and shardings of the results, in the structure of the result."""
         avals = self.stage.traced.program.out_avals
         return unflatten(self.out_tree, _formats(avals, self._out_shardings()))
 
     def as_text(self) -> str:
+        """Print the Program to a string.
+
+        Returns:
+            The operations, as `toile.make_jaxpr` shows them.
+
+        Differences:
+            JAX returns optimized HLO.
+        """
         return self.lowered.as_text()
 
     def memory_analysis(self) -> CompiledMemoryStats:
-        """The bytes that a call needs on one device, from the memory plan."""
+        """Find how much memory a call needs on one device, from the plan of the compiler.
+
+        Returns:
+            The numbers of bytes of arguments, results, donated arguments and temporary values;
+            `peak_memory_in_bytes` is the sum of arguments, results and temporary values.
+        """
         traced, used = self.stage.traced, self._used
         given = [a for i, a in enumerate(traced.in_avals) if i in used]
         return CompiledMemoryStats(
@@ -303,10 +465,30 @@ class Compiled(_FromTrace):
             sum(traced.in_avals[i].nbytes for i in traced.given_up), _arena_bytes(traced.program),
         )
 
-    def runtime_executable(self) -> Any:
+    def runtime_executable(self) -> Program:
+        """Return the Program.
+
+        Returns:
+            The Program.
+
+        Differences:
+            JAX returns an object of its runtime.
+        """
         return self.stage.traced.program
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
+        """Run the compiled code.
+
+        Args:
+            *args: the arguments that are not static, of the shapes and dtypes of the trace.
+            **kwargs: keyword arguments.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            TypeError: the arguments have another structure, shape or dtype, or are traced.
+        """
         stage = self.stage
         owner, traced = stage.owner, stage.traced
         full = list(args)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from toile.engine.file_reader import guarded
 
-__all__ = ["history", "picture"]
+__all__ = ["entries", "history", "picture"]
 
 
 def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
@@ -43,17 +44,29 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
     {1: 0.5, 2: 0.25}
     """
     path = Path(workdir) / "metrics.jsonl"
-    data = path.read_bytes()
     found = {}
-    lines = data.split(b"\n")
-    if not _is_json(lines[-1]):
-        lines.pop()  # empty, or where the writer was stopped
-    for number, line in enumerate(lines, start=1):
+    for number, entry in entries(path):
         with guarded("history", "lines of metrics in JSON", f" (line {number} of {path})"):
-            entry = json.loads(line)
             if name in entry:
                 found[int(entry["step"])] = float(entry[name])
     return found
+
+
+def entries(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines with the numbers of their lines.
+
+    A last line that a kill has cut short is left out; anything else that is not an object raises
+    `toile.errors.UnreadableFileError`.
+    """
+    lines = Path(path).read_bytes().split(b"\n")
+    if not _is_json(lines[-1]):
+        lines.pop()  # empty, or where the writer was stopped
+    for number, line in enumerate(lines, start=1):
+        with guarded("entries", "an object in JSON", f" (line {number} of {os.fspath(path)})"):
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise TypeError(f"a {type(entry).__name__}")
+        yield number, entry
 
 
 def _is_json(line: bytes) -> bool:

@@ -1,8 +1,10 @@
-"""Where the data of an example comes from: files that ship with it, or tensorflow-datasets.
+"""Where data comes from: your own files, files that ship with examples, tensorflow-datasets.
 
-`shipped` finds a file beside the example or in the examples' folders of the source tree, so that a
-copied example still runs. `tfds_sources` reads a prepared data set by random access, for which
-TensorFlow is not needed, and says how to prepare one that is not there; it never downloads.
+`image_folder`, `csv_table`, `npz_arrays` and `mapped_arrays` read files into sources for a Loader,
+and `split` divides any source. `shipped` finds a file beside an example or in the folders of the
+examples, so that a copied example still runs. `tfds_sources` reads a prepared data set by
+random access, for which TensorFlow is not needed, and says how to prepare one that is not there; it
+never downloads.
 """
 
 from __future__ import annotations
@@ -12,16 +14,81 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["shipped", "tfds_sources"]
+import numpy as np
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+from toile import random
+from toile.engine.source import here
+from toile.training.array_files import mapped_arrays, npz_arrays
+from toile.training.csv_tables import Column, CsvTable, csv_table
+from toile.training.image_folders import ImageFolder, image_folder
+from toile.training.loader import ArraySource, as_source
+
+__all__ = [
+    "Column", "CsvTable", "ImageFolder", "csv_table", "image_folder", "mapped_arrays",
+    "npz_arrays", "shipped", "split", "tfds_sources",
+]
+
+_PACKAGE = Path(__file__).parents[1]
+_EXAMPLES = (_PACKAGE / "command" / "examples", _PACKAGE.parent / "examples")  # wheel, checkout
+
+
+class _Chosen:
+    """Some examples of a source."""
+
+    def __init__(self, source: Any, rows: np.ndarray):
+        self._source, self._rows = source, rows.tolist()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._source[self._rows[index]]
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        rows = [self._rows[i] for i in indices]
+        many = getattr(self._source, "__getitems__", None)
+        return many(rows) if many is not None else [self._source[row] for row in rows]
+
+
+def split(source: Any, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
+    """Divide a source into one to train on and one to test with.
+
+    The division depends on the number of examples and the seed only. Nothing is read or copied.
+
+    Args:
+        source: what a Loader takes: arrays with equal first axes, or a source of examples.
+        test: the share of the examples to test with, between 0 and 1.
+        seed: which examples those are.
+
+    Returns:
+        Two sources for Loaders, in the order of the original. A table or an image folder gives
+        two of its kind.
+
+    >>> train, test = split({"x": np.arange(10)}, test=0.3)
+    >>> len(train), test.take(np.arange(3))["x"].tolist()
+    (7, [0, 1, 8])
+    """
+    source = as_source(source)
+    size = len(source)
+    if not 0 < test < 1 or size < 2:
+        raise ValueError(
+            "split: needed a share between 0 and 1 of at least two examples, got "
+            f"test={test!r} of {size}{here()}"
+        )
+    count = min(max(round(test * size), 1), size - 1)
+    order = np.asarray(random.permutation(random.key(seed), size))
+    parts = np.sort(order[count:]), np.sort(order[:count])
+    if isinstance(source, (ArraySource, ImageFolder)):
+        train, held_out = (source.subset(rows) for rows in parts)
+        return train, held_out
+    return _Chosen(source, parts[0]), _Chosen(source, parts[1])
 
 
 def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     """Find a data file that comes with an example.
 
-    It is looked for in `data/` beside the example, then in the folders `examples/data` and
-    `examples/*/data` of the source tree that toile was imported from.
+    It is looked for in `data/` beside the example, then in the folders `data` and `*/data` of the
+    examples: those that were installed with toile, or those of its source tree.
 
     Args:
         name: name of the file or folder.
@@ -38,13 +105,15 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
     'python_topics'
     """
     beside = Path(example).parent / "data"
-    folders = [beside, _EXAMPLES / "data", *sorted(_EXAMPLES.glob("*/data"))]
+    folders = [beside]
+    for examples in _EXAMPLES:
+        folders += [examples / "data", *sorted(examples.glob("*/data"))]
     for folder in folders:
         if (folder / name).exists():
             return folder / name
     raise FileNotFoundError(
-        f"shipped: needed the data file {name}, got none in {beside} or in the examples of the "
-        f"source tree (copy {name} from the repository's examples into {beside})"
+        f"shipped: needed the data file {name}, got none in {beside} or in the examples of this "
+        f"installation (copy {name} from the repository's examples into {beside})"
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 __all__ = [
-    "SHAPES", "center_crop", "cut_out", "flipped", "random_resized_crop", "resized_crop", "shifted",
-    "textured_shapes",
+    "SHAPES", "center_crop", "cut_out", "flipped", "random_resized_crop", "resampled",
+    "resized_crop", "shifted", "textured_shapes",
 ]
 
 Batch = dict[str, np.ndarray]
@@ -212,15 +213,24 @@ def resized_crop(
     """
     if image.ndim == 2 or image.shape[-1] == 1:
         image = np.broadcast_to(image.reshape(*image.shape[:2], 1), (*image.shape[:2], 3))
+    return resampled(image, box, (size, size))
+
+
+def resampled(
+    image: np.ndarray, box: tuple[float, float, float, float], shape: tuple[int, int]
+) -> Any:
+    """The part (top, left, height, width) of an image as uint8 [*shape, channels], bilinear."""
     top, left, height, width = box
     t, l = int(top), int(left)
     part = image[t : int(np.ceil(top + height)), l : int(np.ceil(left + width))]
-    many = [max(1, int(height / size)), max(1, int(width / size))]
+    many = [max(1, int(n / size)) for n, size in zip((height, width), shape)]
     rows, columns = (n // k * k for n, k in zip(part.shape, many))
-    part = part[:rows, :columns].reshape(rows // many[0], many[0], columns // many[1], many[1], 3)
+    part = part[:rows, :columns]
+    part = part.reshape(rows // many[0], many[0], columns // many[1], many[1], -1)
     small = part.mean(axis=(1, 3), dtype=np.float32)
     sides = []
-    for n, start, extent, k in zip(small.shape, (top - t, left - l), (height, width), many):
+    for axis, (start, extent) in enumerate(((top - t, height), (left - l, width))):
+        n, k, size = small.shape[axis], many[axis], shape[axis]
         at = np.clip((start + (np.arange(size) + 0.5) * extent / size) / k - 0.5, 0, n - 1)
         low = np.minimum(at.astype(int), max(n - 2, 0))
         sides.append((low, np.minimum(low + 1, n - 1), (at - low).astype(np.float32)))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import copy
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, SupportsInt
+from typing import Any, Self, SupportsInt
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from toile.engine.annotations import Array, PyTree
 from toile.engine.source import here
 from toile.tree_util import tree_leaves_with_path
 
-__all__ = ["Loader"]
+__all__ = ["ArraySource", "Loader", "as_source"]
 
 _POLICIES = ("drop", "keep", "pad")
 
@@ -34,7 +35,8 @@ class Loader:
 
     Args:
         source: tree of arrays whose first axes are equal, such as a dict of NumPy arrays; or a
-            source of examples with `__len__` and `__getitem__`.
+            source of examples with `__len__` and `__getitem__`, as the functions of
+            `toile.training.datasets` give them.
         batch_size: number of examples in a batch, for each process.
         key: key that shuffles every epoch anew; None keeps the order of the source.
         last: what is done with a last batch that is not full: `"drop"` leaves it out, `"keep"`
@@ -77,7 +79,7 @@ class Loader:
             raise ValueError(f"Loader: needed last= one of {_POLICIES}, got {last!r}{here()}")
         if batch_size < 1:
             raise ValueError(f"Loader: needed batch_size >= 1, got {batch_size}{here()}")
-        self._source = source if _is_random_access(source) else _Arrays(source)
+        self._source = as_source(source)
         self.batch_size, self.last = int(batch_size), last
         self._key = None if key is None else random.clone(key)
         self._transform, self._augment = transform, augment
@@ -246,7 +248,7 @@ class Loader:
 
     def _examples(self, indices: np.ndarray) -> Any:
         """The examples of a batch, stacked. Of no examples: as many axes and no entries."""
-        if isinstance(self._source, _Arrays):
+        if isinstance(self._source, ArraySource):
             return self._source.take(indices)
         wanted = indices.tolist() or [0]
         many = getattr(self._source, "__getitems__", None)
@@ -255,13 +257,25 @@ class Loader:
         return stacked if len(indices) else tree.map(lambda x: x[:0], stacked)
 
 
-class _Arrays:
-    """A tree of arrays, by rows."""
+class ArraySource:
+    """A tree of arrays as a source of examples, whose batches are taken at once.
 
-    def __init__(self, source: Any):
+    Arrays may be memory-mapped files: rows are read when they are taken.
+
+    Args:
+        arrays: tree of arrays with equal first axes.
+
+    >>> source = ArraySource({"x": np.arange(5) ** 2})
+    >>> len(source), int(source[2]["x"]), source.take(np.array([4, 0]))["x"].tolist()
+    (5, 4, [16, 0])
+    >>> source.subset(np.array([1, 3])).take(np.array([1]))["x"].tolist()
+    [9]
+    """
+
+    def __init__(self, arrays: Any):
         sizes = {
             "".join(map(str, path)) or "the array": np.shape(leaf)
-            for path, leaf in tree_leaves_with_path(source)
+            for path, leaf in tree_leaves_with_path(arrays)
         }
         if not sizes or len({shape[:1] for shape in sizes.values()}) != 1 or () in sizes.values():
             found = ", ".join(f"{path}: {shape}" for path, shape in sizes.items())
@@ -269,15 +283,37 @@ class _Arrays:
                 "Loader: needed arrays with the same length of the first axis, or a source with "
                 f"__len__ and __getitem__, got {found or 'no arrays'}{here()}"
             )
-        self._tree = tree.map(np.asarray, source)
+        self._arrays = tree.map(np.asarray, arrays)
         self._length = next(iter(sizes.values()))[0]
+        self._rows: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return self._length
+        return self._length if self._rows is None else len(self._rows)
+
+    def __getitem__(self, index: int) -> Any:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"needed an index below {len(self)}, got {index}")
+        return tree.map(lambda x: x[0], self.take(np.array([index])))
 
     def take(self, indices: np.ndarray) -> Any:
         """The rows at some indices, copied."""
-        return tree.map(lambda x: x[indices], self._tree)
+        rows = indices if self._rows is None else self._rows[indices]
+        return tree.map(lambda x: np.asarray(x[rows]), self._arrays)
+
+    def subset(self, rows: np.ndarray) -> Self:
+        """A source of some of the rows; nothing is read or copied."""
+        chosen = copy.copy(self)
+        chosen._rows = rows if self._rows is None else self._rows[rows]
+        return chosen
+
+
+def as_source(source: Any) -> Any:
+    """What a Loader was given as a source of examples: itself, or the rows of a tree of arrays.
+
+    >>> len(as_source({"x": np.zeros((3, 2))}))
+    3
+    """
+    return source if _is_random_access(source) else ArraySource(source)
 
 
 def _is_random_access(source: Any) -> bool:

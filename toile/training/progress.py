@@ -1,16 +1,19 @@
-"""Progress bars for loops, with rates and the time that is left, drawn on terminals only.
+"""Progress bars for loops, with rates and the time that is left, on terminals and in notebooks.
 
-On a terminal `rich` draws the bar; where output goes to a file or a pipe nothing is printed and
-nothing is loaded.
+On a terminal `rich` draws the bar, in a notebook it is HTML (toile.training.notebook_bar); where
+output goes to a file or a pipe nothing is printed and nothing is loaded.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import numpy as np
+
+from toile.displays.notebook import kernel_shell
+from toile.engine.locks import loading
 
 __all__ = ["Progress", "is_drawing", "progress"]
 
@@ -21,7 +24,7 @@ def progress(
     iterable: Iterable[Any] | None = None, total: int | None = None, *, label: str = "",
     unit: str = "step", start: int = 0, stream: TextIO | None = None, enabled: bool | None = None,
 ) -> Progress:
-    """Iterate with a progress bar, which is drawn on terminals only.
+    """Iterate with a progress bar, which is drawn on terminals and in notebooks.
 
     Args:
         iterable: what to iterate over; None for a bar that `advance` moves.
@@ -29,8 +32,8 @@ def progress(
         label: text before the bar.
         unit: what an item is called, for the rate.
         start: number of items that were done before, as in a run that is resumed.
-        stream: where to draw; None is stderr.
-        enabled: whether to draw; None draws if `stream` is a terminal.
+        stream: where to draw; None is below the cell in a notebook, and stderr elsewhere.
+        enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     Returns:
         An iterable over the items, which is also a context manager.
@@ -56,8 +59,8 @@ class Progress:
         label: text before the bar.
         unit: what an item is called, for the rate.
         start: number of items that were done before.
-        stream: where to draw; None is stderr.
-        enabled: whether to draw; None draws if `stream` is a terminal.
+        stream: where to draw; None is below the cell in a notebook, and stderr elsewhere.
+        enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     >>> from toile.training.progress import progress
     >>> with progress(total=10) as bar:
@@ -74,13 +77,14 @@ class Progress:
         size = getattr(iterable, "__len__", None)
         self.total = total if total is not None or size is None else start + size()
         self._stream = sys.stderr if stream is None else stream
-        self.enabled = _is_terminal(self._stream) if enabled is None else enabled
-        self._bar: Any = None
-        self._task: Any = None
+        self._in_notebook = stream is None and kernel_shell() is not None
+        drawable = self._in_notebook or _is_terminal(self._stream)
+        self.enabled = drawable if enabled is None else enabled
+        self._bar: Bar | None = None
 
     def __enter__(self) -> Progress:
         if self.enabled and self._bar is None:
-            self._bar, self._task = _bar(self)
+            self._bar = _notebook_bar(self) if self._in_notebook else _terminal_bar(self)
             self._bar.start()
             _drawn.append(self)
         return self
@@ -112,7 +116,7 @@ class Progress:
         """
         self.done += count
         if self._bar is not None:
-            self._bar.update(self._task, advance=count)
+            self._bar.advance(count)
 
     def show(self, **values: Any) -> None:
         """Show numbers or text beside the bar.
@@ -123,16 +127,16 @@ class Progress:
         """
         if self._bar is not None:
             text = "  ".join(f"{name} {_text(value)}" for name, value in values.items())
-            self._bar.update(self._task, info=text)
+            self._bar.show(text)
 
     def print(self, text: str) -> None:
-        """Print a line above the bar, or a line where there is no bar.
+        """Print a line above the bar, in a notebook below it, or a line where there is no bar.
 
         Args:
             text: the line.
         """
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._bar.print(text)
         else:
             print(text, file=self._stream)
 
@@ -159,53 +163,35 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else f"{np.asarray(value).item():.4g}"
 
 
-def _bar(loop: Progress) -> tuple[Any, Any]:
-    """A bar of rich, and its only task."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as RichProgress
-    from rich.text import Text
+class Bar(Protocol):
+    """What draws the bar of a loop."""
 
-    class Rate(ProgressColumn):
-        """Items per second, or seconds per item where they are slow."""
+    def start(self) -> None:
+        """Draw it for the first time."""
 
-        def render(self, task: Any) -> Text:
-            return Text(rate(task.finished_speed or task.speed, loop.unit))
+    def stop(self) -> None:
+        """Draw it for the last time."""
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        TextColumn("{task.fields[info]}"),
-    )  # fmt: skip
-    console = Console(file=loop._stream, force_terminal=True if loop.enabled else None)
-    bar = RichProgress(*columns, console=console, refresh_per_second=5)
-    task = bar.add_task(loop.label, total=loop.total, completed=loop.done, info="")
-    return bar, task
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+
+    def show(self, text: str) -> None:
+        """The text next to the bar."""
+
+    def print(self, text: str) -> None:
+        """A line that stays."""
 
 
-def rate(per_second: float | None, unit: str) -> str:
-    """Write a speed as text.
+def _notebook_bar(loop: Progress) -> Bar:
+    with loading:
+        from toile.training.notebook_bar import NotebookBar
 
-    Args:
-        per_second: items per second; None if it is not known.
-        unit: what an item is called.
+    return NotebookBar(loop.label, loop.unit, loop.total, loop.done)
 
-    Returns:
-        Items per second, or seconds per item for slow ones; "" if it is not known.
 
-    >>> from toile.training.progress import rate
-    >>> rate(12.34, "step"), rate(0.5, "epoch"), rate(None, "step")
-    ('12.3 steps/s', '2.0 s/epoch', '')
-    """
-    if not per_second:
-        return ""
-    if per_second < 1:
-        return f"{1 / per_second:.1f} s/{unit}"
-    return f"{per_second:.1f} {unit}s/s"
+def _terminal_bar(loop: Progress) -> Bar:
+    with loading:
+        from toile.training.terminal_bar import TerminalBar
+
+    force = True if loop.enabled else None
+    return TerminalBar(loop.label, loop.unit, loop.total, loop.done, loop._stream, force)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile import api, lax, optim, random, struct, tree
 from toile.engine.annotations import Array, PyTree
+from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from toile.optim import paths
@@ -64,6 +65,19 @@ class TrainState(struct.PyTreeNode):
     # What `create` was given, in a form that can be compared. Subclasses may add fields without
     # defaults, hence keyword only.
     trainable: PyTree = struct.field(pytree_node=False, default=None, kw_only=True, repr=False)
+
+    def _repr_html_(self) -> str:
+        with loading:
+            from toile.training.state_html import state_html
+
+        return state_html(self)
+
+    def _trained(self) -> Any:
+        """The parameters that the optimizer updates, with None for the others."""
+        in_use = _optimized(self.params)
+        if self.trainable is None:
+            return in_use
+        return _pruned(in_use, _mask(self.trainable, in_use))
 
     def apply_gradients(self, *, grads: PyTree, **kwargs: Any) -> Any:
         """Return the state after one update of the optimizer.

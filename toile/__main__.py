@@ -1,0 +1,8 @@
+"""`python -m toile` is the command `toile`."""
+
+import sys
+
+from toile.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+"""What each subcommand does: a function of the parsed arguments, loaded when it is first used."""
+
+from __future__ import annotations
+
+from toile.engine.lazy import attach_table, names_of
+
+_HOMES = {
+    "toile.command.example_projects": "list_examples new",
+    "toile.command.kernel_cache": "cache",
+    "toile.command.completions": "completion",
+    "toile.command.conversions": "convert",
+    "toile.command.explanations": "doctor explain",
+}
+
+__getattr__, __dir__ = attach_table(__name__, names_of(_HOMES))

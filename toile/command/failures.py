@@ -1,0 +1,29 @@
+"""The two kinds of errors that the command tells in one line: of usage, and of the work itself."""
+
+from __future__ import annotations
+
+from toile.engine.errors import UnreadableFileError
+from toile.engine.source import message
+
+
+class UsageError(Exception):
+    """The command line is wrong: exit status 2."""
+
+
+class Failure(Exception):
+    """What was asked for cannot be done: exit status 1."""
+
+
+EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # their texts say enough
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f": {error.filename}" if error.filename is not None else ""
+        return f"{error.strerror}{place}"
+    text = " ".join(message(error).split())
+    if isinstance(error, EXPECTED):
+        return text
+    kind = type(error).__name__
+    return f"{kind}: {text}" if text else kind

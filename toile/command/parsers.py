@@ -1,0 +1,204 @@
+"""The command line: the parser of `toile` and of each subcommand.
+
+Nothing that takes long to load is needed here. A mistyped name is answered with the nearest right
+one. Completion scripts are made from these parsers (see `completions`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from toile.command import example_catalog
+from toile.command.failures import UsageError
+from toile.engine.suggestions import did_you_mean
+from toile.version import __version__
+
+SHELLS = ("bash", "zsh", "fish")
+FORMATS = ("msgpack", "checkpoint", "safetensors", "npz", "torch")
+READ_ONLY = ("torch",)
+
+
+class OneOf:
+    """The type of an argument that is one of several names."""
+
+    def __init__(self, names: Callable[[], Sequence[str]] | Sequence[str]):
+        self._names = names
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names() if callable(self._names) else self._names
+
+    def __call__(self, text: str) -> str:
+        if text in self.names or not self.names:  # none: the examples are not installed
+            return text
+        near = did_you_mean(text, self.names)
+        known = "" if near else f" one of {', '.join(self.names)}"
+        raise argparse.ArgumentTypeError(f"needed{known or ' a known name'}, got {text!r}{near}")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, in one line."""
+
+    def __init__(self, **options: Any):
+        super().__init__(
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **options)
+        self.subcommands: dict[str, Parser] = {}
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the error instead of printing the usage and leaving."""
+        raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
+
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """The options by their names, --help included."""
+        return {name: a for a in self._actions for name in a.option_strings}
+
+    @property
+    def positionals(self) -> list[argparse.Action]:
+        """The arguments without a name, in order; not the subcommand."""
+        return [a for a in self._actions if not a.option_strings and a.dest != "command"]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments, with the subcommand as `command` and the function to call as `action`."""
+    parser = command_parser()
+    _check_names(parser, argv)
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help()
+        parser.exit(0)
+    return args
+
+
+def _check_names(parser: Parser, argv: Sequence[str]) -> None:
+    """Refuse unknown subcommands and options before argparse does, which knows no near ones."""
+    for i, token in enumerate(argv):
+        if token == "--":
+            return
+        if parser.subcommands and not token.startswith("-"):
+            if token not in parser.subcommands:
+                near = did_you_mean(token, parser.subcommands)
+                parser.error(f"needed a command, got {token!r}{near}")
+            return _check_names(parser.subcommands[token], argv[i + 1 :])
+        name = token.partition("=")[0]
+        if token.startswith("--") and " " not in token and name not in parser.options:
+            near = did_you_mean(name, parser.options)
+            parser.error(f"there is no option {name}{near}")
+
+
+def command_parser() -> Parser:
+    """The parser of `toile`."""
+    parser = Parser(
+        prog="toile", epilog="`toile COMMAND --help` shows the arguments of a command, with an "
+        "example.\n\nexample:\n  toile new mnist digits",
+        description="Neural networks in the style of Flax: start a project, look at what runs.")
+    parser.add_argument("--version", action="version", version=f"toile {__version__}")
+    _add_debug(parser, default=False)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    for add in (_new, _examples, _doctor, _cache, _convert, _explain, _completion):
+        added = add(commands)
+        _add_debug(added, default=argparse.SUPPRESS)
+        parser.subcommands[added.prog.split()[-1]] = added
+    return parser
+
+
+def _add_debug(parser: Parser, default: Any) -> None:
+    parser.add_argument("--debug", action="store_true", default=default,
+                        help="show the traceback of an error")
+
+
+def _added(commands: Any, name: str, action: str, text: str, more: str, example: str) -> Parser:
+    """A subcommand: its line in the list of commands, its description, and an example."""
+    lines = "\n".join(f"  {line}" for line in example.splitlines())
+    title = "examples" if "\n" in example else "example"
+    parser: Parser = commands.add_parser(
+        name, help=text, description=f"{text[0].upper()}{text[1:]}.{more and chr(10) + more}",
+        epilog=f"{title}:\n{lines}")
+    parser.set_defaults(action=action)
+    return parser
+
+
+def _new(commands: Any) -> Parser:
+    parser = _added(
+        commands, "new", "new", "start a project from an example",
+        "The project has the example's code, data and tests, and runs without the repository.",
+        "toile new mnist digits")
+    parser.add_argument("example", metavar="EXAMPLE", type=OneOf(example_catalog.names),
+                        help="name of an example; `toile examples` lists them")
+    parser.add_argument("folder", metavar="FOLDER",
+                        help="where the project is made; it must be empty, or not exist")
+    return parser
+
+
+def _examples(commands: Any) -> Parser:
+    return _added(commands, "examples", "list_examples",
+                  "list the examples: what each trains, and what it reaches", "",
+                  "toile examples")
+
+
+def _doctor(commands: Any) -> Parser:
+    return _added(commands, "doctor", "doctor",
+                  "say what toile finds on this machine, and how to repair what is missing", "",
+                  "toile doctor")
+
+
+def _cache(commands: Any) -> Parser:
+    parser = _added(
+        commands, "cache", "cache", "show or clear the cache of compiled kernels",
+        "Kernels that are removed are compiled again when a program needs them.",
+        "toile cache\ntoile cache clear --yes")
+    parser.add_argument("what", metavar="clear", nargs="?", type=OneOf(("clear",)),
+                        help="remove all entries; without it they are only counted")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before clearing")
+    return parser
+
+
+def _convert(commands: Any) -> Parser:
+    parser = _added(
+        commands, "convert", "convert", "convert a file of weights to another format",
+        "Formats follow from the suffixes: .msgpack, .safetensors, .npz; .pt and .pth are read\n"
+        "only. A folder is one of checkpoints (checkpoint_100). Nested names are joined by '/'.",
+        "toile convert model.pt model.safetensors\n"
+        "toile convert runs/mnist params.npz --only state/params")
+    parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")
+    parser.add_argument("target", metavar="TARGET", help="the file to write, or such a folder")
+    parser.add_argument("--from", dest="source_format", metavar="FORMAT", type=OneOf(FORMATS),
+                        help=f"format of SOURCE: {', '.join(FORMATS)}")
+    writable = [f for f in FORMATS if f not in READ_ONLY]
+    parser.add_argument("--to", dest="target_format", metavar="FORMAT", type=OneOf(writable),
+                        help=f"format of TARGET: {', '.join(writable)}")
+    parser.add_argument("--only", metavar="NAME", help="convert this part of the tree alone, for "
+                        "example params, or state/params/Dense_0")
+    parser.add_argument("--separator", metavar="TEXT", default="/",
+                        help="what joins nested names in flat files (default: %(default)s)")
+    parser.add_argument("--step", type=int, metavar="N", help="which checkpoint of a folder to "
+                        "read (default: the newest) or to write (default: 0)")
+    parser.add_argument("--force", action="store_true", help="replace TARGET if it exists")
+    return parser
+
+
+def _explain(commands: Any) -> Parser:
+    parser = _added(
+        commands, "explain", "explain", "show the kernels that a function compiles to",
+        "The function is compiled for example arguments, and not run. They are those of --args,\n"
+        "or what the function example_args() of the file returns: a tuple.",
+        'toile explain model.py:loss --args "jnp.ones((8, 3)), scale=2.0"')
+    parser.add_argument("function", metavar="FILE:FUNCTION",
+                        help="a Python file, and a function in it, as in model.py:loss")
+    parser.add_argument("--args", metavar="EXPR", dest="arguments",
+                        help="the arguments as Python writes them in a call; toile, jnp, np and "
+                        "the names of the file are known")
+    return parser
+
+
+def _completion(commands: Any) -> Parser:
+    parser = _added(
+        commands, "completion", "completion", "print a completion script for a shell", "",
+        'eval "$(toile completion bash)"            # in ~/.bashrc\n'
+        'source <(toile completion zsh)             # in ~/.zshrc\n'
+        "toile completion fish | source             # in ~/.config/fish/config.fish")
+    parser.add_argument("shell", metavar="SHELL", type=OneOf(SHELLS), help=", ".join(SHELLS))
+    return parser

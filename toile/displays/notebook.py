@@ -1,0 +1,129 @@
+"""Displays in a notebook that are drawn again in place.
+
+A notebook is where IPython runs with a kernel: Jupyter, JupyterLab, Colab, VS Code, nbconvert.
+Elsewhere nothing here is used, and IPython is not imported.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toile.engine.locks import loading
+
+INTERVAL = 0.25  # seconds between two drawings, at least
+
+
+def kernel_shell() -> Any:
+    """The shell of IPython if a notebook's kernel runs this code, else None."""
+    module = sys.modules.get("IPython")  # a kernel has imported it
+    get = getattr(module, "get_ipython", None)
+    shell = get() if get is not None else None
+    return shell if getattr(shell, "kernel", None) is not None else None
+
+
+class LiveDisplay:
+    """One output of a cell that is drawn again, at most every `interval` seconds.
+
+    A drawing that would come too early is made later, by a timer, or at the end of the cell. In
+    another cell, or in the same one when it runs again, a new output is begun.
+
+    Args:
+        draw: returns what to show, by MIME type ("text/html", "text/plain").
+        interval: seconds between two drawings, at least.
+        tick: draw again after so many seconds even if nobody asks, until `close`; None for never.
+    """
+
+    def __init__(
+        self, draw: Callable[[], Mapping[str, str]], interval: float = INTERVAL,
+        tick: float | None = None,
+    ):
+        self._draw, self._interval, self._tick = draw, interval, tick
+        self._lock = threading.RLock()  # drawings come from timers too
+        self._handle: Any = None
+        self._shell: Any = None
+        self._cell: int | None = None
+        self._timer: threading.Timer | None = None
+        self._due = 0.0  # when the timer draws
+        self._turn = 0  # which timer counts: others were stopped
+        self._next = 0.0
+        self._late = False  # whether the output is older than what there is to show
+
+    def refresh(self) -> None:
+        """Draw soon: now, or when the interval has passed."""
+        with self._lock:
+            self._late = True
+            if self._is_new_cell():
+                self._begin()
+            wait = self._next - time.monotonic()
+            if wait <= 0:
+                self._update()
+            elif self._timer is None or self._due > self._next:  # else it is in time
+                self._stop_timer()
+                self._later(wait)
+
+    def close(self) -> None:
+        """Draw for the last time, if there is something new, and stop ticking."""
+        self._tick = None
+        self.flush()
+
+    def flush(self) -> None:
+        """Draw what is not drawn yet, now."""
+        with self._lock:
+            if self._late:
+                self._update()
+            self._stop_timer()
+
+    def _is_new_cell(self) -> bool:
+        return self._handle is None or self._shell.execution_count != self._cell
+
+    def _begin(self) -> None:
+        """Take the cell that runs now; the first drawing is its output."""
+        self._shell, self._handle = kernel_shell(), None
+        self._cell, self._next = self._shell.execution_count, 0.0
+        self._shell.events.register("post_run_cell", self._at_end)
+
+    def _update(self) -> None:
+        self._late = False
+        shown = dict(self._draw())
+        if self._handle is None:
+            with loading:
+                from IPython.display import DisplayHandle
+            self._handle = DisplayHandle()
+            self._handle.display(shown, raw=True)
+        else:
+            self._handle.update(shown, raw=True)
+        self._next = time.monotonic() + self._interval
+        self._stop_timer()
+        if self._tick is not None:
+            self._later(self._tick)
+
+    def _later(self, seconds: float) -> None:
+        # The context says which cell an output belongs to.
+        run = functools.partial(contextvars.copy_context().run, self._on_time, self._turn)
+        self._due = time.monotonic() + seconds
+        self._timer = threading.Timer(seconds, run)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_time(self, turn: int) -> None:
+        with self._lock:
+            if turn == self._turn:  # else it was stopped while it waited for the lock
+                self._update()
+
+    def _stop_timer(self) -> None:
+        self._turn += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _at_end(self, result: Any = None) -> None:
+        """The cell has run: what is drawn later would not be part of its output."""
+        with self._lock:
+            self._shell.events.unregister("post_run_cell", self._at_end)
+            self.flush()

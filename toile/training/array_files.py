@@ -1,0 +1,158 @@
+"""Arrays of .npy and .npz files as sources of examples: mapped into memory, or read whole.
+
+What a file says about its size is compared with the bytes there before anything is allocated.
+Nothing that could run code (arrays of Python objects) is read.
+"""
+
+from __future__ import annotations
+
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+from numpy.lib import format as npy_format
+
+from toile.engine.file_reader import check_values, element_count, guarded, unreadable
+from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
+from toile.training.loader import ArraySource
+
+__all__ = ["map_file", "mapped_arrays", "npz_arrays"]
+
+StrPath = str | os.PathLike[str]
+_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+# What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
+_DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, Warning)
+
+
+def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
+    """Arrays of .npy files that stay on disk: only the rows of a batch are read.
+
+    For data larger than memory. The files must not change while they are used.
+
+    Args:
+        files: paths by the names that the arrays have in a batch, or a folder, all of whose .npy
+            files are taken under their own names.
+
+    Returns:
+        A source for a Loader.
+
+    Raises:
+        UnreadableFileError: a file is damaged, or shorter than it says.
+        ValueError: the arrays differ in length.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/x.npy", np.arange(6.0).reshape(3, 2))
+    >>> np.save(f"{folder}/label.npy", np.array([0, 1, 0]))
+    >>> mapped_arrays(folder).take(np.array([2]))["x"].tolist()
+    [[4.0, 5.0]]
+    """
+    if not isinstance(files, Mapping):
+        folder = Path(files)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"mapped_arrays: needed a folder, got none at {folder}{here()}")
+        files = {path.stem: path for path in sorted(folder.glob("*.npy"))}
+        if not files:
+            raise FileNotFoundError(
+                f"mapped_arrays: needed .npy files, got none in {folder}{here()}"
+            )
+    arrays = {name: map_file(path, "mapped_arrays") for name, path in files.items()}
+    check_lengths("mapped_arrays", arrays)
+    return ArraySource(arrays)
+
+
+def map_file(path: StrPath, reader: str) -> np.ndarray:
+    """The array of a .npy file, mapped into memory for reading."""
+    check_file(path, reader, "a .npy file")
+    with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
+        with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
+            npy_format.read_magic(file)
+        return _with_known_dtype(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource:
+    """The arrays of a .npz file, in memory.
+
+    Args:
+        path: a file of `np.savez` or `np.savez_compressed`.
+        names: which arrays a batch has; all of them unless given.
+
+    Returns:
+        A source for a Loader.
+
+    Raises:
+        UnreadableFileError: the file is damaged, or shorter than it says.
+        ValueError: there is no array of that name, or the arrays differ in length.
+
+    >>> import tempfile
+    >>> path = f"{tempfile.mkdtemp()}/points.npz"
+    >>> np.savez(path, x=np.eye(3), label=np.arange(3), note=np.array("three points"))
+    >>> npz_arrays(path, ["x", "label"]).take(np.array([1]))["x"].tolist()
+    [[0.0, 1.0, 0.0]]
+    """
+    check_file(path, "npz_arrays", "a .npz file")
+    arrays: dict[str, np.ndarray] = {}
+    also = (*_DAMAGE, OSError)  # zipfile seeks to where a damaged directory says
+    with open(path, "rb") as file:
+        with (
+            guarded("npz_arrays", "a .npz file", f" ({os.fspath(path)})", also=also),
+            zipfile.ZipFile(file) as archive,
+        ):
+            there = {n.removesuffix(".npy"): n for n in archive.namelist() if n.endswith(".npy")}
+            wanted = [name for name in (there if names is None else names) if name in there]
+            for name in wanted:
+                arrays[name] = _entry(archive, there[name])
+    for name in names or ():
+        if name not in there:
+            raise ValueError(
+                f"npz_arrays: needed an array of {path}, which are {', '.join(there)}, got "
+                f"{name!r}{did_you_mean(name, there)}{here()}"
+            )
+    check_lengths("npz_arrays", arrays)
+    return ArraySource(arrays)
+
+
+def _entry(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    """One array of an archive; its header is compared with the entry's size."""
+    size = archive.getinfo(name).file_size
+    with archive.open(name) as file:
+        version = npy_format.read_magic(file)
+        if version not in _HEADERS:
+            raise ValueError(f"an array of format version {version}")
+        shape, fortran, dtype = _HEADERS[version](file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, which could run code")
+        needed = element_count("npz_arrays", shape, dtype.itemsize) * dtype.itemsize
+        if needed > size:
+            raise unreadable("npz_arrays", f"{needed} bytes for {name}", f"{size}")
+        data = np.frombuffer(file.read(needed), dtype)
+    array = data.reshape(shape, order="F" if fortran else "C")
+    return check_values("npz_arrays", _with_known_dtype(array))
+
+
+def _with_known_dtype(array: np.ndarray) -> np.ndarray:
+    """NumPy writes bfloat16, which it does not know, as two opaque bytes."""
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
+
+
+def check_file(path: StrPath, reader: str, needed: str) -> None:
+    """Raise FileNotFoundError where there is no such file."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{reader}: needed {needed}, got no file at {path}{here()}")
+
+
+def check_lengths(reader: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ValueError unless the arrays have equal first axes."""
+    found = ", ".join(f"{name}: {list(array.shape)}" for name, array in arrays.items())
+    lengths = {array.shape[:1] for array in arrays.values()}
+    if len(lengths) != 1 or () in lengths:
+        raise ValueError(
+            f"{reader}: needed arrays with the same length of the first axis, got "
+            f"{found or 'no arrays'}{here()}"
+        )

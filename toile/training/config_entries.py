@@ -1,0 +1,103 @@
+"""Configurations of any kind by dotted names: mappings, dataclasses, ml_collections' ConfigDict.
+
+`flat` lists the entries, `changed` gives a copy with some of them changed. Nothing is imported for
+this: a ConfigDict is known by its methods.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
+
+__all__ = ["changed", "flat"]
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _has_entries(value: Any) -> bool:
+    return isinstance(value, Mapping) or callable(getattr(value, "items", None))
+
+
+def _entries(config: Any) -> dict[str, Any]:
+    """The entries of one level."""
+    if _is_dataclass(config):
+        return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if _has_entries(config):
+        return dict(config.items())
+    if hasattr(config, "__dict__"):
+        return dict(vars(config))
+    raise TypeError(
+        "config: needed a mapping, a dataclass or a ConfigDict, got "
+        f"{type(config).__name__}{here()}"
+    )
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The entries of a nested configuration by dotted name.
+
+    Args:
+        config: mapping, dataclass, ConfigDict, or any object with attributes.
+        prefix: put before each name.
+
+    Returns:
+        The values that have no entries themselves.
+
+    >>> flat({"seed": 0, "model": {"width": 32}})
+    {'seed': 0, 'model.width': 32}
+    """
+    found: dict[str, Any] = {}
+    for name, value in _entries(config).items():
+        if _has_entries(value) or _is_dataclass(value):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def changed(config: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of a configuration with some entries changed; the original stays as it is.
+
+    Args:
+        config: as for `flat`; dataclasses may be frozen.
+        values: the new values by dotted name.
+
+    Returns:
+        A configuration of the same type.
+
+    Raises:
+        ValueError: the configuration has no entry of that name.
+
+    >>> changed({"seed": 0, "model": {"width": 32}}, {"model.width": 64})
+    {'seed': 0, 'model': {'width': 64}}
+    """
+    known = flat(config)
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"config: needed one of the entries {', '.join(known)}, got {name!r}"
+                f"{did_you_mean(name, known)}{here()}"
+            )
+    new = copy.deepcopy(config)
+    for name, value in values.items():
+        new = _with(new, name.split("."), value)
+    return new
+
+
+def _with(config: Any, path: list[str], value: Any) -> Any:
+    name = path[0]
+    if len(path) > 1:
+        value = _with(_entries(config)[name], path[1:], value)
+    if _is_dataclass(config):
+        return dataclasses.replace(config, **{name: value})
+    if _has_entries(config):
+        config[name] = value
+    else:
+        setattr(config, name, value)
+    return config

@@ -1,0 +1,300 @@
+"""Tables of CSV files as sources of examples: numbers, categories as integer codes, a target.
+
+A column is numeric if everything in it is a number; any other column has categories, whose codes
+are their places in the sorted list of names. A second file can be read with the columns and codes
+of a first one (`like`), so that a model sees the same codes in both.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from toile.engine.file_reader import guarded, unreadable
+from toile.engine.source import here
+from toile.engine.suggestions import did_you_mean
+from toile.training.array_files import StrPath, check_file
+from toile.training.loader import ArraySource
+
+__all__ = ["Column", "CsvTable", "csv_table"]
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_LARGEST = float(np.finfo(np.float32).max)
+_POLICIES = ("error", "mean", "nan", "drop")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        name: its name in the header.
+        categories: the names of its codes, in order; None for a column of numbers. The name "",
+            where it is there, stands for missing values.
+        mean: the mean of a column of numbers, without missing values.
+
+    >>> Column("city", ("Bern", "Oslo")).categories[1]
+    'Oslo'
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+    mean: float = math.nan
+
+
+class CsvTable(ArraySource):
+    """What `csv_table` gives: a source of examples that knows its columns.
+
+    Args:
+        arrays: `numbers`, `categories` and, if there is one, `target`.
+        columns: the columns that inputs come from, in the order of the file.
+        target: the column to predict; None for none.
+    """
+
+    def __init__(
+        self, arrays: dict[str, np.ndarray], columns: tuple[Column, ...], target: Column | None
+    ):
+        super().__init__(arrays)
+        self.columns, self.target = columns, target
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of the columns of `numbers`, in order."""
+        return tuple(c.name for c in self.columns if c.categories is None)
+
+    @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The names of the codes of each column of `categories`, in order."""
+        return {c.name: c.categories for c in self.columns if c.categories is not None}
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All rows: `numbers`, `categories` and `target`."""
+        return self.take(np.arange(len(self)))
+
+
+def csv_table(
+    path: StrPath, *, target: str | None = None, ignore: Sequence[str] = (),
+    categories: Sequence[str] = (), missing: Literal["error", "mean", "nan", "drop"] = "error",
+    delimiter: str = ",", like: CsvTable | None = None,
+) -> CsvTable:
+    """The rows of a CSV file with a header, as examples.
+
+    A column whose entries are all numbers is numeric; any other one, and those that `categories`
+    names, become integer codes. An entry is missing if it is empty or one of NA, N/A, NaN, null,
+    None and ?, in any case. For categories, missing is a category of its own, named "".
+
+    Args:
+        path: the file, in UTF-8.
+        target: the column to predict; it must have a value in every row.
+        ignore: columns to leave out (names, identifiers).
+        categories: columns to treat as categories though they are numbers (postal codes, classes).
+        missing: what happens to missing numbers: an "error" that says where they are, the "mean"
+            of the column, "nan", or "drop" the rows that have any.
+        delimiter: the character between fields.
+        like: a table whose columns, codes and means are used (train and test file), and whose
+            target and ignored columns replace `target`, `ignore` and `categories`.
+
+    Returns:
+        A source for a Loader, whose batches have `numbers` (float32 [batch, n]), `categories`
+        (int32 [batch, m]) and `target` (float32 or int32 [batch]); see `table.numbers`,
+        `table.categories` and `table.target` for the names.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        UnreadableFileError: a row has more or fewer fields than the header, or the file is no text.
+        ValueError: there is no column of that name, or values are missing.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "houses.csv")
+    >>> _ = path.write_text("area,city,price\\n50,Oslo,300\\n80,Bern,550\\n62,Oslo,340\\n")
+    >>> table = csv_table(path, target="price")
+    >>> table.numbers, table.categories
+    (('area',), {'city': ('Bern', 'Oslo')})
+    >>> batch = table.take(np.array([0, 1]))
+    >>> batch["categories"].tolist(), batch["target"].tolist()
+    ([[1], [0]], [300.0, 550.0])
+    """
+    if missing not in _POLICIES:
+        raise ValueError(f"csv_table: needed missing= one of {_POLICIES}, got {missing!r}{here()}")
+    file = _read(path, delimiter)
+    if like is not None:
+        columns, goal = like.columns, like.target
+        file.check([c.name for c in (*columns, *([goal] if goal else []))])
+    else:
+        columns, goal = file.columns(target, ignore, categories)
+    if goal is not None:
+        file.check_target(goal.name, missing)
+    kept = file.kept(columns, goal) if missing == "drop" else np.arange(len(file.rows))
+    if not len(kept):
+        raise ValueError(f"csv_table: needed rows, got none in {path}{here()}")
+
+    def values(column: Column) -> np.ndarray:
+        is_number = column.categories is None
+        return file.numbers(column, kept, missing) if is_number else file.codes(column, kept)
+
+    numbers = [values(c) for c in columns if c.categories is None]
+    codes = [values(c) for c in columns if c.categories is not None]
+    arrays = {
+        "numbers": _stacked(numbers, len(kept), np.float32),
+        "categories": _stacked(codes, len(kept), np.int32),
+    }
+    if goal is not None:
+        arrays["target"] = values(goal)
+    return CsvTable(arrays, columns, goal)
+
+
+def _stacked(columns: list[np.ndarray], rows: int, dtype: Any) -> np.ndarray:
+    return np.stack(columns, axis=1) if columns else np.zeros((rows, 0), dtype)
+
+
+@dataclass(frozen=True)
+class _File:
+    """The fields of a file by row, with the line on which each row ends."""
+
+    path: str
+    names: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def check(self, wanted: Collection[str]) -> None:
+        """Raise ValueError unless there are columns of these names."""
+        for name in wanted:
+            if name not in self.names:
+                raise ValueError(
+                    f"csv_table: needed a column of {self.path}, which are "
+                    f"{', '.join(self.names)}, got {name!r}{did_you_mean(name, self.names)}{here()}"
+                )
+
+    def fields(self, name: str) -> list[str]:
+        """The entries of a column; "" for those that are missing."""
+        at = self.names.index(name)
+        return ["" if row[at].lower() in MISSING else row[at] for row in self.rows]
+
+    def columns(
+        self, target: str | None, ignore: Sequence[str], categories: Sequence[str]
+    ) -> tuple[tuple[Column, ...], Column | None]:
+        """The columns that inputs come from, and the one to predict."""
+        self.check([*ignore, *categories, *([] if target is None else [target])])
+        wanted = [name for name in self.names if name not in ignore and name != target]
+        goal = None if target is None else self.column(target, target in categories)
+        return tuple(self.column(name, name in categories) for name in wanted), goal
+
+    def column(self, name: str, as_categories: bool) -> Column:
+        """What a column has: numbers or categories."""
+        fields = self.fields(name)
+        values = [_number(x) for x in fields if x]
+        if not as_categories and None not in values:
+            finite = [x for x in values if x is not None and abs(x) <= _LARGEST]
+            return Column(name, mean=math.fsum(finite) / len(finite) if finite else math.nan)
+        is_numeric = None not in values
+        order = (lambda x: (x != "", _number(x) or 0.0, x)) if is_numeric else None
+        return Column(name, tuple(sorted(set(fields), key=order)))
+
+    def check_target(self, name: str, missing: str) -> None:
+        """Raise ValueError where the target has no value: none can be made up."""
+        absent = [i for i, x in enumerate(self.fields(name)) if not x]
+        if absent and missing != "drop":
+            raise ValueError(
+                f"csv_table: needed a value of the target {name!r} in every row, got none in line "
+                f"{self.lines[absent[0]]} of {self.path} (missing='drop' leaves out the "
+                f"{len(absent)} rows without one){here()}"
+            )
+
+    def kept(self, columns: tuple[Column, ...], goal: Column | None) -> np.ndarray:
+        """The rows in which no number and no target is missing."""
+        needed = [c.name for c in columns if c.categories is None] + ([goal.name] if goal else [])
+        present = np.ones(len(self.rows), bool)
+        for name in needed:
+            present &= np.array([bool(x) for x in self.fields(name)], bool)
+        return np.flatnonzero(present)
+
+    def numbers(self, column: Column, kept: np.ndarray, missing: str) -> np.ndarray:
+        """A column of numbers, with what is missing filled in."""
+        fields = self.fields(column.name)
+        filling = column.mean if missing == "mean" else math.nan
+        values = np.empty(len(kept), np.float32)
+        for place, i in enumerate(kept.tolist()):
+            value = _number(fields[i]) if fields[i] else filling
+            if value is None:
+                raise self._wrong(f"a number in the column {column.name!r}", fields[i], i)
+            if _LARGEST < abs(value) < math.inf:
+                needed = f"numbers that fit float32 in the column {column.name!r}"
+                raise self._wrong(needed, fields[i], i)
+            if not fields[i] and missing == "error":
+                count = fields.count("")
+                raise ValueError(
+                    f"csv_table: needed a number in every row of the column {column.name!r}, got "
+                    f"none in line {self.lines[i]} of {self.path}, the first of {count} "
+                    f"(missing='mean', 'nan' or 'drop' accepts them){here()}"
+                )
+            values[place] = value
+        if missing == "mean" and math.isnan(filling) and np.isnan(values).any():
+            raise ValueError(
+                f"csv_table: needed a number in the column {column.name!r} for its mean, got none "
+                f"in {self.path} (ignore=[{column.name!r}] leaves it out){here()}"
+            )
+        return values
+
+    def codes(self, column: Column, kept: np.ndarray) -> np.ndarray:
+        """A column of categories as the places of their names."""
+        fields, names = self.fields(column.name), column.categories or ()
+        places = {name: code for code, name in enumerate(names)}
+        codes = np.empty(len(kept), np.int32)
+        for place, i in enumerate(kept.tolist()):
+            code = places.get(fields[i])
+            if code is None:
+                needed = f"one of the {len(names)} categories of the column {column.name!r}"
+                raise self._wrong(needed, fields[i], i)
+            codes[place] = code
+        return codes
+
+    def _wrong(self, needed: str, field: str, row: int) -> ValueError:
+        where = f"in line {self.lines[row]} of {self.path}"
+        return ValueError(f"csv_table: needed {needed}, got {field[:60]!r} {where}{here()}")
+
+
+def _number(text: str) -> float | None:
+    """The number a field shows; None if it is none."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _read(path: StrPath, delimiter: str) -> _File:
+    """The fields of a CSV file, stripped; blank lines are left out."""
+    check_file(path, "csv_table", "a CSV file")
+    place = os.fspath(path)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with guarded("csv_table", "a CSV file in UTF-8", f" ({place})", also=(csv.Error,)):
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            for row, line in _rows(file, delimiter):
+                if rows and len(row) != len(rows[0]):
+                    raise unreadable(
+                        "csv_table", f"{len(rows[0])} fields, as the header has",
+                        f"{len(row)} in line {line} of {place}",
+                    )
+                rows.append(row)
+                lines.append(line)
+    names = rows[0] if rows else []
+    if not names or "" in names or len(set(names)) < len(names):
+        raise unreadable(
+            "csv_table", f"a header with different names in the first line of {place}",
+            f"{', '.join(map(repr, names))[:200] or 'nothing'}",
+        )
+    return _File(place, names, rows[1:], lines[1:])
+
+
+def _rows(file: Any, delimiter: str) -> Iterator[tuple[list[str], int]]:
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    for row in reader:
+        if row:
+            yield [field.strip() for field in row], reader.line_num

@@ -1,0 +1,203 @@
+"""Images in folders, one folder for each class, as a source of examples.
+
+Files are found when the source is made and read when a batch needs them, in the threads of the
+Loader. PNG and JPEG need Pillow, which is loaded for the first of them; .npy needs nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from toile.engine.file_reader import guarded
+from toile.engine.source import here
+from toile.metrics import media
+from toile.training.array_files import StrPath, map_file
+from toile.training.images import resampled
+
+__all__ = ["ImageFolder", "image_folder"]
+
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".npy")
+_LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # of ITU-R BT.601, as Pillow has it
+
+
+class ImageFolder:
+    """What `image_folder` gives: examples `{"image": uint8 [h, w, channels], "label": int32}`.
+
+    Args:
+        files: where the images are.
+        labels: the class of each, as an index of `classes`.
+        classes: the names of the classes, in the order of their labels.
+        size: the height and width of every image; None for as they are.
+        channels: 1 or 3.
+    """
+
+    def __init__(
+        self, files: list[Path], labels: np.ndarray, classes: tuple[str, ...],
+        size: tuple[int, int] | None, channels: int,
+    ):
+        self.files, self.labels, self.classes = files, labels, classes
+        self.size, self.channels = size, channels
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"image": self._image(self.files[index]), "label": self.labels[index]}
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        """Several examples, after a check that their images can be stacked."""
+        examples = [self[i] for i in indices]
+        first = examples[0]["image"].shape
+        for i, example in zip(indices, examples):
+            if example["image"].shape != first:
+                raise ValueError(
+                    f"image_folder: needed images of one size, got {list(first[:2])} in "
+                    f"{self.files[indices[0]]} and {list(example['image'].shape[:2])} in "
+                    f"{self.files[i]} (size=(height, width) makes them equal){here()}"
+                )
+        return examples
+
+    def subset(self, rows: np.ndarray) -> Self:
+        """A source of some of the images."""
+        chosen = copy.copy(self)
+        chosen.files, chosen.labels = [self.files[i] for i in rows], self.labels[rows]
+        return chosen
+
+    def _image(self, path: Path) -> np.ndarray:
+        read = _npy_pixels if path.suffix.lower() == ".npy" else _pillow_pixels
+        image = _with_channels(read(path), self.channels)
+        if self.size is None or self.size == image.shape[:2]:
+            return image
+        return resampled(image, _middle(image.shape[:2], self.size), self.size)
+
+
+def image_folder(
+    path: StrPath, *, size: int | tuple[int, int] | None = None, channels: int = 3
+) -> ImageFolder:
+    """Images of a folder that has one subfolder for each class.
+
+    The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Subfolders of
+    these are searched too; files that are no images, and hidden ones, are left out. Photographs
+    are turned as their camera says. Labels are in `folder.labels` without any image being read.
+
+    Args:
+        path: the folder.
+        size: height and width of the images, or one number for both: the largest part of that
+            shape in the middle of an image is resized to it. None: the images have one size.
+        channels: 3 for colors, 1 for gray.
+
+    Returns:
+        A source for a Loader, whose batches have `image` (uint8 [batch, height, width, channels])
+        and `label` (int32 [batch]).
+
+    Raises:
+        FileNotFoundError: there is no such folder, it has no subfolders, or one has no images.
+        ImportError: a PNG or JPEG file is read where Pillow is not installed.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for kind, value in (("dark", 10), ("light", 200)):
+    ...     (folder / kind).mkdir()
+    ...     np.save(folder / kind / "0.npy", np.full((4, 6), value, np.uint8))
+    >>> images = image_folder(folder, size=2)
+    >>> images.classes, images[1]["image"].shape, int(images[1]["image"].max())
+    (('dark', 'light'), (2, 2, 3), 200)
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"image_folder: needed a folder, got none at {folder}{here()}")
+    if channels not in (1, 3):
+        raise ValueError(f"image_folder: needed channels=1 or 3, got {channels}{here()}")
+    kinds = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if not kinds:
+        raise FileNotFoundError(
+            f"image_folder: needed a subfolder for each class, got none in {folder}{here()}"
+        )
+    found = [_images_in(kind) for kind in kinds]
+    empty = [kind.name for kind, files in zip(kinds, found) if not files]
+    if empty:
+        raise FileNotFoundError(
+            f"image_folder: needed {', '.join(_SUFFIXES)} files for every class, got none in "
+            f"{', '.join(empty)} of {folder}{here()}"
+        )
+    labels = np.repeat(np.arange(len(kinds), dtype=np.int32), [len(files) for files in found])
+    return ImageFolder(
+        [file for files in found for file in files], labels, tuple(kind.name for kind in kinds),
+        None if size is None else _height_and_width(size), channels,
+    )
+
+
+def _height_and_width(size: Any) -> tuple[int, int]:
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
+        raise ValueError(
+            f"image_folder: needed size= a positive number or (height, width), got {size!r}{here()}"
+        )
+    return pair
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """All image files under a folder, in an order that does not depend on the file system."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, n) for n in names if not n.startswith(".")]
+    return sorted(p for p in found if p.suffix.lower() in _SUFFIXES)
+
+
+def _middle(given: tuple[int, ...], wanted: tuple[int, int]) -> tuple[float, float, float, float]:
+    """The largest part in the middle with the aspect ratio of `wanted`."""
+    height, width = given
+    scale = min(height / wanted[0], width / wanted[1])
+    h, w = scale * wanted[0], scale * wanted[1]
+    return (height - h) / 2, (width - w) / 2, h, w
+
+
+def _npy_pixels(path: Path) -> np.ndarray:
+    """The pixels of a .npy file, uint8 [height, width, 1 or more]."""
+    image = map_file(path, "image_folder")
+    is_unit = image.dtype.kind == "f" and image.size > 0 and image.min() >= 0 and image.max() <= 1
+    shape = image.shape if image.ndim == 3 else (*image.shape, 1)
+    if image.dtype not in (np.uint8, np.bool_) and not is_unit or len(shape) != 3 or 0 in shape:
+        raise ValueError(
+            "image_folder: needed uint8, or floats from 0 to 1, [height, width] or [height, width, "
+            f"channels], got {image.dtype}{list(image.shape)} in {path}{here()}"
+        )
+    return media.to_bytes(np.array(image)).reshape(shape)
+
+
+def _pillow_pixels(path: Path) -> np.ndarray:
+    """The pixels of a PNG or JPEG file, uint8 [height, width, 1 or 3]."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise ImportError(
+            f"image_folder: needed Pillow to read {path}, which is not installed: "
+            "pip install pillow (.npy files need nothing)"
+        ) from error
+    damage = (OSError, zlib.error, Image.DecompressionBombError, Warning)
+    with guarded("image_folder", "a PNG or JPEG image", f" ({path})", also=damage):
+        with Image.open(path, formats=("PNG", "JPEG")) as file:
+            image = ImageOps.exif_transpose(file)
+            if image.mode.startswith("I"):  # 16 bits, which Pillow would clip
+                return (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)[..., None]
+            is_gray = image.mode in ("1", "L", "LA")
+            pixels = np.array(image.convert("L" if is_gray else "RGB"))
+    return pixels[..., None] if is_gray else pixels
+
+
+def _with_channels(image: np.ndarray, channels: int) -> np.ndarray:
+    """The image in gray or in color; a channel of opacity is left out."""
+    given = image.shape[-1]
+    color = image[..., :3] if given >= 3 else image[..., :1]
+    if color.shape[-1] == channels:
+        return color
+    if channels == 3:
+        return np.repeat(color, 3, axis=-1)
+    return np.rint(color @ _LUMINANCE).astype(np.uint8)[..., None]

@@ -1,0 +1,28 @@
+"""Speeds and times as text, next to progress bars."""
+
+from __future__ import annotations
+
+
+def rate(per_second: float | None, unit: str) -> str:
+    """A speed as text.
+
+    >>> rate(12.34, "step"), rate(0.5, "epoch"), rate(None, "step")
+    ('12.3 steps/s', '2.0 s/epoch', '')
+    """
+    if not per_second:
+        return ""
+    if per_second < 1:
+        return f"{1 / per_second:.1f} s/{unit}"
+    return f"{per_second:.1f} {unit}s/s"
+
+
+def clock(seconds: float | None) -> str:
+    """A time as hours, minutes and seconds.
+
+    >>> clock(3725.9), clock(None)
+    ('1:02:05', '-:--:--')
+    """
+    if seconds is None:
+        return "-:--:--"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,334 @@
+"""What a run was and what came of it, as one HTML file that needs nothing else.
+
+A loop fills a `Report`, or `read` takes what the writers of `toile.metrics` left in a folder. The
+file has no script and loads nothing: it can be mailed, archived and opened without a network.
+`python -m toile.training.report WORKDIR` writes WORKDIR/report.html.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from toile.api.devices import local_devices
+from toile.engine.file_reader import guarded
+from toile.engine.source import here
+from toile.metrics import events
+from toile.training import checkpoints, config_entries, curves, html_pages, terminal
+from toile.version import __version__
+
+__all__ = ["Report"]
+
+_PACKAGES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")  # colors of a terminal
+
+
+class Report:
+    """A report of a run, which a training loop fills and writes at its end.
+
+    Args:
+        title: the heading of the page.
+        echo: also print tables, texts and curves as they are added: True for standard output, or
+            a stream.
+
+    >>> import tempfile
+    >>> report = Report("Regression")
+    >>> report.config({"learning_rate": 0.1, "layers": {"width": 32}})
+    >>> for step in range(1, 4):
+    ...     report.metrics(step, {"train_loss": 1 / step})
+    >>> report.figure("weights", np.eye(8))
+    >>> path = report.write(f"{tempfile.mkdtemp()}/report.html")
+    >>> text = path.read_text()
+    >>> all(part in text for part in ("Regression", "layers.width", "<svg", "data:image/png"))
+    True
+    """
+
+    def __init__(self, title: str = "Run", *, echo: bool | TextIO = False):
+        self.title = title
+        self._stream = sys.stdout if echo is True else echo or None
+        self._config: dict[str, Any] = {}
+        self._series: dict[str, dict[int, float]] = {}
+        self._texts: list[tuple[str, str]] = []
+        self._figures: list[html_pages.Figure] = []
+        self._layers = ""
+        self._checkpoints: list[str] = []
+
+    @classmethod
+    def of(
+        cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
+        echo: bool | TextIO = False,
+    ) -> Report:
+        """A report of a run that has ended, with what its writers left: see `read`.
+
+        Args:
+            workdir: the folder of the run.
+            config: its configuration; what `write_hparams` wrote unless given.
+            title: the heading; the name of the folder unless given.
+            echo: as for `Report`.
+
+        Returns:
+            A report to add to and to write.
+        """
+        report = cls(title or Path(workdir).name, echo=echo)
+        report.read(workdir)
+        if config is not None:
+            report._config = config_entries.flat(config)
+        return report
+
+    # ---- what a loop adds
+
+    def config(self, config: Any) -> None:
+        """Add the configuration.
+
+        Args:
+            config: a mapping, a dataclass or an ml_collections.ConfigDict, nested as deep as it
+                is; entries of a second call replace those of the same name.
+        """
+        self._config |= config_entries.flat(config)
+
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Add numbers of a step; curves of `train_x` and `eval_x` share a diagram.
+
+        Args:
+            step: the number of the step.
+            values: numbers, or arrays of one element, by name.
+        """
+        for name, value in values.items():
+            array = np.asarray(value)
+            if array.size != 1:
+                raise ValueError(
+                    f"Report.metrics: needed one number for {name!r}, got shape {array.shape}"
+                    f"{here()}"
+                )
+            self._series.setdefault(name, {})[int(step)] = float(array.reshape(()).item())
+
+    def figure(self, name: str, image: Any, caption: str = "") -> None:
+        """Add a picture, which is embedded as a PNG.
+
+        Floats from 0 to 1, bytes and booleans are shown as they are; other numbers from black, the
+        least, to white, the greatest. Several images are put side by side.
+
+        Args:
+            name: its heading.
+            image: [height, width], [height, width, 1 to 4], [count, height, width] or
+                [count, height, width, 1 to 4]; three axes of which the last has 1 to 4 elements
+                are one image.
+            caption: text below.
+        """
+        pixels, scale = html_pages.pixels(np.asarray(image))
+        text = f"{caption} ({scale})" if caption and scale else caption or scale
+        self._figures.append(html_pages.Figure(name, pixels, text))
+
+    def text(self, name: str, text: str) -> None:
+        """Add text, shown with its line breaks.
+
+        Args:
+            name: its heading; "" for none.
+            text: the text.
+        """
+        self._texts.append((name, _ANSI.sub("", text)))
+        self._print(f"\n{name}:\n{text}" if name else text)
+
+    def layers(self, model: Any, *args: Any, width: int = 100, **kwargs: Any) -> None:
+        """Add the table of a model's layers.
+
+        Args:
+            model: a module, whose `tabulate` is called, or the text of a table.
+            args: arguments of `tabulate`: keys and inputs.
+            width: the width of the table in characters.
+            kwargs: further arguments of `tabulate`, such as `depth`.
+        """
+        if isinstance(model, str):
+            table = model
+        else:
+            colors = self._stream is not None and self._stream.isatty()
+            style = {"width": width, "force_terminal": colors}  # no colors in a file
+            table = model.tabulate(*args, console_kwargs=style, **kwargs)
+        self._layers = _ANSI.sub("", table).strip("\n")
+        self._print(table)
+
+    def checkpoints(self, folder: str | os.PathLike[str]) -> None:
+        """Add the names and sizes of the checkpoints in a folder.
+
+        Args:
+            folder: where checkpoints are.
+        """
+        steps = checkpoints.available_steps(folder) if os.path.isdir(folder) else []
+        paths = [os.path.join(os.fspath(folder), f"checkpoint_{step}") for step in steps]
+        self._checkpoints = [f"{p} ({_size(p)})" for p in paths]
+        newest = checkpoints.latest_checkpoint(folder)
+        self._print(f"checkpoint: {newest}")
+
+    def curve(self, name: str, title: str = "", *, log: bool = False) -> None:
+        """Print the curve of a metric as characters, if the report echoes.
+
+        Args:
+            name: the metric.
+            title: what is printed above it; the name unless given.
+            log: whether the vertical axis is logarithmic.
+        """
+        series = self._series.get(name, {})
+        lines = terminal.curve(list(series), list(series.values()), log=log, title=title or name)
+        self._print(lines)
+
+    def picture(
+        self, path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, str]]
+    ) -> bool:
+        """Draw curves into a PNG by matplotlib, for a README: see `curves.picture`.
+
+        Args:
+            path: the file.
+            panels: for each title, the names of metrics by label.
+
+        Returns:
+            False, and nothing is drawn, where matplotlib is not installed.
+        """
+        return curves.picture(path, {
+            title: {label: self._series.get(name, {}) for label, name in lines.items()}
+            for title, lines in panels.items()
+        })  # fmt: skip
+
+    # ---- what writers left
+
+    def read(self, workdir: str | os.PathLike[str]) -> None:
+        """Add what the writers of a run left in its folder: metrics, texts, hyperparameters.
+
+        `metrics.jsonl` is read if it is there, else `metrics.csv`, else TensorBoard's event files.
+
+        Args:
+            workdir: the folder of the run.
+
+        Raises:
+            FileNotFoundError: none of these is in the folder.
+            UnreadableFileError: the file is damaged.
+        """
+        folder = Path(workdir)
+        if (folder / "metrics.jsonl").is_file():
+            self._read_jsonl(folder / "metrics.jsonl")
+        elif (folder / "metrics.csv").is_file():
+            self._read_csv(folder / "metrics.csv")
+        elif list(folder.glob("*tfevents*")):
+            for value in events.read(folder):
+                if value.plugin == "scalars" and value.data is not None and value.data.size == 1:
+                    self.metrics(value.step, {value.tag: value.data})
+        else:
+            raise FileNotFoundError(
+                "Report.read: needed metrics.jsonl, metrics.csv or TensorBoard's event files, got "
+                f"none in {folder}{here()}"
+            )
+
+    def _read_jsonl(self, path: Path) -> None:
+        texts: dict[str, str] = {}
+        for number, entry in curves.entries(path):
+            with guarded("Report.read", "lines of metrics", f" (line {number} of {path})"):
+                if "hparams" in entry:
+                    self._config |= config_entries.flat(entry["hparams"])
+                    continue
+                step = int(entry["step"])
+                for name, value in entry.items():
+                    if name in ("step", "time"):
+                        continue
+                    if is_number(value):
+                        self._series.setdefault(name, {})[step] = float(value)
+                    else:
+                        texts[name] = f"{value}"
+        self._texts += texts.items()  # the last one of each name
+
+    def _read_csv(self, path: Path) -> None:
+        where = f" ({path})"
+        with guarded("Report.read", "a table of metrics", where, also=(csv.Error,)):
+            with open(path, newline="", encoding="utf-8") as file:
+                for row in csv.DictReader(file):
+                    step = int(row.pop("step"))
+                    self.metrics(step, {n: float(v) for n, v in row.items() if v})
+
+    # ---- the page
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, by way of a temporary file.
+
+        Args:
+            path: the file; its folder is made where it is missing.
+
+        Returns:
+            The path.
+        """
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = target.with_name(f"{target.name}.tmp")
+        aside.write_text(self.html(), encoding="utf-8")
+        aside.replace(target)
+        self._print(f"report: {target}")
+        return target
+
+    def html(self) -> str:
+        """The text of the page."""
+        return html_pages.page(html_pages.Content(
+            self.title, self._config, self._series, self._texts, self._figures, self._layers,
+            self._checkpoints, environment(),
+        ))  # fmt: skip
+
+    def _print(self, text: str) -> None:
+        if self._stream is not None:
+            print(text, file=self._stream)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a line is one of a metric; "nan" and "inf" are written as text."""
+    return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
+
+
+def environment() -> dict[str, str]:
+    """Versions, devices and settings."""
+    found = {"toile": __version__, "Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    devices = local_devices()
+    found["devices"] = f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"
+    found["machine"] = f"{platform.system()}, {platform.machine()}, {os.cpu_count()} cores"
+    settings = (f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("TOILE_"))
+    found["settings"] = " ".join(settings) or "none"
+    found["written"] = time.strftime("%Y-%m-%d %H:%M:%S")
+    return found
+
+
+def _size(path: str) -> str:
+    if os.path.isdir(path):
+        total = sum(p.stat().st_size for p in Path(path).rglob("*") if p.is_file())
+    else:
+        total = os.path.getsize(path)
+    power = min(int(math.log(max(total, 1), 1024)), 3)
+    return f"{total / 1024**power:.1f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m toile.training.report WORKDIR [FILE]` writes the report of a run."""
+    if not 1 <= len(arguments) <= 2:
+        print("needed the folder of a run, and optionally a file to write", file=sys.stderr)
+        return 2
+    try:
+        report = Report.of(arguments[0])
+    except (OSError, ValueError) as error:
+        print(str(error).splitlines()[0], file=sys.stderr)
+        return 1
+    report.checkpoints(arguments[0])
+    print(report.write(arguments[1] if arguments[1:] else Path(arguments[0], "report.html")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,206 @@
+"""The points of a sweep: all combinations of values, or values drawn at random.
+
+A point is a dict of values by dotted name of the configuration. Its key, a text, says whether two
+points are the same, in any process and after any interruption.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from toile.engine.source import here
+
+__all__ = [
+    "Range", "folder_name", "grid", "integers", "log_uniform", "point_key", "random_points",
+    "uniform",
+]
+
+Point = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, from which `random_points` draws.
+
+    Args:
+        low: the least.
+        high: the greatest.
+        kind: "uniform", "log" (equally often in each power of ten) or "integers".
+
+    >>> Range(1, 6, "integers").draw(0.99)
+    6
+    """
+
+    low: float
+    high: float
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"sweep: needed low < high, got {self.low} and {self.high}{here()}")
+        if self.kind == "log" and self.low <= 0:
+            raise ValueError(f"sweep.log_uniform: needed low > 0, got {self.low}{here()}")
+
+    def draw(self, share: float) -> int | float:
+        """The number at a share of the way from `low` to `high`."""
+        if self.kind == "integers":
+            return int(self.low) + int(share * (int(self.high) - int(self.low) + 1))
+        if self.kind == "log":
+            low, high = math.log(self.low), math.log(self.high)
+            return float(f"{math.exp(low + share * (high - low)):.6g}")
+        return float(f"{self.low + share * (self.high - self.low):.6g}")
+
+
+def uniform(low: float, high: float) -> Range:
+    """Numbers between two, all equally likely.
+
+    Args:
+        low, high: the least and the greatest.
+
+    Returns:
+        What `random_points` draws from.
+
+    >>> uniform(0, 1).draw(0.25)
+    0.25
+    """
+    return Range(low, high)
+
+
+def log_uniform(low: float, high: float) -> Range:
+    """Numbers between two whose logarithms are equally likely, for learning rates and the like.
+
+    Args:
+        low, high: the least and the greatest, both positive.
+
+    Returns:
+        What `random_points` draws from.
+
+    >>> log_uniform(1e-4, 1e-2).draw(0.5)
+    0.001
+    """
+    return Range(low, high, "log")
+
+
+def integers(low: int, high: int) -> Range:
+    """Whole numbers between two, both included.
+
+    Args:
+        low, high: the least and the greatest.
+
+    Returns:
+        What `random_points` draws from.
+
+    >>> integers(2, 5).draw(0.0)
+    2
+    """
+    return Range(low, high, "integers")
+
+
+def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """All combinations of values.
+
+    Args:
+        space: the values of each entry of the configuration, by its dotted name.
+
+    Returns:
+        Points for `sweep.run`; the last name changes fastest.
+
+    >>> grid({"rate": [0.1, 0.01], "model.width": [32]})
+    [{'rate': 0.1, 'model.width': 32}, {'rate': 0.01, 'model.width': 32}]
+    """
+    lists = [_values(name, values, "grid") for name, values in space.items()]
+    return [dict(zip(space, combination)) for combination in itertools.product(*lists)]
+
+
+def random_points(
+    space: Mapping[str, Sequence[Any] | Range], count: int, *, seed: int = 0
+) -> list[Point]:
+    """Points drawn at random; the first ones are the same however many there are.
+
+    Args:
+        space: for each entry of the configuration, by its dotted name, a list of values, or
+            `uniform`, `log_uniform` or `integers`.
+        count: how many points.
+        seed: other points for another seed.
+
+    Returns:
+        Points for `sweep.run`.
+
+    >>> random_points({"rate": log_uniform(1e-4, 1e-1), "width": [32, 64]}, 2)
+    [{'rate': 0.00352514, 'width': 64}, {'rate': 0.0140487, 'width': 64}]
+    """
+    if count < 1:
+        raise ValueError(f"sweep.random_points: needed count >= 1, got {count}{here()}")
+    points = []
+    for number in range(count):
+        point: Point = {}
+        for name, values in space.items():
+            share = random.Random(f"{seed}/{number}/{name}").random()
+            if isinstance(values, Range):
+                point[name] = values.draw(share)
+            else:
+                listed = _values(name, values, "random_points")
+                point[name] = listed[int(share * len(listed))]
+        points.append(point)
+    return points
+
+
+def _values(name: str, values: Any, caller: str) -> list[Any]:
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__") or not list(values):
+        raise ValueError(
+            f"sweep.{caller}: needed a list of values for {name!r}, got {values!r}{here()}"
+        )
+    return [_plain(name, value) for value in values]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value that JSON can write: numbers of NumPy become Python's."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(name, x) for x in value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(
+        f"sweep: needed numbers, texts, booleans, None, or lists of them for {name!r}, got a "
+        f"{type(value).__name__}{here()}"
+    )
+
+
+def checked(points: Sequence[Mapping[str, Any]]) -> list[Point]:
+    """The points without repetitions, each with values that JSON can write."""
+    found: dict[str, Point] = {}
+    for point in points:
+        plain = {name: _plain(name, value) for name, value in point.items()}
+        found.setdefault(point_key(plain), plain)
+    return list(found.values())
+
+
+def point_key(point: Mapping[str, Any]) -> str:
+    """The text that equal points share.
+
+    >>> point_key({"b": (1, 2), "a": 0.5}) == point_key({"a": 0.5, "b": [1, 2]})
+    True
+    """
+    return json.dumps(point, sort_keys=True)
+
+
+def folder_name(point: Mapping[str, Any]) -> str:
+    """The name of a point's folder: readable, and different for different points.
+
+    >>> folder_name({"model.width": 32, "rate": 0.1})
+    'width=32,rate=0.1-c5ffd26e'
+    """
+    words = ",".join(f"{name.rpartition('.')[2]}={value}" for name, value in point.items())
+    readable = re.sub(r"[^\w.,=+-]+", "", words)[:80]
+    return f"{readable}-{hashlib.sha256(point_key(point).encode()).hexdigest()[:8]}"
