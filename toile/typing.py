@@ -35,7 +35,7 @@ from toile.core.meta import LogicalNames
 from toile.core.spmd import AxisName, LogicalRules, Sharding
 from toile.engine.annotations import ArrayLike, DTypeLike, PyTree
 from toile.engine.trace import Array as _Array
-from toile.lax import Precision
+from toile.lax.contractions import PrecisionLike
 from toile.nn import initializers
 from toile.tree_util import SequenceKey, register_pytree_with_keys, tree_leaves
 
@@ -96,7 +96,6 @@ def has_shape_dtype(x: object) -> TypeGuard[ShapeDtype]:
 
 # Linear layers.
 
-PrecisionLike = str | Precision | tuple[str, str] | tuple[Precision, Precision] | None
 DotGeneralT = Callable[..., Array]
 ConvGeneralDilatedT = Callable[..., Array]
 EinsumT = Callable[..., Array]

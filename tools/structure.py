@@ -41,9 +41,10 @@ DOWNSTREAM = ("compiler", "kernels", "targets", "platforms", "disk", "staging", 
 # Names that several modules have, by the reason why.
 SHARED_NAMES = {
     "the same subject on several levels: operations, their NumPy, the public faces, kernels": """
-        _operands arrays attention bits callbacks collectives complexes contraction contractions
-        control conv conversion convolution cumulative custom division elementwise families fft
-        gathers key_reuse linalg messages pads random reductions shapes sorts special windows""",
+        _operands arrays attention bits callbacks collectives comparisons complexes contraction
+        contractions control conv conversion convolution cumulative custom division elementwise
+        families fft gathers key_reuse linalg messages pads random reductions shapes sorts
+        special transcendental windows""",
     "once for each platform, target or family of kernels": """
         commands cpu elements execution exits gpu gpu_tensor_cores launches new_plans
         plan_reader planner plans_on_disk scalars shared steps target text""",

@@ -137,6 +137,30 @@ class ParentDescriptor:
         obj.__dict__["_parent_ref"] = weakref.ref(value) if isinstance(value, Module) else value
 
 
+class _NoAttribute(AttributeError):
+    """A module does not have an attribute; the message is made when the error is shown."""
+
+    def __init__(self, module: Module, name: str, place: str):
+        super().__init__(name=name, obj=module)
+        self.module, self.wanted, self.place = module, name, place
+
+    def __str__(self) -> str:
+        module, name = self.module, self.wanted
+        cls = type(module).__name__
+        text = f'"{cls}" object has no attribute "{name}".'
+        near = did_you_mean(name, {*vars(module), *dir(type(module))})
+        if near:
+            text += near
+        elif module.scope is None:
+            text += (
+                f" If \"{name}\" is defined in '.setup()', remember these fields are only "
+                "accessible from inside 'init' or 'apply': this module is unbound, it has fields "
+                f"but no variables. Bind it first: model = {cls}(…).bind(variables), then "
+                f"model.{name}"
+            )
+        return text + self.place
+
+
 @dataclass_transform(field_specifiers=(dataclasses.field, kw_only_dataclasses.field))
 class ModuleBase:
     """Tells static checkers that subclasses of Module are dataclasses."""
@@ -282,19 +306,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
             self._try_setup()
             if name in self.__dict__:
                 return self.__dict__[name]
-            cls = type(self).__name__
-            text = f'"{cls}" object has no attribute "{name}".'
-            near = did_you_mean(name, {*self.__dict__, *dir(type(self))})
-            if near:
-                text += near
-            elif self.scope is None:
-                text += (
-                    f" If \"{name}\" is defined in '.setup()', remember these fields are only "
-                    "accessible from inside 'init' or 'apply': this module is unbound, it has "
-                    f"fields but no variables. Bind it first: model = {cls}(…).bind(variables), "
-                    f"then model.{name}"
-                )
-            raise AttributeError(text + here())
+            raise _NoAttribute(self, name, here())
 
     def __dir__(self) -> list[str]:
         self._try_setup()

@@ -23,7 +23,7 @@ from toile.engine.source import here
 from toile.nn import logsumexp
 
 if TYPE_CHECKING:
-    from toile.typing import PrecisionLike
+    from toile.lax.contractions import PrecisionLike
 
 __all__ = [
     "CacheEntry", "dot_product_attention", "make_padding_mask", "multi_head_dot_product_attention",

@@ -21,7 +21,7 @@ from toile.engine.config import flags
 from toile.engine.source import here
 
 if TYPE_CHECKING:
-    from toile.typing import PrecisionLike
+    from toile.lax.contractions import PrecisionLike
 
 __all__ = [
     "Embedding", "conv", "conv_transpose", "default_embed_init", "default_kernel_init", "dense",

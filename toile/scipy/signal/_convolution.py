@@ -15,7 +15,7 @@ from toile.engine.source import here
 from toile.nn._promote import canonical_axis, inexact
 
 if TYPE_CHECKING:
-    from toile.typing import PrecisionLike
+    from toile.lax.contractions import PrecisionLike
 
 _MODES = ("same", "full", "valid")
 
