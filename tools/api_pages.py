@@ -20,6 +20,9 @@ from tools.api_coverage import compare_all, markdown
 from tools.public_names import namespaces, own_docstring, public_list
 
 log = logging.getLogger("mkdocs.hooks.api_pages")
+# A table of all names would be the first answer to every search.
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+
 
 def as_markdown(doc: str) -> str:
     """A docstring as Markdown: examples fenced, characters outside `code` taken literally."""
@@ -75,7 +78,7 @@ def page(namespace: str) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """MkDocs' hook: add api_coverage.md, and api/NAMESPACE.md for every namespace that exists."""
-    pages = {"api_coverage.md": markdown(compare_all())}
+    pages = {"api_coverage.md": NOT_SEARCHED + markdown(compare_all())}
     for namespace in namespaces():
         pages[f"api/{namespace}.md"] = page(namespace)
     for path, content in pages.items():

@@ -17,6 +17,12 @@ from tools.api_pages import namespaces
 
 ROOT = Path(__file__).parents[1]
 API, EXAMPLES = "API reference", "Examples"  # titles of the parts that are filled here
+# Pages that are made from several files.
+MADE = {
+    "examples/index.md": "examples/*/README.md",
+    "benchmarks.md": "benchmarks/results/*.json",
+    "api_coverage.md": "tools/api_coverage.py",
+}
 DOWNLOAD = """
 *This page is an executed notebook: [the same as an .ipynb file](notebooks/{}.ipynb).*
 """
@@ -54,6 +60,30 @@ def on_config(config: Any) -> Any:
             if isinstance(entries, list):
                 entries += [e for e in found.get(title, ()) if e not in entries]
     return config
+
+
+def source_of(path: str) -> str:
+    """Where in the repository a page comes from, for someone who wants to change it."""
+    stem = path.removesuffix(".md")
+    if path.startswith("api/"):
+        return f"docstrings of {module_file(stem.removeprefix('api/'))}"
+    if path in MADE:
+        return MADE[path]
+    if path.startswith("examples/"):
+        return path
+    notebook = f"docs/notebooks/{stem}.py"
+    return notebook if (ROOT / notebook).exists() else f"docs/{path}"
+
+
+def module_file(namespace: str) -> str:
+    """The file or the folder of a module."""
+    path = namespace.replace(".", "/")
+    return f"{path}/" if (ROOT / path).is_dir() else f"{path}.py"
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """MkDocs' hook: name the source of the page at its end."""
+    return f'{html}<p class="source-note">Source: <code>{source_of(page.file.src_uri)}</code></p>'
 
 
 def on_files(files: Files, config: Any) -> Files:
