@@ -17,6 +17,18 @@ from tools.api_pages import namespaces
 
 ROOT = Path(__file__).parents[1]
 API, EXAMPLES = "API reference", "Examples"  # titles of the parts that are filled here
+# Parts of the reference, by the first names of their namespaces; [] is toile itself.
+PARTS: dict[str, list[list[str]]] = {
+    "Arrays and transformations": [
+        [], ["numpy"], ["lax"], ["random"], ["nn"], ["tree"], ["image"], ["ops"],
+    ],
+    "Models and training": [
+        ["linen"], ["optim"], ["training"], ["metrics"], ["serialization"], ["struct"], ["core"],
+        ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"],
+    ],
+    "SciPy": [["scipy"]],
+}  # fmt: skip
+OTHERS = "More namespaces"
 # Pages that are made from several files.
 MADE = {
     "examples/index.md": "examples/*/README.md",
@@ -46,10 +58,19 @@ def made_pages() -> dict[str, str | bytes]:
     return pages
 
 
+def reference_parts() -> list[dict[str, Any]]:
+    """The namespaces by part of the reference, in the order of `PARTS`."""
+    parts: dict[str, list[dict[str, str]]] = {title: [] for title in (*PARTS, OTHERS)}
+    for name in namespaces():
+        title = next((t for t, names in PARTS.items() if name.split(".")[1:2] in names), OTHERS)
+        parts[title].append({name: f"api/{name}.md"})
+    return [{title: entries} for title, entries in parts.items()]
+
+
 def on_config(config: Any) -> Any:
     """MkDocs' hook: list the namespaces and the examples in the navigation."""
     found = {
-        API: [{n: f"api/{n}.md"} for n in namespaces()],
+        API: reference_parts(),
         EXAMPLES: [
             {e.name.replace("_", " "): f"examples/{e.name}/README.md"}
             for e in gallery.examples(ROOT / "examples")
