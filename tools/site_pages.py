@@ -7,12 +7,13 @@ examples) are filled here; a page that is in no part of the navigation is a warn
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tools import benchmark_tables, gallery, notebooks
+from tools import benchmark_tables, charts, gallery, notebooks
 from tools.api_pages import namespaces
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,7 @@ MADE = {
     "benchmarks.md": "benchmarks/results/*.json",
     "api_coverage.md": "tools/api_coverage.py",
 }
+CHART = re.compile(r"<!-- chart: ([\w.-]+) -->")
 DOWNLOAD = """
 *This page is an executed notebook: [the same as an .ipynb file](notebooks/{}.ipynb).*
 """
@@ -100,6 +102,11 @@ def module_file(namespace: str) -> str:
     """The file or the folder of a module."""
     path = namespace.replace(".", "/")
     return f"{path}/" if (ROOT / path).is_dir() else f"{path}.py"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """MkDocs' hook: `<!-- chart: FILE -->` becomes the curve of the run in docs/FILE."""
+    return CHART.sub(lambda m: charts.curve(ROOT / "docs" / m[1]), markdown)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
