@@ -45,7 +45,8 @@ bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
 	$(PY) -m benchmarks.cpu $(ARGS)
 
 docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings are errors
-	$(PY) -m mkdocs build --strict
+	@# the theme's notice about its successor is not about these pages
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
 
 lint: $(VENV)/installed-dev  ## ruff, mypy, the layers of the package and its structure

@@ -12,50 +12,63 @@ import importlib
 import inspect
 import logging
 import re
+import types
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 from tools.api_coverage import compare_all, markdown
+from tools.api_docstrings import as_markdown, escape, first_sentence
+from tools.api_sources import location, signature
+from tools.api_topics import homes, topics
+from tools.documented import parameters
 from tools.public_names import namespaces, own_docstring, public_list
 
 log = logging.getLogger("mkdocs.hooks.api_pages")
-
-def as_markdown(doc: str) -> str:
-    """A docstring as Markdown: examples fenced, characters outside `code` taken literally."""
-    paragraphs = []
-    for paragraph in doc.split("\n\n"):
-        if paragraph.lstrip().startswith(">>>"):
-            paragraphs.append(f"```python\n{inspect.cleandoc(paragraph)}\n```")
-            continue
-        pieces = re.split(r"(`+[^`]*`+)", paragraph)
-        pieces[::2] = [re.sub(r"([\[\]<>*_\\])", r"\\\1", text) for text in pieces[::2]]
-        paragraphs.append("".join(pieces))
-    return "\n\n".join(paragraphs)
+# A table of all names would be the first answer to every search.
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+NOT_IN_INDEX = re.compile(r'<(dl|table|p(?= class="facts")|div(?= class="language-))\b')
+METHODS = (types.FunctionType, classmethod, staticmethod, property)
 
 
-def signature(name: str, value: Any) -> str:
-    """`name(x, axis=None)`, with addresses of default objects left out."""
-    try:
-        text = str(inspect.signature(value))
-    except (TypeError, ValueError):
-        text = "(...)"
-    return name + re.sub(r" at 0x[0-9a-f]+", "", text)
-
-
-def entry(namespace: str, name: str, value: Any) -> str:
-    """The paragraph about one public name."""
-    lines = [f"### {namespace}.{name}".replace("_", r"\_"), ""]
+def entry(namespace: str, name: str, value: Any, home: tuple[str, str]) -> str:
+    """The part of the page about one public name."""
+    lines = [f"### {escape(name)} {{ #{namespace}.{name} data-toc-label='{name}' }}", ""]
     documented = inspect.isroutine(value) or isinstance(value, type)
     doc = own_docstring(value)
     ours = str(getattr(value, "__module__", "")).startswith("toile")
     if documented and ours and not doc and not issubclass_of(value, (enum.Enum, Warning)):
         log.warning("%s.%s has no docstring", namespace, name)
+    kind = "class" if isinstance(value, type) else "" if callable(value) else type(value).__name__
+    facts = [f"`{namespace}.{name}`", kind, f"`{location(value, home)}`"]
+    lines += [" · ".join(filter(None, facts)) + "\n{ .facts }", ""]
     if callable(value):
         lines += ["```python", signature(name, value), "```", ""]
-    else:
-        lines += [f"`{type(value).__name__}`", ""]
-    return "\n".join([*lines, as_markdown(doc), ""])
+    lines += [as_markdown(doc), ""]
+    if isinstance(value, type) and ours:
+        lines += methods_table(value)
+    return "\n".join(lines)
+
+
+def methods_table(cls: type) -> list[str]:
+    """The public methods and properties that a class of ours documents."""
+    found: dict[str, str] = {}
+    fields = {p.name for p in parameters(cls)}  # a field's default may be a function
+    for base in cls.__mro__:
+        if base is not cls and base.__module__ != cls.__module__:
+            continue  # a base of another module has an entry of its own
+        for name, member in vars(base).items():
+            inner = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
+            if name.startswith("_") or name in fields or not isinstance(member, METHODS):
+                continue
+            if doc := inspect.getdoc(inner):
+                call = "" if isinstance(member, property) else "()"
+                found.setdefault(f"{name}{call}", first_sentence(doc))
+    if not found:
+        return []
+    rows = [f"| `{name}` | {escape(text)} |" for name, text in sorted(found.items())]
+    head = ["**Methods and properties**{ .field }", "", "| name | what it does |", "| --- | --- |"]
+    return [*head, *rows, ""]
 
 
 def issubclass_of(value: Any, bases: tuple[type, ...]) -> bool:
@@ -64,18 +77,61 @@ def issubclass_of(value: Any, bases: tuple[type, ...]) -> bool:
 
 
 def page(namespace: str) -> str:
-    """The page of one namespace: its docstring, then its names in alphabetical order."""
+    """The page of one namespace: its docstring, a summary, then its names by topic."""
     module = importlib.import_module(namespace)
     if not module.__doc__:
         log.warning("%s has no docstring", namespace)
-    head = f"# {namespace}\n\n{as_markdown(inspect.cleandoc(module.__doc__ or ''))}\n"
-    entries = (entry(namespace, name, getattr(module, name)) for name in public_list(module))
-    return "\n".join([head, *entries])
+    parts = [f"# {namespace}", as_markdown(inspect.cleandoc(module.__doc__ or ""))]
+    groups = topics(module, public_list(module))
+    where = homes(module)
+    if len(groups) > 1:
+        parts.append(topics_table(namespace, groups))
+    for title, names in groups.items():
+        parts += [f"## {title}"] if title else []
+        parts.append(summary_table(module, names))
+        parts += [entry(namespace, n, getattr(module, n), where.get(n, (namespace, n)))
+                  for n in names]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def link(namespace: str, name: str) -> str:
+    return f"[`{name}`](#{namespace}.{name})"
+
+
+def topics_table(namespace: str, groups: dict[str, list[str]]) -> str:
+    """The summary of a large namespace: its topics, each with its names."""
+    rows = [
+        f"| [{title}](#{slug(title)}) | {' '.join(link(namespace, n) for n in names)} |"
+        for title, names in groups.items()
+    ]
+    return "\n".join(["| topic | names |", "| --- | --- |", *rows])
+
+
+def summary_table(module: types.ModuleType, names: list[str]) -> str:
+    """Names with the first sentences of their docstrings."""
+    rows = []
+    for name in names:
+        doc = own_docstring(getattr(module, name))
+        text = first_sentence(doc) if doc else ""
+        rows.append(f"| {link(module.__name__, name)} | {escape(text)} |")
+    return "\n".join(["| name | what it does |", "| --- | --- |", *rows]) if rows else ""
+
+
+def slug(title: str) -> str:
+    """The anchor that the table of contents gives to a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """MkDocs' hook: search finds names and what they do; the rest would make it slow."""
+    if not page.file.src_uri.startswith("api/"):
+        return html
+    return NOT_IN_INDEX.sub(r"<\1 data-search-exclude", html)
 
 
 def on_files(files: Files, config: Any) -> Files:
     """MkDocs' hook: add api_coverage.md, and api/NAMESPACE.md for every namespace that exists."""
-    pages = {"api_coverage.md": markdown(compare_all())}
+    pages = {"api_coverage.md": NOT_SEARCHED + markdown(compare_all())}
     for namespace in namespaces():
         pages[f"api/{namespace}.md"] = page(namespace)
     for path, content in pages.items():

@@ -1,4 +1,4 @@
-"""The page of benchmark tables, made of the results that are committed under benchmarks/results.
+"""The page of benchmarks: charts and tables of the results committed under benchmarks/results.
 
 Nothing is computed here but units: medians and ratios are those of the files.
 """
@@ -10,18 +10,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tools import charts
+
 HEAD = """# Benchmarks
 
-These tables are made from the files under `benchmarks/results`, which the command above each table
-wrote. Times are medians over rounds in which the libraries take turns on the same machine. A ratio
-is the median over rounds of toile's time by the other's in the same round: below 1, toile is the
-faster. What misses its goal is in bold, and listed below its table. `make bench` measures on your
+Each section is made from one file under `benchmarks/results`, which the command below its heading
+wrote. Shorter bars are better. The bars of a row are drawn to the scale of its longest bar, because
+rows range from microseconds to seconds; the table behind each chart has every number.
+
+Times are medians over rounds in which the libraries take turns on the same machine. A ratio is the
+median over rounds of toile's time divided by the other's in the same round: below 1, toile is
+faster. Ratios that miss their goal are in bold in the tables. `make bench` measures on your
 machine.
 """
 TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
     "parallel": "Several devices", "compare": "Two commits in turns",
+    "scaling": "Sums over threads and processes",
 }  # fmt: skip
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 
@@ -53,14 +59,68 @@ def section(path: Path) -> str:
     lines = [f"## {TITLES.get(kind, kind)}: {machine or found.get('machine', '')}", ""]
     lines += [f"`{found.get('command') or f'python -m benchmarks.{kind}'}`", ""]
     lines += [circumstances(found), ""]
+    lines += [f"File: `benchmarks/results/{path.name}`", ""]
     if kind == "compare":
-        lines += list(compared_table(found))
+        lines += [*ratio_charts(found), *folded(compared_table(found))]
     elif "rows" in found:
-        lines += list(goals_table(found["rows"]))
-        lines += ["", *summary(found.get("summary", {}))]
+        lines += [*summary(found.get("summary", {})), ""]
+        lines += [*time_charts(medians(found)), *folded(goals_table(found["rows"]))]
     elif isinstance(found.get("results"), dict):
-        lines += list(medians_table(found["results"]))
+        lines += [*time_charts(medians(found)), *folded(medians_table(found["results"]))]
     return "\n".join([*lines, ""])
+
+
+def folded(table: Iterator[str]) -> Iterator[str]:
+    """A table that is shown when the reader asks for it; search does not need its numbers."""
+    yield '<details markdown="1" data-search-exclude><summary>Table of all rows</summary>'
+    yield ""
+    yield from table
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def medians(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Seconds by row and library; what was not measured is left out."""
+    rows: dict[str, dict[str, float]] = {}
+    for title, row in (found.get("rows") or found["results"]).items():
+        times = row.get("median") or {k: t * 1e-6 for k, t in row.get("median_us", {}).items()}
+        times = {k.replace("_", " "): t for k, t in times.items() if t is not None and " " not in k}
+        if times:
+            rows[title] = times
+    return rows
+
+
+def families(rows: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Titles by their first word where at least three begin with it; the others together."""
+    first = {title: title.split()[0] for title in rows}
+    often = {w for w in first.values() if list(first.values()).count(w) >= 3}
+    found: dict[str, list[str]] = {}
+    for title, word in first.items():
+        found.setdefault(word if word in often else "others", []).append(title)
+    return found
+
+
+def time_charts(rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """A chart of times for each family of rows."""
+    shown = {title: {k: seconds(t) for k, t in row.items()} for title, row in rows.items()}
+    for family, titles in families(rows).items():
+        name = f"Median times of {family}: {', '.join(titles)}"
+        yield charts.bars({t: rows[t] for t in titles}, name, shown)
+        yield ""
+
+
+def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of two commits, the new one's time divided by the old one's."""
+    rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
+    shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
+    largest = max((r["ratio"] for r in rows.values()), default=1.0)
+    yield f"Time of {found['new']} divided by that of {found['old']}:"
+    yield ""
+    for family, titles in families(rows).items():
+        name = f"Ratios of {family}: {', '.join(titles)}"
+        yield charts.bars({t: rows[t] for t in titles}, name, shown, largest)
+        yield ""
 
 
 def compared_table(found: Mapping[str, Any]) -> Iterator[str]:

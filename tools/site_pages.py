@@ -7,16 +7,36 @@ examples) are filled here; a page that is in no part of the navigation is a warn
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from tools import benchmark_tables, gallery, notebooks
+from tools import benchmark_tables, charts, gallery, notebooks
 from tools.api_pages import namespaces
 
 ROOT = Path(__file__).parents[1]
 API, EXAMPLES = "API reference", "Examples"  # titles of the parts that are filled here
+# Parts of the reference, by the first names of their namespaces; [] is toile itself.
+PARTS: dict[str, list[list[str]]] = {
+    "Arrays and transformations": [
+        [], ["numpy"], ["lax"], ["random"], ["nn"], ["tree"], ["image"], ["ops"],
+    ],
+    "Models and training": [
+        ["linen"], ["optim"], ["training"], ["metrics"], ["serialization"], ["struct"], ["core"],
+        ["traverse_util"], ["cursor"], ["io"], ["jax_utils"], ["interop"],
+    ],
+    "SciPy": [["scipy"]],
+}  # fmt: skip
+OTHERS = "More namespaces"
+# Pages that are made from several files.
+MADE = {
+    "examples/index.md": "examples/*/README.md",
+    "benchmarks.md": "benchmarks/results/*.json",
+    "api_coverage.md": "tools/api_coverage.py",
+}
+CHART = re.compile(r"<!-- chart: ([\w.-]+) -->")
 DOWNLOAD = """
 *This page is an executed notebook: [the same as an .ipynb file](notebooks/{}.ipynb).*
 """
@@ -40,10 +60,19 @@ def made_pages() -> dict[str, str | bytes]:
     return pages
 
 
+def reference_parts() -> list[dict[str, Any]]:
+    """The namespaces by part of the reference, in the order of `PARTS`."""
+    parts: dict[str, list[dict[str, str]]] = {title: [] for title in (*PARTS, OTHERS)}
+    for name in namespaces():
+        title = next((t for t, names in PARTS.items() if name.split(".")[1:2] in names), OTHERS)
+        parts[title].append({name: f"api/{name}.md"})
+    return [{title: entries} for title, entries in parts.items()]
+
+
 def on_config(config: Any) -> Any:
     """MkDocs' hook: list the namespaces and the examples in the navigation."""
     found = {
-        API: [{n: f"api/{n}.md"} for n in namespaces()],
+        API: reference_parts(),
         EXAMPLES: [
             {e.name.replace("_", " "): f"examples/{e.name}/README.md"}
             for e in gallery.examples(ROOT / "examples")
@@ -54,6 +83,35 @@ def on_config(config: Any) -> Any:
             if isinstance(entries, list):
                 entries += [e for e in found.get(title, ()) if e not in entries]
     return config
+
+
+def source_of(path: str) -> str:
+    """Where in the repository a page comes from, for someone who wants to change it."""
+    stem = path.removesuffix(".md")
+    if path.startswith("api/"):
+        return f"docstrings of {module_file(stem.removeprefix('api/'))}"
+    if path in MADE:
+        return MADE[path]
+    if path.startswith("examples/"):
+        return path
+    notebook = f"docs/notebooks/{stem}.py"
+    return notebook if (ROOT / notebook).exists() else f"docs/{path}"
+
+
+def module_file(namespace: str) -> str:
+    """The file or the folder of a module."""
+    path = namespace.replace(".", "/")
+    return f"{path}/" if (ROOT / path).is_dir() else f"{path}.py"
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """MkDocs' hook: `<!-- chart: FILE -->` becomes the curve of the run in docs/FILE."""
+    return CHART.sub(lambda m: charts.curve(ROOT / "docs" / m[1]), markdown)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """MkDocs' hook: name the source of the page at its end."""
+    return f'{html}<p class="source-note">Source: <code>{source_of(page.file.src_uri)}</code></p>'
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -1,0 +1,170 @@
+"""The topics that the reference pages of large namespaces are grouped by.
+
+A name belongs to the topic of the module that the package's list (`__init__.pyi`) takes it from.
+The tables below give topics a title and an order, and join modules that readers see as one. A
+module that is in no table is a topic of its own, titled by the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import types
+from pathlib import Path
+
+from toile.engine.lazy import public_names
+
+Table = dict[str, tuple[str, ...]]
+
+TOILE: Table = {
+    "Derivatives": ("toile.api.cotangents", "toile.api.pairs", "toile.api.checkpoint"),
+    "Transformations and compilation": ("toile.api", "toile.staging.jit", "toile.api.callbacks"),
+    "Looking inside": ("toile.inspection", "toile.api.scopes", "toile.api.environment"),
+    "Arrays": ("toile.engine.trace", "toile.engine.structs", "toile.engine.arrays",
+               "toile.engine.dtypes"),
+    "Arrays that can be changed": ("toile.ref",),
+    "Devices and placement": ("toile.engine.devices", "toile.api.devices", "toile.engine.shardings",
+                              "toile.targets.llvm.thread_count"),
+    "Several devices": ("toile.parallel", "toile.sharding"),
+    "Settings": ("toile.engine.config", "toile.engine.scoped_options", "toile.engine.contexts"),
+}  # fmt: skip
+NUMPY: Table = {
+    "Creating arrays": ("toile.numpy.creation", "toile.numpy.grids", "toile.numpy.files"),
+    "Shapes and axes": ("toile.numpy.manipulation", "toile.numpy.pads"),
+    "Joining and splitting": ("toile.numpy.joins",),
+    "Indexing and selecting": ("toile.numpy.selection", "toile.numpy.index_update"),
+    "Diagonals and triangles": ("toile.numpy.diagonals",),
+    "Elementwise mathematics": ("toile.numpy.ufuncs", "toile.numpy.ufuncs_numeric",
+                                "toile.numpy.ufuncs_bits"),
+    "Comparisons and tests": ("toile.numpy.comparisons",),
+    "Reductions": ("toile.numpy.reductions", "toile.numpy.reductions_nan", "toile.numpy.quantiles"),
+    "Running sums and products": ("toile.numpy.cumulative",),
+    "Products of arrays": ("toile.numpy.contractions", "toile.numpy.summation"),
+    "Sorting and searching": ("toile.numpy.sorted_order",),
+    "Sets": ("toile.numpy.sets",),
+    "Statistics of data": ("toile.numpy.data_statistics",),
+    "Differences, integrals and bits": ("toile.numpy.calculus",),
+    "Polynomials": ("toile.numpy.polynomial",),
+    "Window functions": ("toile.numpy.windows",),
+    "Functions of functions": ("toile.numpy.functional", "toile.numpy.ufunc_api"),
+    "Dtypes, constants and printing": ("toile.numpy.dtype_names",),
+}  # fmt: skip
+LAX: Table = {
+    "Control flow": ("toile.lax.loops", "toile.lax.conditionals", "toile.lax.implicit"),
+    "Arithmetic": ("toile.lax.elementwise",),
+    "Comparisons and bits": ("toile.lax.comparisons",),
+    "Exponentials, trigonometry and special functions": ("toile.lax.transcendental",),
+    "Shapes": ("toile.lax.shapes",),
+    "Reductions": ("toile.lax.reductions", "toile.lax.windows"),
+    "Gather, scatter and dynamic slices": ("toile.lax.gathers",),
+    "Products of arrays": ("toile.lax.contractions",),
+    "Convolutions": ("toile.lax.convolution",),
+    "Sorting": ("toile.lax.sorts",),
+    "Fourier transforms": ("toile.lax.fft",),
+    "Dtypes": ("toile.lax.conversion",),
+    "Collectives over named axes": ("toile.lax.collectives",),
+    "Random bits": ("toile.lax.raw_bits",),
+    "Gradients, barriers and placement": ("toile.lax.miscellany",),
+    "Operations under JAX's names": ("toile.lax._names",),
+}
+LINEN: Table = {
+    "Modules": ("toile.linen.module", "toile.core", "toile.core.scope", "toile.linen.summary"),
+    "Linear layers and embeddings": ("toile.linen.linear", "toile.linen.embedding"),
+    "Convolution and pooling": ("toile.linen.convolution", "toile.linen.pooling"),
+    "Normalization": ("toile.linen.normalization", "toile.linen.weight_normalization"),
+    "Attention": ("toile.linen.attention",),
+    "Recurrent layers": ("toile.linen.recurrent",),
+    "Dropout and combinations of layers": ("toile.linen.stochastic", "toile.linen.combinators",
+                                           "toile.linen.batch_apply"),
+    "Activations": ("toile.core.nn.activation", "toile.linen.activation"),
+    "Initializers": ("toile.linen.initializers",),
+    "Lifted transformations": ("toile.linen.transforms",),
+    "Partitioned variables": ("toile.core.meta", "toile.linen.spmd", "toile.core.spmd"),
+    "Eight-bit floats": ("toile.linen.fp8_ops",),
+}  # fmt: skip
+OPTIM: Table = {
+    "Optimizers": ("toile.optim.optimizers", "toile.optim.descent", "toile.optim.privacy"),
+    "Applying updates": ("toile.optim.applying",),
+    "Schedules of the learning rate": ("toile.optim.schedules.decay",
+                                       "toile.optim.schedules.piecewise",
+                                       "toile.optim.schedules.joining"),
+    "Losses for classification": ("toile.optim.losses.classification", "toile.optim.losses.margins",
+                                  "toile.optim.losses.smoothing"),
+    "Losses for regression": ("toile.optim.losses.regression",),
+    "Other losses": ("toile.optim.losses.divergences", "toile.optim.losses.segmentation",
+                     "toile.optim.losses.ctc", "toile.optim.losses.self_supervised",
+                     "toile.optim.losses.ranking", "toile.optim.losses.fenchel_young"),
+    "Combining transformations": ("toile.optim.combining", "toile.optim.masking",
+                                  "toile.optim.conditions", "toile.optim.flattening"),
+    "Clipping": ("toile.optim.clipping", "toile.optim.constraining"),
+    "Weight decay and noise": ("toile.optim.adding",),
+    "Momentum, averages and gradient accumulation": ("toile.optim.accumulation",
+                                                     "toile.optim.microbatching",
+                                                     "toile.optim.looking_ahead"),
+    "Hyperparameters in the state": ("toile.optim.hyperparams", "toile.optim.monitoring"),
+    "Parts of Adam and its relatives": ("toile.optim.moments",),
+    "Parts of other adaptive optimizers": ("toile.optim.adaptive", "toile.optim.factored"),
+    "Scaling": ("toile.optim.scaling",),
+    "Line searches and L-BFGS": ("toile.optim.backtracking", "toile.optim.zoom",
+                                 "toile.optim.quasi_newton"),
+    "Numbers and matrices": ("toile.optim.numerics", "toile.optim.linear_algebra",
+                             "toile.optim.tree", "toile.optim.tree_utils", "toile.optim.extras"),
+    "Types": ("toile.optim.base",),
+    "Optimizers of the older Flax interface": tuple(
+        f"toile.optim.classic.{m}"
+        for m in ("base", "adam", "adaptive", "adafactor", "momentum", "dynamic_scale",
+                  "weight_norm")),
+}  # fmt: skip
+RANDOM: Table = {
+    "Keys": ("toile.random.keys",),
+    "Uniform numbers and choices": ("toile.random.bits",),
+    "Normal numbers and relatives": ("toile.random.samplers_normal",),
+    "Gamma numbers and relatives": ("toile.random.samplers_gamma",),
+    "Other continuous and categorical distributions": ("toile.random.samplers_inverse",),
+    "Counts": ("toile.random.samplers_counts",),
+}
+NN: Table = {
+    "Activations": ("toile.nn._activations",),
+    "Softmax and relatives": ("toile.nn._softmax",),
+    "Attention": ("toile.nn._attention",),
+    "Block-scaled products": ("toile.nn._scaled",),
+}
+TABLES = {"toile": TOILE, "toile.numpy": NUMPY, "toile.lax": LAX, "toile.linen": LINEN,
+          "toile.optim": OPTIM, "toile.random": RANDOM, "toile.nn": NN}  # fmt: skip
+# Names whose module says less than they do.
+MOVED = {
+    "toile": dict.fromkeys((
+        "custom_gradient", "custom_jvp", "custom_vjp", "grad", "hessian", "jacfwd", "jacobian",
+        "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"), "Derivatives"),
+    "toile.random": {"random_gamma_p": "Gamma numbers and relatives"},
+}  # fmt: skip
+
+
+def homes(module: types.ModuleType) -> dict[str, tuple[str, str]]:
+    """For each name of a package, the module it is taken from and its name there."""
+    file = module.__file__
+    if file is None or not Path(file).with_suffix(".pyi").exists():
+        return {}
+    return public_names(file)
+
+
+def title(home: str) -> str:
+    """A topic for a module that no table has: its docstring's first line, up to a colon."""
+    doc = (importlib.import_module(home).__doc__ or home).strip().splitlines()[0]
+    return re.split(r"[:.](?:\s|$)", doc)[0].replace("`", "")
+
+
+def topics(module: types.ModuleType, names: list[str]) -> dict[str, list[str]]:
+    """Names by topic; a namespace that is not large is one topic without a title."""
+    table = TABLES.get(module.__name__)
+    if table is None:
+        return {"": names}
+    titles = {home: text for text, group in table.items() for home in group}
+    moved = MOVED.get(module.__name__, {})
+    where = homes(module)
+    found: dict[str, list[str]] = {text: [] for text in table}
+    for name in names:
+        home = where[name][0] if name in where else module.__name__
+        topic = moved.get(name) or titles.get(home) or title(home)
+        found.setdefault(topic, []).append(name)
+    return {text: group for text, group in found.items() if group}
