@@ -49,12 +49,13 @@ docs: $(VENV)/installed-docs  ## build the documentation into site/, warnings ar
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
 
-lint: $(VENV)/installed-dev  ## ruff, mypy, the layers of the package and its structure
+lint: $(VENV)/installed-dev  ## ruff, mypy, pyright, the layers of the package and its structure
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.code_limits
 	$(PY) -m tools.structure
+	$(PY) -m tools.check_typing
 
 clean:  ## remove .venv and everything that was built
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache \

@@ -13,7 +13,7 @@ from toile.compiler.plan.fuse import fuse
 from toile.compiler.plan.lower import planned
 from toile.compiler.plan.recompute import recompute
 from toile.compiler.verify.programs import verify
-from toile.engine import config
+from toile.engine import scoped_options
 from toile.platforms.cpu.target import Target
 from toile.platforms.reference import Executable
 
@@ -72,7 +72,7 @@ def test_meaning_stays(name, more, monkeypatch):
     for a, b in zip(Executable(program)(raws), Executable(after)(raws), strict=True):
         assert a.tobytes() == b.tobytes()
     fun, _ = PROGRAMS[name]
-    with config.allow_excess_precision(False):
+    with scoped_options.allow_excess_precision(False):
         got = toile.jit(lambda *xs: fun(*xs))(*args)
         monkeypatch.setattr(plans, "recompute", lambda fused, more: None)
         wanted = toile.jit(lambda *xs: fun(*xs))(*args)
