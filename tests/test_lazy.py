@@ -150,6 +150,20 @@ def test_a_name_is_looked_up_once():
         del sys.modules[module.__name__]
 
 
+@pytest.mark.parametrize("code, wanted", [
+    ("import toile.numpy as jnp; print(jnp.add.reduce(jnp.arange(3)))", "3"),
+    ("from toile.numpy import multiply; print(multiply.nin)", "2"),
+    ("from toile.numpy.ufuncs import add; print(add.nout)", "1"),
+    ("import toile; print(toile.lax.fft.__name__)", "fft"),
+    ("import toile.lax.fft; print(toile.lax.fft.__name__)", "fft"),
+    ("from toile.random import bits; import toile.random.bits; print(bits.__name__)", "bits"),
+    ("import toile; print(toile.numpy.float32.__name__)", "float32"),
+])
+def test_what_a_module_does_when_it_loads_does_not_depend_on_the_first_use(code, wanted):
+    """Methods are given to ufuncs by another file; two functions are named like their file."""
+    assert run(code).strip() == wanted
+
+
 HEAVY = {
     "toile": (
         "toile.platforms.cpu.compilation toile.compiler.pipeline toile.compiler.ir.loop_nests "

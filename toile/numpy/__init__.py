@@ -13,3 +13,5 @@ zero, overflow and the like give infinities and NaN without a warning.
 from toile.engine.lazy import attach as _attach
 
 __getattr__, __dir__, __all__ = _attach(__name__, __file__)
+
+from toile.numpy import ufunc_api as _ufunc_api  # noqa: E402, F401 -- gives ufuncs `add.reduce` etc.
