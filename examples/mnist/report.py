@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the loss curve, mistakes, and what to try next.
+"""What a run shows at its end: the model, the loss curve, mistakes, and what to try next.
 
 Nothing here depends on what an example is: mistakes are drawn where inputs are images, and are
 written as rows of numbers where they are not.
