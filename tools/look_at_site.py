@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ def pages_of(site: Path, wanted: list[str]) -> list[Path]:
     return [p for p in found if not wanted or str(p.relative_to(site)).startswith(tuple(chosen))]
 
 
-def console(events: list[Mapping[str, Any]], address: str) -> Iterator[str]:
+def console(events: Sequence[Mapping[str, Any]], address: str) -> Iterator[str]:
     """Errors and warnings that a page caused, and requests that fail or leave this machine."""
     for event in events:
         method, params = event["method"], event["params"]
