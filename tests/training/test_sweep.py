@@ -189,11 +189,12 @@ def test_functions_that_no_other_process_finds_are_refused(tmp_path):
 
 
 WAITING = """
-import sys
+import signal, sys
 from tests.training import sweep_runs
 from toile.training import sweep
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     sweep.run(sweep_runs.waits, {"rate": 1}, [{"rate": 2}], sys.argv[1])
 """
 
