@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.public_names import is_ours, namespaces, public_list
+from tools.public_names import can_be_called, namespaces, public_list
 
 FILE = Path(__file__).parents[1] / "tests" / "golden" / "api.txt"
 EMPTY = inspect.Parameter.empty
@@ -72,9 +72,7 @@ def lines() -> Iterator[str]:
         found |= {f"{namespace}.{name}": getattr(module, name) for name in public_list(module)}
     classes = {v for v in found.values() if isinstance(v, type)}
     for name, value in found.items():
-        made_here = isinstance(value, (type, types.FunctionType)) or is_ours(type(value))
-        ours = callable(value) and is_ours(value) and made_here
-        if not ours or isinstance(value, enum.EnumMeta):
+        if not can_be_called(value) or isinstance(value, enum.EnumMeta):
             yield f"{name}: {type(value).__name__}"  # its signature is Python's affair
             continue
         yield name + parameters(value)

@@ -19,11 +19,10 @@ import inspect
 import re
 import sys
 import textwrap
-import types
 from collections.abc import Iterator
 from typing import Any
 
-from tools.public_names import is_ours, namespaces, own_docstring, public_list
+from tools.public_names import can_be_called, namespaces, own_docstring, public_list
 
 # Packages whose names a NumPy or SciPy user knows: an example is up to the writer.
 KNOWN = ("toile.numpy", "toile.scipy", "toile.dtypes", "toile.typing", "toile.errors",
@@ -73,7 +72,7 @@ def _under(name: str, namespace: str) -> bool:
 
 
 def _is_ours(value: Any) -> bool:
-    if not is_ours(value) or isinstance(value, types.ModuleType):
+    if not can_be_called(value):
         return False
     return not (isinstance(value, type) and issubclass(value, (enum.Enum, Warning)))
 

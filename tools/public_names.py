@@ -29,6 +29,12 @@ def is_ours(value: Any) -> bool:
     return str(getattr(value, "__module__", "toile")).partition(".")[0] == "toile"
 
 
+def can_be_called(value: Any) -> bool:
+    """Whether something is a function or class of toile's, or an object of such a class."""
+    made_here = isinstance(value, (type, types.FunctionType)) or is_ours(type(value))
+    return callable(value) and is_ours(value) and made_here
+
+
 def own_docstring(value: Any) -> str:
     """The docstring written for `value` itself, not one inherited from its type."""
     doc = getattr(value, "__doc__", None)
