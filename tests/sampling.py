@@ -103,6 +103,10 @@ SAMPLED = {
     "test_planted_faults.py::test_faults_of_the_library": 3,
     "test_sampling.py": 3,
     "train_test.py": 3,
+    "test_doctests.py": 3,
+    "command/test_example_projects.py": 5,
+    "displays/test_kernel.py": 7,
+    "training/test_sweep.py": 3,
     "whole_programs/test_whole_programs.py::test_program": 2,
     "whole_programs/test_whole_programs.py::test_program_live": 3,
 }
