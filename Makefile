@@ -55,6 +55,7 @@ lint: $(VENV)/installed-dev  ## ruff, mypy, pyright, the layers of the package a
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.code_limits
 	$(PY) -m tools.structure
+	$(PY) -m tools.plain_english
 	$(PY) -m tools.check_typing
 
 clean:  ## remove .venv and everything that was built

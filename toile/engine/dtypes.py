@@ -35,6 +35,7 @@ from toile.engine.promotion import to_floating_dtype as to_floating_dtype
 from toile.engine.promotion import to_inexact_dtype as to_inexact_dtype
 from toile.engine.promotion import to_numeric_dtype as to_numeric_dtype
 from toile.engine.source import describe, here
+from toile.engine.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from toile.engine.annotations import ArrayLike, DTypeLike
@@ -424,11 +425,9 @@ def _called(name: str) -> str:
 
 def _nearest(dtype: Any) -> str:
     """The name closest to a mistyped dtype, as a hint."""
-    import difflib  # only for this message: slow to import
-
     names = sorted(d.name for d in SUPPORTED)
-    near = difflib.get_close_matches(str(dtype), names, n=1) if isinstance(dtype, str) else []
-    return f" (did you mean {near[0]!r}?)" if near else " (use a dtype such as jnp.float32)"
+    found = did_you_mean(dtype, names) if isinstance(dtype, str) else ""
+    return found or " (use a dtype such as jnp.float32)"
 
 
 def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:

@@ -20,6 +20,7 @@ from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.errors import UnreadableFileError
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
+from toile.engine.npy_headers import read_header
 from toile.engine.platform_registry import shared
 from toile.engine.promotion import narrowed
 from toile.numpy.creation import asarray
@@ -35,8 +36,6 @@ class _SupportsDLPack(Protocol):
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
-
-_HEADERS = {(1, 0): _format.read_array_header_1_0, (2, 0): _format.read_array_header_2_0}
 
 _load: Callable[..., Any] = np.load
 save = np.save
@@ -214,17 +213,15 @@ def _check_npy(file: Any, path: str = "the file") -> None:
         raise EOFError("No data left in file")
     if magic[:6] == _format.MAGIC_PREFIX:
         with _reading(path):
-            read = _HEADERS.get((magic[6], magic[7]))
-            if read is None:
-                raise ValueError(f"a version of {magic[6]}.{magic[7]}")
+            file.seek(0, 2)
+            size = file.tell() - start
+            file.seek(start)
             try:
-                shape, _, dtype = read(file)
+                shape, _, dtype = read_header(file, size)
             except MemoryError as error:  # Python's parser, on brackets within brackets
                 raise _damaged(path, error) from error
             count = element_count("load", shape, dtype.itemsize)
-            at = file.tell()
-            file.seek(0, 2)
-            left = file.tell() - at
+            left = start + size - file.tell()
             if not dtype.hasobject and count * dtype.itemsize > left:
                 needed = f"{count * dtype.itemsize} bytes for {dtype} of shape {shape} in {path}"
                 raise unreadable("load", needed, f"{left} (truncated?)")

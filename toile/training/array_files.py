@@ -15,9 +15,9 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from numpy.lib import format as npy_format
 
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
+from toile.engine.npy_headers import read_header
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
 from toile.training.loader import ArraySource
@@ -25,7 +25,6 @@ from toile.training.loader import ArraySource
 __all__ = ["map_file", "mapped_arrays", "npz_arrays"]
 
 StrPath = str | os.PathLike[str]
-_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 # What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
 _DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, Warning)
 
@@ -72,7 +71,7 @@ def map_file(path: StrPath, reader: str) -> np.ndarray:
     check_file(path, reader, "a .npy file")
     with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
         with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
-            npy_format.read_magic(file)
+            read_header(file, os.fstat(file.fileno()).st_size)
         return _with_known_dtype(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
@@ -122,10 +121,7 @@ def _entry(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array of an archive; its header is compared with the entry's size."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
-        version = npy_format.read_magic(file)
-        if version not in _HEADERS:
-            raise ValueError(f"an array of format version {version}")
-        shape, fortran, dtype = _HEADERS[version](file)
+        shape, fortran, dtype = read_header(file, size)
         if dtype.hasobject:
             raise ValueError(f"{name} holds Python objects, which could run code")
         needed = element_count("npz_arrays", shape, dtype.itemsize) * dtype.itemsize
