@@ -4,7 +4,7 @@
 # # toile for the impatient
 #
 # This page takes about ten minutes and goes from NumPy to compiled training on several devices. If you know JAX, you
-# can skip to [from Flax to toile](from-flax.md): all names on this page are JAX's.
+# can skip to [from Flax to toile](from-flax.md): almost all names on this page are JAX's.
 
 # %% [markdown]
 # ## Arrays
