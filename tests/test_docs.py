@@ -78,7 +78,7 @@ def test_pages_from_scratch_are_short_and_speak_of_files_there_are(page, most):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_runs(path, monkeypatch, tmp_path):
-    """In a project that `toile new` made, where most readers are; `make docs` runs it in a clone."""
+    """Runs in a project that `toile new` made, as for most readers; `make docs` uses the clone."""
     monkeypatch.setenv("TOILE_OPTIMIZE", "1")  # a network is trained: fast code pays here
     assert command.main(["new", "mnist", str(tmp_path / "my_project")]) == 0
     monkeypatch.chdir(tmp_path / "my_project")

@@ -13,9 +13,9 @@ HEAD = """# Examples
 
 These are complete programs to copy and change. `toile new NAME my_project` copies one into a new
 project, with its data; nothing is downloaded. The training step, the loop and the evaluation are
-written out in its `train.py`; [customizing a training loop](../forking.md) shows how to change them.
-In a clone, `make example-NAME` runs one example and `make examples` runs all of them, with the
-hyperparameters and results that are listed here.
+written out in its `train.py`; [customizing a training loop](../forking.md) shows how to change
+them. In a clone, `make example-NAME` runs one example and `make examples` runs all of them, with
+the hyperparameters and results that are listed here.
 """
 
 
