@@ -11,10 +11,11 @@ __all__ = ["Example", "card", "examples", "pages", "pictures"]
 
 HEAD = """# Examples
 
-Programs to copy and change. Each is complete, runs alone and needs no download: `make example-NAME`
-runs one, `make examples` all of them, with the recipes and results that are stated here. The
-training step, the loop and the evaluation are written out in each `train.py`; [training loops to
-fork](../forking.md) shows what a change looks like.
+These are complete programs to copy and change. `toile new NAME my_project` copies one into a new
+project, with its data; nothing is downloaded. The training step, the loop and the evaluation are
+written out in its `train.py`; [customizing a training loop](../forking.md) shows how to change
+them. In a clone, `make example-NAME` runs one example and `make examples` runs all of them, with
+the hyperparameters and results that are listed here.
 """
 
 
