@@ -5,7 +5,7 @@
 These are counted or compared with the tables below, and each finding says what to do:
 
 * class tests: code behind the operations that asks which one it has, by class or name. An operation
-  answers for itself (docs/design/house.md); a question by class has to be asked anew for each
+  answers for itself (docs/design/architecture.md); a question by class has to be asked anew for each
   operation that is added.
 * module names: a name that several modules have, or that a module of the standard library has.
 * imports inside of functions, and names of modules in strings, which nobody renames with them.
