@@ -11,10 +11,10 @@ __all__ = ["Example", "card", "examples", "pages", "pictures"]
 
 HEAD = """# Examples
 
-These programs are meant to be copied and changed. Each is complete and needs no download.
-`make example-NAME` runs one and `make examples` runs all of them, with the settings and results
-shown here. Each `train.py` contains the training step, the loop and the evaluation;
-[training loops to fork](../forking.md) shows how to change them.
+Programs to copy and change. Each is complete, runs alone and needs no download: `make example-NAME`
+runs one, `make examples` all of them, with the recipes and results that are stated here. The
+training step, the loop and the evaluation are written out in each `train.py`; [training loops to
+fork](../forking.md) shows what a change looks like.
 """
 
 

@@ -5,7 +5,7 @@
 These are counted or compared with the tables below, and each finding says what to do:
 
 * class tests: code behind the operations that tests which operation it has, by class or name. An
-  operation contains its own rules (docs/design/architecture.md); a test by class would have to be
+  operation contains its own rules (docs/design/house.md); a test by class would have to be
   extended for each new operation.
 * module names: a name that several modules share, or that a module of the standard library has.
 * imports inside functions, and names of modules in strings, which renaming a module misses.
