@@ -29,6 +29,11 @@ TITLES = {
     "parallel": "Several devices", "compare": "Two commits compared",
     "scaling": "Sums over threads and processes",
 }  # fmt: skip
+SUMMARY = {  # keys of the files, as the page words them
+    "training, geometric mean speedup over the better peer":
+        "training: geometric mean of the speedups over the faster of the other libraries",
+    "which needs": "goal for this mean",
+}  # fmt: skip
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 
 
@@ -185,7 +190,8 @@ def goal(g: Mapping[str, Any]) -> str:
 
 def summary(found: Mapping[str, Any]) -> Iterator[str]:
     """The summary of a file, as a list."""
-    for name, value in found.items():
+    for key, value in found.items():
+        name = SUMMARY.get(key, key)
         if isinstance(value, (str, int, float)):
             yield f"- {name}: {value}"
         elif value:
