@@ -1,8 +1,8 @@
 """Pages made while MkDocs builds: the API reference from docstrings, the coverage of JAX's names.
 
-A hook of `mkdocs.yml`. It imports toile and reads each namespace's public list, so a function that
-a factory made is documented like any other. A public function or class without a docstring is a
-warning, and the documentation is built with warnings as errors.
+A hook of `mkdocs.yml`. It imports toile and reads the public names of each namespace, so functions
+that were created by other functions are documented like all others. A public function or class
+without a docstring is a warning, and the documentation is built with warnings as errors.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def methods_table(cls: type) -> list[str]:
 
 
 def issubclass_of(value: Any, bases: tuple[type, ...]) -> bool:
-    """`issubclass` that is False for what is no class."""
+    """`issubclass` that is False for values that are not classes."""
     return isinstance(value, type) and issubclass(value, bases)
 
 
@@ -123,7 +123,7 @@ def slug(title: str) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """MkDocs' hook: search finds names and what they do; the rest would make it slow."""
+    """MkDocs' hook: index only names and descriptions; the rest would make search slow."""
     if not page.file.src_uri.startswith("api/"):
         return html
     return NOT_IN_INDEX.sub(r"<\1 data-search-exclude", html)

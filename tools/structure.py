@@ -1,15 +1,15 @@
-"""The structure of the library, as far as layers of imports alone do not keep it.
+"""Checks of the library's structure that go beyond the direction of imports.
 
 `python -m tools.structure` is part of `make lint`.
 
 These are counted or compared with the tables below, and each finding says what to do:
 
-* class tests: code behind the operations that asks which one it has, by class or name. An operation
-  answers for itself (docs/design/house.md); a question by class has to be asked anew for each
-  operation that is added.
-* module names: a name that several modules have, or that a module of the standard library has.
-* imports inside of functions, and names of modules in strings, which nobody renames with them.
-* hooks: slots that the engine offers and a higher layer fills.
+* class tests: code behind the operations that tests which operation it has, by class or name. An
+  operation contains its own rules (docs/design/house.md); a test by class would have to be
+  extended for each new operation.
+* module names: a name that several modules share, or that a module of the standard library has.
+* imports inside functions, and names of modules in strings, which renaming a module misses.
+* hooks: slots of the engine that a higher layer fills.
 * `# type: ignore`.
 
 Limits are what there is today. Lower them when there is less; there is never a reason to raise one.
