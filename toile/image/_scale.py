@@ -184,10 +184,10 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
                         precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
     """Scale an image about its corner, and then shift it.
 
-    A point at coordinate u of the image moves to `u * scale + translation`, where pixel i lies at
-    i + 0.5. Pixels of the result that lie outside of the moved image are 0; with `CUBIC_PYTORCH`
-    and no antialiasing they repeat its edge. Gradients with respect to `scale` and `translation`
-    exist too.
+    A point at coordinate u of the image moves to `u * scale + translation`, where pixel i lies at i
+    + 0.5. Pixels of the result that lie outside the moved image are 0; with `CUBIC_PYTORCH` and no
+    antialiasing they repeat its edge. Gradients with respect to `scale` and `translation` exist
+    too.
 
     Args:
         image: array with any number of axes.
@@ -199,7 +199,7 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
         method: how to interpolate: a `ResizeMethod` or its name; not `NEAREST`.
         antialias: whether to average over more pixels when the image shrinks, so that no fine
             pattern turns into a coarse one.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         An array of floats.
@@ -245,7 +245,7 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
         method: how to interpolate: a `ResizeMethod` or its name.
         antialias: whether to average over more pixels when the image shrinks, so that no fine
             pattern turns into a coarse one. It has no effect on `NEAREST`.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         An array of floats; with `NEAREST`, of the dtype of the image.

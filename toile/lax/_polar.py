@@ -51,7 +51,7 @@ def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None
 
     Args:
         x: matrix of a float or complex dtype with at least as many rows as columns.
-        is_hermitian: without effect.
+        is_hermitian: ignored.
         max_iterations: largest number of iterations; None for 10.
         eps: precision of the iteration; None for that of the dtype.
         dynamic_shape: shape of the matrix without padding, which may be traced; None for all of
@@ -135,7 +135,7 @@ def _scaled(x: Any) -> Any:
 
 
 def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
-    """x within the unpadded size, `other` outside of it."""
+    """x within the unpadded size, `other` outside it."""
     if size is None:
         return x
     inside = None

@@ -48,7 +48,7 @@ def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: 
           kind: str = "") -> tuple[Program, list[Any], Any]:
     """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
 
-    `values` are those that the inputs have at first; inside of shard_map they tell what varies."""
+    `values` are those that the inputs have at first; inside shard_map they tell what varies."""
     if state.inlines:
         flat = FlatFunction(fun, _call_tree(in_tree))
         with beginning_as(values):

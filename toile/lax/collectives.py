@@ -368,7 +368,7 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
             collect within each group; None for all positions together.
         axis: where the new axis is in the result; with `tiled`, the axis to join along.
         tiled: whether to join the values along an axis that they have, not along a new one.
-        to: accepted for code written for JAX; it has no effect.
+        to: accepted for code written for JAX, and ignored.
 
     Returns:
         A tree of arrays with one axis more than `x`, or with `tiled` a longer axis.
@@ -502,7 +502,7 @@ def axis_size(axis_name: AxisNames) -> int:
 
 def pcast(x: PyTree, axis_name: AxisNames, *,
           to: Literal["varying", "unreduced", "reduced"]) -> PyTree:
-    """Declare how a value relates to a named axis inside of `toile.shard_map`.
+    """Declare how a value relates to a named axis inside `toile.shard_map`.
 
     Args:
         x: array, number, or a tree of them.

@@ -45,8 +45,8 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
     NaN is equal to nothing, not even to itself. Arrays of random keys are compared key by key.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -63,8 +63,8 @@ def ne(x: ArrayLike, y: ArrayLike) -> Array:
     NaN differs from everything, also from itself. Arrays of random keys are compared key by key.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -81,8 +81,8 @@ def lt(x: ArrayLike, y: ArrayLike) -> Array:
     The result is False where one of them is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -99,8 +99,8 @@ def le(x: ArrayLike, y: ArrayLike) -> Array:
     The result is False where one of them is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -117,8 +117,8 @@ def gt(x: ArrayLike, y: ArrayLike) -> Array:
     The result is False where one of them is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -135,8 +135,8 @@ def ge(x: ArrayLike, y: ArrayLike) -> Array:
     The result is False where one of them is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -170,8 +170,8 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     For bool arrays this is the logical and.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -188,8 +188,8 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     For bool arrays this is the logical or.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -206,8 +206,8 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     For bool arrays, the result is True where the elements differ.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -226,7 +226,7 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: integer array or number whose bits are shifted.
         y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -245,7 +245,7 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: integer array or number whose bits are shifted.
         y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -265,7 +265,7 @@ def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: integer array or number whose bits are shifted.
         y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.

@@ -293,7 +293,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
             its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`. None for the
             configured default.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array whose axes are the batch axes, then what is left of `lhs`, then what is left of
@@ -342,10 +342,10 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
         lhs: vector or matrix; with `dimension_numbers`, an array of any rank.
         rhs: vector or matrix, whose first axis is as long as the last one of `lhs`.
         dimension_numbers: which axes to contract instead, as in `dot_general`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The inner product, the vector or the matrix.
@@ -370,8 +370,8 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
     Args:
         lhs: array of matrices, in its last two axes.
         rhs: array of as many axes, the leading ones of equal sizes.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
 
     Returns:
         An array of the matrix products.
@@ -440,11 +440,11 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
         lhs: matrix of shape (m, k).
         rhs: g matrices, of shape (g, k, n).
         group_sizes: g integers, how many rows each group has. Rows after the last group give 0.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A matrix of shape (m, n).
@@ -483,11 +483,11 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
             those of the axes of `lhs` before the ragged one, whose positions then have sizes of
             their own.
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array whose axes are those of the result of `dot_general`, after an axis for the groups
@@ -568,7 +568,7 @@ def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]
 
 
 def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
-    """Copies of x on a new leading axis, each zero outside of one group of the ragged axis.
+    """Copies of x on a new leading axis, each zero outside one group of the ragged axis.
 
     `groups` is [g], or [..., g] with the sizes of the axes `prefix` of x before it."""
     count = groups.shape[-1]

@@ -140,7 +140,7 @@ def conv_general_dilated(
             says.
         rhs: the kernels, of the same dtype: output features, input features and spatial axes.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID" for windows that are wholly inside; "SAME" for zeros around the input, so
+        padding: "VALID" for windows that are entirely inside; "SAME" for zeros around the input, so
             that there are `ceil(size / stride)` windows, the larger half at the end; "SAME_LOWER"
             with it at the start; or a pair (before, after) of numbers of zeros for each spatial
             axis, negative ones removing elements.
@@ -157,10 +157,10 @@ def conv_general_dilated(
             features it is a depthwise convolution.
         batch_group_count: number of groups that the batch is divided into, each with output
             features of its own.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array with the axes that the third string names. A spatial axis of the input of size n
@@ -219,8 +219,8 @@ def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding:
         rhs: the kernels, of shape (output features, input features, *spatial sizes).
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME" or "SAME_LOWER", as in `conv_general_dilated`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
 
     Returns:
@@ -249,8 +249,8 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
             axis; None for 1.
         rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
             1.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
 
     Returns:
@@ -294,8 +294,8 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
             ("NHWC", "HWIO", "NHWC"), or the like for one or three spatial axes.
         transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed: it is
             flipped, and its input and output features change places.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         use_consistent_padding: whether pairs of numbers are the padding of the convolution that is
             transposed, as in PyTorch; otherwise they pad this one.
@@ -413,8 +413,8 @@ def conv_general_dilated_local(
             axis; None for 1.
         rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
 
     Returns:
         An array with the axes that the third string names.

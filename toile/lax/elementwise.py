@@ -98,7 +98,7 @@ def abs(x: ArrayLike) -> Array:
 def floor(x: ArrayLike) -> Array:
     """Round each element down to an integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
@@ -115,7 +115,7 @@ def floor(x: ArrayLike) -> Array:
 def ceil(x: ArrayLike) -> Array:
     """Round each element up to an integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
@@ -148,8 +148,8 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Add two arrays, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -164,8 +164,8 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """Subtract one array from another, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -183,8 +183,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
     bits set. Floats follow IEEE 754: division by zero gives an infinity or NaN.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -202,8 +202,8 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
     the result is `x` for integers and NaN for floats.
 
     Args:
-        x, y: arrays or numbers of one integer or float dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or float dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -217,12 +217,12 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """Choose the larger of two elements.
 
-    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -236,12 +236,12 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """Choose the smaller of two elements.
 
-    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -276,8 +276,8 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     """Multiply two arrays, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
         out_dtype: dtype that both are converted to before they are multiplied; None for their own.
 
     Returns:
@@ -298,8 +298,8 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
 
     Args:
         x1: array or number of a float dtype: where to start.
-        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes
-            of size 1 and operands of rank 0 are repeated.
+        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape; it is `x2` where both are equal.
@@ -314,7 +314,7 @@ def round(x: ArrayLike,
           rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """Round each element to the nearest integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
@@ -385,8 +385,8 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 
     Args:
         x: array or number of a float or complex dtype.
-        y: exponents, of the dtype of `x` or of an integer dtype. The shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        y: exponents, of the dtype of `x` or of an integer dtype. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the dtype of `x` and the operands' common shape.
@@ -411,8 +411,8 @@ def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     The whole product has twice as many bits as the dtype; `lax.mul` gives the lower half.
 
     Args:
-        x, y: arrays or numbers of one integer dtype. Their shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer dtype. Their shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -489,7 +489,7 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: real parts, of dtype float32 or float64.
         y: imaginary parts, of the same dtype, and of the same shape except that axes of size 1 and
-            operands of rank 0 are repeated.
+            operands of rank 0 are broadcast.
 
     Returns:
         An array of complex64 or complex128 and of the operands' common shape.

@@ -70,7 +70,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
             faster. The result is undefined if they do.
         indices_are_sorted: whether the caller promises that the index vectors are in order, which
             may be faster. The result is undefined if they are not.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None is `PROMISE_IN_BOUNDS`.
         fill_value: elements of such windows with the mode "fill". None is NaN for floats, the
             least value for signed integers, the largest for unsigned ones, and True for bools.
@@ -89,7 +89,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
     Array([[5, 6],
            [1, 2]], dtype=int32)
 
-    Read windows of three elements, the second of which is not wholly inside.
+    Read windows of three elements, the second of which is not entirely inside.
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,))
@@ -181,11 +181,10 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     `x.at[...].set(...)` is the same for the usual ways of indexing, and easier to write.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -193,7 +192,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -221,11 +220,10 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Windows that overlap are all added. `scatter` explains index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -233,7 +231,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -256,11 +254,10 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Windows that overlap are all subtracted. `scatter` explains index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -268,7 +265,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -291,11 +288,10 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Windows that overlap are all multiplied in. `scatter` explains index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -303,7 +299,7 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -326,11 +322,10 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -338,7 +333,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -361,11 +356,10 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
         dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
             together; see `ScatterDimensionNumbers`.
@@ -373,7 +367,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -396,7 +390,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     An element that several windows have gets the function applied once for each of them.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         func: function of a scalar that returns a scalar of the same dtype.
         dimension_numbers: which axes of `operand`, `scatter_indices` and the updates belong
@@ -406,7 +400,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
             may be faster. The result is undefined if they are not.
         unique_indices: whether the caller promises that no two windows overlap, which may be
             faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -508,9 +502,9 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
                   allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Read a block of an array whose position may depend on other arrays.
 
-    Under `toile.jit`, `x[i:i + n]` is an error where `i` is traced, because the shape of the
-    result has to be known; here the sizes are fixed and only the position is computed. A block
-    that is not wholly inside is moved so that it is: nothing is padded.
+    Under `toile.jit`, `x[i:i + n]` is an error where `i` is traced, because the shape of the result
+    has to be known; here the sizes are fixed and only the position is computed. A block that is not
+    entirely inside is moved so that it is: nothing is padded.
 
     Args:
         operand: the array to read.
@@ -543,10 +537,10 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
                          allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Replace a block of an array whose position may depend on other arrays.
 
-    A block that is not wholly inside is moved so that it is: nothing is cut off.
+    A block that is not entirely inside is moved so that it is: nothing is cut off.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         update: the new elements of the block, in an array of the rank and dtype of `operand` that
             is at most as large along each axis.
         start_indices: where the block starts along each axis: a vector of integers, or a sequence
@@ -580,7 +574,7 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
     Args:
         operand: the array to read.
         start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not wholly inside is moved so that it is.
+            is not entirely inside is moved so that it is.
         slice_size: size of the block along this axis; along the others it is whole.
         axis: the axis; negative axes count from the last one.
         allow_negative_indices: whether a negative start counts from the end of the axis.
@@ -607,7 +601,7 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
         index: the position, an integer or an integer array of rank 0. One that is out of range
             becomes the nearest one in range.
         axis: the axis; negative axes count from the last one.
-        keepdims: whether the axis stays, with size 1.
+        keepdims: whether to keep the axis, with size 1.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:
@@ -629,10 +623,10 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """Replace a block along one axis, at a position that may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         update: the new elements of the block, in an array of the rank and dtype of `operand`.
         start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not wholly inside is moved so that it is.
+            is not entirely inside is moved so that it is.
         axis: the axis; negative axes count from the last one. Along the others the block starts at
             0.
         allow_negative_indices: whether a negative start counts from the end of the axis.
@@ -653,7 +647,7 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     """Replace the slice at one position along an axis, which may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         update: the new slice, of the dtype of `operand`; it has size 1 along the axis or lacks it.
         index: the position, an integer or an integer array of rank 0. One that is out of range
             becomes the nearest one in range.

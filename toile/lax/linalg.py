@@ -267,7 +267,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
         x: matrices in the last two axes, of a float or complex dtype.
         pivoting: whether to exchange columns so that the diagonal of R decreases in magnitude.
         full_matrices: whether Q is square; otherwise it has min(rows, columns) columns.
-        use_magma: without effect.
+        use_magma: ignored.
 
     Returns:
         (Q, R) with x = Q R; with `pivoting`, (Q, R, p) with x[:, p] = Q R.
@@ -288,7 +288,7 @@ def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bo
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_schur_vectors: whether to return the matrices Q.
         sort_eig_vals: must be False.
-        select_callable: without effect.
+        select_callable: ignored.
 
     Returns:
         A list of T and, where asked for, Q with x = Q T Qᴴ. T is triangular; for real matrices it

@@ -61,7 +61,7 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
     Args:
         x: array or number at which to evaluate it.
         coeffs: the coefficients, that of `x**0` first. They become arrays of the dtype of `x`.
-        unroll: without effect.
+        unroll: ignored.
 
     Returns:
         An array of the dtype of `x`: the sum of `coeffs[k] * x**k`. Without coefficients it is 0.
@@ -130,7 +130,7 @@ def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
 
     Args:
         val: array, number, or a tree of them.
-        prevent_mlir_dce: without effect.
+        prevent_mlir_dce: ignored.
 
     >>> lax.dce_sink(jnp.array([1, 2]))
     """

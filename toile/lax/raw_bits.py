@@ -109,7 +109,7 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
         shape: shape of the bits.
         dtype: unsigned integer dtype of the bits.
         algorithm: `RandomAlgorithm.RNG_PHILOX`, which is the default, or `RNG_THREE_FRY`.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The next state, like `key`, and the bits.

@@ -104,13 +104,13 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the largest elements along some axes.
 
-    The result is NaN where an element is. Over no elements it is the least value of the dtype
+    The result is NaN where an element is NaN. Over no elements it is the least value of the dtype
     (-inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the dtype of `operand`, without these axes.
@@ -125,13 +125,13 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
     """Find the least elements along some axes.
 
-    The result is NaN where an element is. Over no elements it is the largest value of the dtype
+    The result is NaN where an element is NaN. Over no elements it is the largest value of the dtype
     (inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the dtype of `operand`, without these axes.
@@ -202,7 +202,7 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
     Args:
         operand: array of a numeric dtype (not bool).
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the dtype of `operand`, without these axes. Narrow integers wrap around:
@@ -238,7 +238,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
         computation: function of two scalars that returns one; for a tree, of two trees of scalars.
             It is traced once, and applied to many elements at a time.
         dimensions: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array, or a tree of arrays, of the dtypes of `operands` and without these axes.

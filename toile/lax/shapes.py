@@ -64,7 +64,7 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
         new_sizes: the new shape, with as many elements. A size of -1 is not accepted.
         dimensions: an order of all axes in which to read the elements: they are transposed so
             first. None keeps their order.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `new_sizes` and of the dtype of `operand`.
@@ -215,7 +215,7 @@ def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions:
         shape: shape of the result.
         broadcast_dimensions: for each axis of `operand`, the axis of the result that it becomes.
             The sizes agree, or that of `operand` is 1 and is repeated.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `shape` and of the dtype of `operand`.
@@ -244,7 +244,7 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *,
     Args:
         operand: array to repeat.
         sizes: sizes of the new axes.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `(*sizes, *operand.shape)`.
@@ -430,7 +430,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
         operand: array to read.
         index: the position; negative ones count from the end.
         axis: the axis; negative axes count from the last one.
-        keepdims: whether the axis stays, with size 1.
+        keepdims: whether to keep the axis, with size 1.
 
     Returns:
         An array of the dtype of `operand`, with size 1 along the axis or without it.
@@ -660,7 +660,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | No
     Args:
         shape: shape of the array.
         dtype: dtype of the array.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A new array.
@@ -679,7 +679,7 @@ def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
         dtype: dtype of the array.
         shape: shape of the array.
         dimension: the axis along which it counts, non-negative; along the others it is constant.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A new array.

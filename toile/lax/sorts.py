@@ -31,7 +31,8 @@ def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stabl
 
     Args:
         operand: an array, or a sequence of arrays of one shape whose elements are moved together.
-        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        dimension: the axis to sort along, the last one by default; negative axes count from the
+            end.
         is_stable: whether elements with equal keys keep their order.
         num_keys: how many of several arrays are keys: the second decides where the first has equal
             elements, and so on.
@@ -63,7 +64,8 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
     Args:
         keys: array to sort; NaN comes last.
         values: array of the same shape.
-        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        dimension: the axis to sort along, the last one by default; negative axes count from the
+            end.
         is_stable: whether elements with equal keys keep their order.
 
     Returns:
@@ -84,7 +86,7 @@ def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True)
     Args:
         operand: array to search.
         k: how many elements to find, at most the size of the axis.
-        axis: the axis to search; the last one by default, negative axes count from it.
+        axis: the axis to search, the last one by default; negative axes count from the end.
         is_stable: whether equal elements keep their order; they do in any case.
 
     Returns:
@@ -127,7 +129,7 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
         k: how many elements to find, at least 1 and at most the size of the axis.
         reduction_dimension: the axis to search; the last one by default.
         recall_target: share of the elements that must be found; without effect, all are.
-        reduction_input_size_override: without effect.
+        reduction_input_size_override: ignored.
         aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
 
     Returns:
@@ -152,7 +154,7 @@ def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
         k: how many elements to find, at least 1 and at most the size of the axis.
         reduction_dimension: the axis to search; the last one by default.
         recall_target: share of the elements that must be found; without effect, all are.
-        reduction_input_size_override: without effect.
+        reduction_input_size_override: ignored.
         aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
 
     Returns:

@@ -252,7 +252,7 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def asin(x: ArrayLike) -> Array:
     """Compute the inverse sine of each element.
 
-    For real numbers it is an angle in [-pi/2, pi/2], and NaN outside of [-1, 1].
+    For real numbers it is an angle in [-pi/2, pi/2], and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -269,7 +269,7 @@ def asin(x: ArrayLike) -> Array:
 def acos(x: ArrayLike) -> Array:
     """Compute the inverse cosine of each element.
 
-    For real numbers it is an angle in [0, pi], and NaN outside of [-1, 1].
+    For real numbers it is an angle in [0, pi], and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -365,7 +365,7 @@ def acosh(x: ArrayLike) -> Array:
 def atanh(x: ArrayLike) -> Array:
     """Compute the inverse hyperbolic tangent of each element.
 
-    For real numbers, ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+    For real numbers, ±1 gives ±inf, and what is outside [-1, 1] gives NaN.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -388,7 +388,7 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: ordinates of the points.
         y: abscissas, of the same float or complex dtype, and of the same shape except that axes of
-            size 1 and operands of rank 0 are repeated.
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -452,7 +452,7 @@ def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def erf_inv(x: ArrayLike) -> Array:
     """Compute the inverse of the error function of each element.
 
-    ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+    ±1 gives ±inf, and what is outside [-1, 1] gives NaN.
 
     Args:
         x: array or number of a float dtype.
@@ -529,9 +529,9 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """Compute a derivative of the digamma function.
 
     Args:
-        m: order of the derivative, as float numbers; 0 is digamma itself.
-        x: where to evaluate it, of the same float dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        m: order of the derivative, as floats; 0 is digamma itself.
+        x: where to evaluate it, of the same float dtype. The shapes must be equal, except that axes
+            of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -547,8 +547,8 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 
     Args:
         x: exponents, of a float dtype.
-        q: shifts, of the same dtype; with 1 it is the Riemann zeta function. The shapes are equal,
-            except that axes of size 1 and operands of rank 0 are repeated.
+        q: shifts, of the same dtype; with 1 it is the Riemann zeta function. The shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -567,8 +567,8 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -586,8 +586,8 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: lower ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: lower ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -603,8 +603,8 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -622,7 +622,7 @@ def random_gamma_grad(*args: ArrayLike) -> Array:
 
     Args:
         args: two operands: the shape parameters `a` and the samples `x`, of one float dtype. Their
-            shapes are equal, except that axes of size 1 and operands of rank 0 are repeated.
+            shapes must be equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -640,8 +640,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a, b: shape parameters, positive numbers of one float dtype.
-        x: numbers in [0, 1], of the same dtype. The three shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: numbers in [0, 1], of the same dtype. The three shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.

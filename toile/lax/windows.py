@@ -115,10 +115,10 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             another.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None for 1.
-        padding: "VALID" for windows that are wholly inside, "SAME" for as many windows as
+        padding: "VALID" for windows that are entirely inside, "SAME" for as many windows as
             `ceil(size / stride)`, the larger half of the padding at the end, "SAME_LOWER" with it
-            at the start, or a pair (before, after) for each axis. Padding takes part in no
-            window's result.
+            at the start, or a pair (before, after) for each axis. Padding takes part in no window's
+            result.
         base_dilation: distance that the elements of the array are moved apart to along each axis;
             None for 1. The gaps take part in no window's result.
         window_dilation: distance between neighboring elements of a window along each axis; None
@@ -151,7 +151,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
 
 def _folded(combine: Computation, xs: list[Any], inits: list[Any], fields: Any,
             shape: tuple[int, ...]) -> list[Any]:
-    """Fold each window in row-major order; places outside of the operand are left out."""
+    """Fold each window in row-major order; places outside the operand are left out."""
     window, strides, pads, base, dilation = fields
     out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
     if 0 in shape:

@@ -72,7 +72,7 @@ def relu(x: ArrayLike) -> Array:
 def relu6(x: ArrayLike) -> Array:
     """Limit each element to the interval from 0 to 6.
 
-    The gradient is 0 at both ends of the interval and outside of it.
+    The gradient is 0 at both ends of the interval and outside it.
 
     Args:
         x: array or number.

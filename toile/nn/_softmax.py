@@ -50,7 +50,7 @@ def logsumexp(
         axis: axis or axes to sum over; None for all.
         b: factors of the exponentials, broadcast against `a`; None for 1. With factors, the sum may
             be negative; its logarithm is then NaN unless `return_sign` is given.
-        keepdims: whether the axes summed over stay, with size 1.
+        keepdims: whether to keep the axes summed over, with size 1.
         return_sign: whether to return the sign of the sum too.
         where: boolean array that selects the elements that are summed; None for all.
 
@@ -106,7 +106,7 @@ def logmeanexp(
         x: array of exponents.
         axis: axis or axes to average over; None for all.
         where: boolean array that selects the elements that are averaged; None for all.
-        keepdims: whether the axes averaged over stay, with size 1.
+        keepdims: whether to keep the axes averaged over, with size 1.
 
     Returns:
         An array of the remaining shape.

@@ -269,8 +269,8 @@ class ArrayMethods:
         """The array with its elements limited to an interval.
 
         Args:
-            min: the lower bound; None for none.
-            max: the upper bound; None for none.
+            min: the lower bound; None for no lower bound.
+            max: the upper bound; None for no upper bound.
 
         >>> jnp.array([-2, 0, 5]).clip(-1, 1)
         Array([-1,  0,  1], dtype=int32)
@@ -285,8 +285,8 @@ class ArrayMethods:
             condition: booleans, one for each slice.
             axis: the axis of the slices; None for the flattened array.
             out: must be None.
-            size: how many slices the result has, which `jit` must know; None for as many as hold.
-            fill_value: fills the slices that `size` asks for beyond those.
+            size: number of slices in the result; required under `jit`. None keeps all of them.
+            fill_value: value that pads the result to `size`.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
         Array([0, 2, 3], dtype=int32)
@@ -305,7 +305,7 @@ class ArrayMethods:
 
         Args:
             b: the second operand; its last axis but one is summed over.
-            precision: how exactly to multiply, see `lax.Precision`.
+            precision: precision of the products; see `lax.Precision`.
             preferred_element_type: the dtype of the sums and of the result.
         """
         return jnp.dot(self, b, precision=precision,
@@ -325,8 +325,8 @@ class ArrayMethods:
         """The indices of the elements that are not zero, one array for each axis.
 
         Args:
-            fill_value: fills indices that `size` asks for beyond those that exist.
-            size: how many indices to return, which `jit` must know; None for as many as exist.
+            fill_value: value that pads the result to `size`.
+            size: number of indices to return; required under `jit`. None returns all of them.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 

@@ -29,8 +29,8 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
     """Compute differences of neighbors: each element minus the one before it.
 
     Args:
-        a: array of at least one axis.
-        n: how often to take differences; it must be known when a function is traced.
+        a: array with at least one axis.
+        n: how many times to take differences; it must be known when a function is traced.
         axis: axis along which elements are neighbors.
         prepend, append: values to put before and after `a` along the axis first; a number stands
             for a slice of it.
@@ -78,7 +78,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
         to_begin: values to put before the differences, in the dtype of `ary`; None for none.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
     Array([3, 5, 0], dtype=int32)

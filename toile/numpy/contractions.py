@@ -81,9 +81,9 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Multiply matrices: the operator `@`.
 
     Args:
-        a, b: matrices in the last two axes, whose leading axes are broadcast; an array of one axis
-            is a row on the left and a column on the right.
-        precision: how exactly to multiply, see `lax.Precision`.
+        a, b: matrices in the last two axes, whose leading axes are broadcast; a one-dimensional
+            array is a row on the left and a column on the right.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -163,7 +163,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         a: first operand, whose last axis is summed over; a number multiplies.
         b: second operand, whose last axis but one, or only axis, is summed over; a number
             multiplies.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -191,7 +191,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Args:
         a, b: arrays of equal size.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sum and of the result; None for the one that the
             operands promote to.
 
@@ -216,7 +216,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -288,7 +288,7 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
         a, b: the operands.
         axes: how many of the last axes of `a` and the first axes of `b` to sum over, or two lists
             of axes that belong together.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -332,7 +332,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Args:
         a, b: the operands, with last axes of equal length; a number multiplies.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -368,7 +368,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
 
     Args:
         a: array whose elements scale the copies.
-        b: array that is copied. The array of fewer axes gets axes of length 1 in front.
+        b: array that is copied. The array with fewer axes gets axes of length 1 in front.
 
     Returns:
         An array whose lengths are the products of those of `a` and `b`.

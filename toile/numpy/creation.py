@@ -578,7 +578,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of one axis; it is empty if `stop` does not lie beyond `start`.
+        A one-dimensional array; it is empty if `stop` does not lie beyond `start`.
 
     Raises:
         ZeroDivisionError: `step` is 0.
@@ -643,7 +643,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         retstep: whether to return the distance between neighbors too.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
             Integers are rounded down.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
@@ -801,7 +801,7 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements above one diagonal of matrices to zero.
 
     Args:
-        m: array of at least two axes; the last two are those of the matrices.
+        m: array with at least two axes; the last two are those of the matrices.
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
@@ -818,7 +818,7 @@ def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements below one diagonal of matrices to zero.
 
     Args:
-        m: array of at least two axes; the last two are those of the matrices.
+        m: array with at least two axes; the last two are those of the matrices.
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:

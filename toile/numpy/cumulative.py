@@ -49,9 +49,9 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
 
     Args:
         a: array or number.
-        axis: axis to sum along; None takes all elements in row-major order.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to sum along; None flattens the array in row-major order.
+        dtype: dtype of the sums and of the result; None takes that of `a`, and the default integer
+            dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -71,9 +71,9 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None takes all elements in row-major order.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to multiply along; None flattens the array in row-major order.
+        dtype: dtype of the products and of the result; None takes that of `a`, and the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -87,13 +87,13 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
 
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
               out: None = None) -> Array:
-    """Compute the sums of the elements up to and including each one, with NaN taken as 0.
+    """Compute the sums of the elements up to and including each one, treating NaN as 0.
 
     Args:
         a: array or number.
-        axis: axis to sum along; None takes all elements in row-major order.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to sum along; None flattens the array in row-major order.
+        dtype: dtype of the sums and of the result; None takes that of `a`, and the default integer
+            dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -107,13 +107,13 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
 
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
                out: None = None) -> Array:
-    """Compute the products of the elements up to and including each one, with NaN taken as 1.
+    """Compute the products of the elements up to and including each one, treating NaN as 1.
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None takes all elements in row-major order.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to multiply along; None flattens the array in row-major order.
+        dtype: dtype of the products and of the result; None takes that of `a`, and the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -151,8 +151,7 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
     Args:
         x: array of rank 1 at least.
         axis: axis to sum along; it may be None for arrays of rank 1 only.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `sum`.
+        dtype: dtype of the sums and of the result; None takes that of `sum`.
         include_initial: whether the result begins with a 0 and is longer by one.
 
     Returns:
@@ -175,8 +174,8 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
     Args:
         x: array of rank 1 at least.
         axis: axis to multiply along; it may be None for arrays of rank 1 only.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `x`, and the default integer dtype for booleans.
+        dtype: dtype of the products and of the result; None takes that of `x`, and the default
+            integer dtype for booleans.
         include_initial: whether the result begins with a 1 and is longer by one.
 
     Returns:

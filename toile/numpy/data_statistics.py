@@ -91,8 +91,8 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
         weights: ignored.
 
     Returns:
-        An array of shape (bins + 1,). Floating dtypes of `a` stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of shape (bins + 1,). Floating dtypes of `a` are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         NotImplementedError: `bins` is the name of a method, as NumPy allows.
@@ -125,7 +125,7 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
     """Count the elements that fall into each of a number of bins.
 
     A bin contains its lower edge and not its upper edge; the last bin contains both. Elements
-    outside of all bins, and NaN, are not counted. Edges found from elements with NaN are NaN.
+    outside all bins, and NaN, are not counted. Edges found from elements with NaN are NaN.
 
     Args:
         a: array or number; its shape does not matter.
@@ -525,18 +525,17 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
     Args:
         a, v: arrays of rank 1, which are not empty.
         mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
-            as the longer array has, "valid" those where the shorter array is inside of the longer
-            one.
+            as the longer array has, "valid" those where the shorter array is inside the longer one.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
         An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers float64).
+        float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
 
     Differences:
         NumPy convolves integers as integers.
@@ -559,18 +558,17 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
     Args:
         a, v: arrays of rank 1, which are not empty.
         mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
-            as the longer array has, "valid" those where the shorter array is inside of the longer
-            one.
+            as the longer array has, "valid" those where the shorter array is inside the longer one.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
         An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers float64).
+        float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
 
     Differences:
         NumPy correlates integers as integers.

@@ -25,7 +25,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     """Extract diagonals of matrices.
 
     Args:
-        a: array of at least two axes.
+        a: array with at least two axes.
         offset: which diagonal: 0 for the main one, positive above it, negative below it.
         axis1, axis2: axes of the rows and columns of the matrices.
 
@@ -56,11 +56,11 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
     """Extract a diagonal of a matrix, or make a matrix with a given diagonal.
 
     Args:
-        v: matrix, or array of one axis that becomes the diagonal.
+        v: matrix, or one-dimensional array that becomes the diagonal.
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
-        The diagonal of a matrix, or a square matrix that is 0 outside of the diagonal.
+        The diagonal of a matrix, or a square matrix that is 0 outside the diagonal.
 
     >>> jnp.diag(jnp.array([1, 2]))
     Array([[1, 0],
@@ -89,7 +89,7 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
-        A square matrix that is 0 outside of the diagonal.
+        A square matrix that is 0 outside the diagonal.
     """
     v = manipulation.ravel(as_array("diagflat", v))
     return diag(lax.convert_element_type(v, v.dtype), k)
@@ -100,7 +100,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
     """Sum the diagonals of matrices.
 
     Args:
-        a: array of at least two axes.
+        a: array with at least two axes.
         offset: which diagonal: 0 for the main one, positive above it, negative below it.
         axis1, axis2: axes of the rows and columns of the matrices.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
@@ -203,7 +203,7 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and below a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape counts.
+        arr: matrix, of which only the shape is used.
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
@@ -217,7 +217,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and above a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape counts.
+        arr: matrix, of which only the shape is used.
         k: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
@@ -248,7 +248,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Find the indices of the main diagonal of a given array.
 
     Args:
-        arr: array of at least two axes of one length, of which only the shape counts.
+        arr: array with at least two axes of one length, of which only the shape is used.
 
     Returns:
         A tuple of index arrays, one for each axis, which can be used as an index.
@@ -269,7 +269,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *
         n: number of rows and of columns.
         mask_func: called with a matrix of ones and `k`; for example, `jnp.triu`.
         k: second argument of the function, usually the number of a diagonal.
-        size: how many indices to return, which `jit` must know; None for as many as there are.
+        size: number of indices to return; required under `jit`. None returns all of them.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -281,7 +281,8 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Shape index arrays so that together they select all combinations of their elements.
 
     Args:
-        *args: index arrays of one axis, of integers or booleans; one for each axis to be indexed.
+        *args: index one-dimensional arrays, of integers or booleans; one for each axis to be
+            indexed.
 
     Returns:
         A tuple of arrays that broadcast against each other, which can be used as an index.

@@ -156,10 +156,11 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: samples, real or complex.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; its axis has length `n`.
@@ -176,10 +177,11 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `fft` returns them.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; its axis has length `n`.
@@ -195,10 +197,11 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real samples.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; its axis has length `n // 2 + 1`.
@@ -221,8 +224,9 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
         n: number of samples; None for 2 * (m - 1), where m is the length of the axis. An odd number
             of samples must be given.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array; its axis has length `n`.
@@ -250,8 +254,9 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
         a: first half of the signal.
         n: number of frequencies; None for 2 * (m - 1), where m is the length of the axis.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array; its axis has length `n`.
@@ -268,10 +273,11 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real spectrum.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; its axis has length `n // 2 + 1`.
@@ -288,10 +294,11 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -305,10 +312,11 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: frequencies, in the order in which `fftn` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -324,10 +332,11 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; the last of the axes has length `n // 2 + 1` for n samples.
@@ -347,8 +356,9 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
         s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
             where m is its length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array.
@@ -368,10 +378,11 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -385,10 +396,11 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: frequencies, in the order in which `fft2` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -404,10 +416,11 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; the second of the axes has length `n // 2 + 1` for n samples.
@@ -427,8 +440,9 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
         s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
             where m is its length in `a`.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array.
@@ -465,7 +479,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        An array of one axis, of length `n`.
+        A one-dimensional array of length `n`.
 
     >>> jnp.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
@@ -487,7 +501,7 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        An array of one axis, of length `n // 2 + 1`.
+        A one-dimensional array of length `n // 2 + 1`.
 
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)

@@ -45,7 +45,7 @@ savez = np.savez
 
 def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float, count: int = -1,
                offset: int = 0) -> Array:
-    """Make an array of one axis from the bytes of a buffer.
+    """Make a one-dimensional array from the bytes of a buffer.
 
     Args:
         buffer: object that holds the bytes.
@@ -55,7 +55,7 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
         offset: how many bytes to skip first.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.frombuffer(bytes([1, 2, 3]), dtype="uint8")
     Array([1, 2, 3], dtype=uint8)
@@ -64,7 +64,7 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Make an array of one axis from the numbers written in a text.
+    """Make a one-dimensional array from the numbers written in a text.
 
     Args:
         string: the text.
@@ -74,7 +74,7 @@ def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: s
         sep: what stands between the numbers.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.fromstring("1, 2, 3", dtype=int, sep=",")
     Array([1, 2, 3], dtype=int32)

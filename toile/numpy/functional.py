@@ -182,7 +182,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
     vector.
 
     Args:
-        func1d: function of an array of one axis.
+        func1d: function of a one-dimensional array.
         axis: axis of the vectors.
         arr: array that the vectors are part of.
         *args: further arguments of the function.

@@ -33,7 +33,7 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     """Make arrays of the coordinates of all points of a grid.
 
     Args:
-        *xi: coordinates along each axis of the grid, arrays of one axis.
+        *xi: coordinates along each axis of the grid, one-dimensional arrays.
         copy: must be True.
         sparse: whether to leave the axes that an array does not vary along at length 1.
         indexing: "xy" if the first two axes of the results belong to the second and the first
@@ -145,7 +145,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     """Make the matrix of the powers of numbers.
 
     Args:
-        x: array of one axis; the numbers of the rows.
+        x: one-dimensional array; the numbers of the rows.
         N: number of columns; None for as many as rows.
         increasing: whether powers increase from column to column, beginning with 0; if not, they
             decrease and end with 0.
@@ -182,7 +182,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         endpoint: whether `stop` is the last exponent; if not, exponents end one step before it.
         base: the base; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
 
     Returns:
         The powers.
@@ -209,7 +209,7 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
         num: how many numbers.
         endpoint: whether `stop` is the last number; if not, the numbers end one step before it.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
 
     Returns:
         The numbers.
@@ -278,7 +278,7 @@ ogrid = _Grid("ogrid", sparse=True)
 class _Join:
     """Joins arrays, numbers and ranges in brackets.
 
-    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with arrays of one axis as
+    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
     columns. `start:stop:step` is a range as of `arange`; an imaginary step such as `5j` is a number
     of points, with the stop included. A string in front, "axis,ndmin,place", changes the axis, the
     least number of axes, and where the axes of arrays with fewer are put.

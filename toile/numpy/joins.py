@@ -62,8 +62,8 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
     """Join arrays one after the other along an axis that they have.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
-            slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
+            sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
@@ -101,8 +101,8 @@ def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) 
     """Join arrays one after the other along an axis that they have.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
-            slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
+            sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -116,8 +116,8 @@ def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = No
     """Join arrays of one shape along a new axis.
 
     Args:
-        arrays: sequence of arrays of equal shape; an array stands for its slices along the first
-            axis.
+        arrays: sequence of arrays of equal shape; an array is treated as the sequence of its slices
+            along the first axis.
         axis: position of the new axis in the result.
         out: must be None.
         dtype: dtype of the result; None for the one that the arrays promote to.
@@ -159,14 +159,15 @@ def _stack_along(make, axis, tup, dtype):
 
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the first axis; arrays of one axis are rows.
+    """Join arrays along the first axis; one-dimensional arrays are rows.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least two axes.
+        An array with at least two axes.
     """
     return _stack_along(manipulation.atleast_2d, lambda xs: 0, tup, dtype)
 
@@ -175,11 +176,12 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     """Join arrays along the second axis, or along the only axis that they have.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least one axis.
+        An array with at least one axis.
     """
     return _stack_along(manipulation.atleast_1d, lambda xs: 0 if xs[0].ndim == 1 else 1, tup,
                         dtype)
@@ -189,23 +191,25 @@ def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     """Join arrays along the third axis; (n,) counts as (1, n, 1), and (m, n) as (m, n, 1).
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least three axes.
+        An array with at least three axes.
     """
     return _stack_along(manipulation.atleast_3d, lambda xs: 2, tup, dtype)
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Join arrays along the second axis; arrays of one axis are columns.
+    """Join arrays along the second axis; one-dimensional arrays are columns.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
 
     Returns:
-        An array of at least two axes.
+        An array with at least two axes.
 
     >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
     Array([[1, 3],
@@ -244,7 +248,7 @@ def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
     Blocks in the innermost lists are joined along the last axis, these rows of blocks along the
-    axis before it, and so on. Blocks of fewer axes get new ones in front.
+    axis before it, and so on. Blocks with fewer axes get new ones in front.
 
     Args:
         arrays: array, or lists of arrays nested to one depth.
@@ -378,7 +382,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """Take an array apart along an axis: the inverse of `stack`.
 
     Args:
-        x: array of at least one axis.
+        x: array with at least one axis.
         axis: axis that the slices are numbered by and do not have.
 
     Returns:
@@ -402,8 +406,8 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 
     Args:
         A: array or number.
-        reps: how often to repeat it along each axis, aligned from the last; more numbers than axes
-            add axes in front.
+        reps: how many times to repeat it along each axis, aligned from the last; more numbers than
+            axes add axes in front.
 
     Returns:
         The repeated array.
@@ -439,7 +443,8 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
 
     Args:
         a: array or number.
-        repeats: how often to repeat each element: one number, or one for each position on the axis.
+        repeats: how many times to repeat each element: one number, or one for each position on the
+            axis.
         axis: axis to repeat along; None for the flattened array.
         total_repeat_length: length of the result along the axis; None to compute it.
         out_sharding: accepted for code written for JAX, and ignored.

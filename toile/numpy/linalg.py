@@ -493,7 +493,7 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
         rtol: singular values up to `rtol` times the greatest one count as 0; None for 10 times
             max(m, n) times the precision of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which is faster.
-        rcond: older name of `rtol`.
+        rcond: older name for `rtol`.
 
     Returns:
         An array of matrices of shape (n, m).
@@ -520,12 +520,12 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     """Compute the ranks of matrices: how many singular values are not 0.
 
     Args:
-        M: matrices of shape (m, n) in the last two axes. An array of fewer axes has rank 1 if it
+        M: matrices of shape (m, n) in the last two axes. An array with fewer axes has rank 1 if it
             has an element that is not zero, and otherwise 0.
         rtol: singular values up to `rtol` times the greatest one count as 0; None for max(m, n)
             times the precision of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which is faster.
-        tol: another name of `rtol`.
+        tol: another name for `rtol`.
 
     Returns:
         Integers without the last two axes.
@@ -690,7 +690,7 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = Non
 
     Args:
         arrays: two matrices or more; the first and the last may be vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         The product.
@@ -786,7 +786,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Multiply all pairs of elements of two vectors.
 
     Args:
-        x1, x2: arrays of one axis.
+        x1, x2: one-dimensional arrays.
 
     Returns:
         A matrix with a row for each element of `x1` and a column for each element of `x2`.
@@ -802,7 +802,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     """Exchange the rows and columns of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
+        x: array with at least two axes.
 
     Returns:
         The transposed matrices.
@@ -814,7 +814,7 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Extract diagonals of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
+        x: array with at least two axes.
         offset: which diagonal: 0 for the main one, positive above it, negative below it.
 
     Returns:
@@ -827,7 +827,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
     """Sum the diagonals of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
+        x: array with at least two axes.
         offset: which diagonal: 0 for the main one, positive above it, negative below it.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
 
@@ -843,7 +843,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
 
     Args:
         x1, x2: matrices in the last two axes, or vectors of one axis; leading axes are broadcast.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -861,7 +861,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -883,7 +883,7 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
         x1, x2: the operands.
         axes: how many of the last axes of `x1` and the first axes of `x2` to sum over, or two lists
             of axes that belong together.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.

@@ -182,7 +182,7 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Arr
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     Differences:
         NumPy has orders "A" and "K" too.
@@ -238,7 +238,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     """Exchange the last two axes of an array.
 
     Args:
-        x: array of at least two axes; the last two are those of the matrices.
+        x: array with at least two axes; the last two are those of the matrices.
 
     Returns:
         The transposed matrices.
@@ -504,7 +504,7 @@ def flipud(m: ArrayLike) -> Array:
     """Reverse the order of elements along the first axis.
 
     Args:
-        m: array of at least one axis.
+        m: array with at least one axis.
 
     Returns:
         An array of the shape and dtype of `m`.
@@ -516,7 +516,7 @@ def fliplr(m: ArrayLike) -> Array:
     """Reverse the order of elements along the second axis.
 
     Args:
-        m: array of at least two axes.
+        m: array with at least two axes.
 
     Returns:
         An array of the shape and dtype of `m`.
@@ -528,7 +528,7 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotate an array by quarter turns in the plane of two axes.
 
     Args:
-        m: array of at least two axes.
+        m: array with at least two axes.
         k: number of quarter turns; negative ones go the other way.
         axes: the two axes; a turn goes from the first towards the second, which is
             counterclockwise for the rows and columns of a matrix.

@@ -87,7 +87,7 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
         ord: order of the norm; None for the root of the sum of squares.
         axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
             which may have any number of axes if `ord` is None and must have one or two otherwise.
-        keepdims: whether these axes stay, with length 1.
+        keepdims: whether to keep these axes, with length 1.
 
     Returns:
         An array of floats without the axes.
@@ -118,8 +118,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
     """Compute norms of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
-        keepdims: whether the last two axes stay, with length 1.
+        x: array with at least two axes.
+        keepdims: whether to keep the last two axes, with length 1.
         ord: order of the norm, see `norm`.
 
     Returns:
@@ -135,7 +135,7 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
     Args:
         x: array or number.
         axis: axis or axes of the vectors, whose elements are taken together; None for all.
-        keepdims: whether these axes stay, with length 1.
+        keepdims: whether to keep these axes, with length 1.
         ord: order of the norm, see `norm`.
 
     Returns:

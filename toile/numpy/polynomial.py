@@ -150,7 +150,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how often to differentiate; it must be known when a function is traced.
+        m: how many times to differentiate; it must be known when a function is traced.
 
     Returns:
         The coefficients of the derivative as floats, highest power first; empty if `m` is at least
@@ -177,7 +177,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how often to integrate; it must be known when a function is traced.
+        m: how many times to integrate; it must be known when a function is traced.
         k: constants of integration, one for each time, or one for all; None for 0. The first is
             that of the first integration.
 
@@ -214,7 +214,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     """Compute the coefficients of a polynomial from its roots.
 
     Args:
-        seq_of_zeros: roots, an array of one axis; or a square matrix, whose eigenvalues are the
+        seq_of_zeros: roots, a one-dimensional array; or a square matrix, whose eigenvalues are the
             roots of its characteristic polynomial.
 
     Returns:
@@ -240,12 +240,12 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """Find the roots of a polynomial: the eigenvalues of its companion matrix.
 
     Args:
-        p: coefficients, an array of one axis, highest power first.
+        p: coefficients, a one-dimensional array, highest power first.
         strip_zeros: whether to remove leading and trailing zeros first, which needs values that are
             known when a function is traced. If not, a leading zero makes every root NaN.
 
     Returns:
-        A complex array of one axis.
+        A complex one-dimensional array.
 
     >>> jnp.roots(jnp.array([1.0, 0.0, 0.0]))
     Array([0.+0.j, 0.+0.j], dtype=complex64)
@@ -302,8 +302,9 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
     """Fit a polynomial to points so that the sum of squared errors is least.
 
     Args:
-        x: positions of the points, an array of one axis.
-        y: values at the points: an array of one axis, or of two for one polynomial for each column.
+        x: positions of the points, a one-dimensional array.
+        y: values at the points: a one-dimensional array, or of two for one polynomial for each
+            column.
         deg: degree of the polynomial; it must be known when a function is traced.
         rcond: singular values less than `rcond` times the greatest one count as 0; None for the
             number of points times the precision of the dtype.

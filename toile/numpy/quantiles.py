@@ -172,7 +172,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 
     The quantile 0.5 is the median. With n elements in order, `q` is the position `q * (n - 1)`,
     counted from 0; `method` tells what happens between two elements. The result is NaN where an
-    element is.
+    element is NaN.
 
     Args:
         a: array or number.
@@ -185,21 +185,21 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
             one of them, "midpoint" their mean, "nearest" the nearer one (of two equally near, the
             lower). "inverted_cdf" takes the least element for which the share of elements up to it
             reaches `q`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
             weighs all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
-            none of these.
+            not one of these.
         NotImplementedError: `weights` are given with another method than "inverted_cdf".
 
     Differences:
-        NumPy has more methods, raises ValueError for `q` outside of [0, 1], and takes the even
+        NumPy has more methods, raises ValueError for `q` outside [0, 1], and takes the even
         position of two equally near ones.
 
     >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
@@ -214,8 +214,8 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
     """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
 
-    The result is NaN where all elements are. If a reduced axis is empty, it is NaN and has no axis
-    for `q`.
+    The result is NaN where all elements are NaN. If a reduced axis is empty, it is NaN and has no
+    axis for `q`.
 
     Args:
         a: array or number.
@@ -225,16 +225,16 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
             weighs all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is none of these.
+        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is not one of these.
         NotImplementedError: `weights` are given with another method than "inverted_cdf".
     """
     _check_out("nanquantile", out, overwrite_input)
@@ -266,14 +266,14 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
             weighs all elements equally.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
@@ -293,13 +293,13 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
             weighs all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
@@ -310,18 +310,18 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
            keepdims: bool = False) -> Array:
     """Compute the middle element over the given axes, or the mean of the two middle ones.
 
-    The result is NaN where an element is.
+    The result is NaN where an element is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
@@ -341,11 +341,11 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex.

@@ -182,18 +182,18 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, subject to `promote_integers`.
+        dtype: dtype of the sums and of the result; None takes that of `a`, subject to
+            `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number that is added to the sum; None for 0.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
         promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
             (int32, or int64 with x64 enabled; unsigned ones accordingly) are summed in that dtype.
 
     Returns:
-        An array of the remaining axes. Booleans are counted in the default integer dtype.
+        An array with the remaining axes. Booleans are counted in the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
@@ -226,19 +226,19 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, subject to `promote_integers`.
+        dtype: dtype of the products and of the result; None takes that of `a`, subject to
+            `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number by which the product is multiplied; None for 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
         promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
             (int32, or int64 with x64 enabled; unsigned ones accordingly) are multiplied in that
             dtype.
 
     Returns:
-        An array of the remaining axes. Booleans give the default integer dtype.
+        An array with the remaining axes. Booleans give the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
@@ -253,24 +253,23 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Find the greatest element over the given axes, or NaN if one of them is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
-    that are equally great share the gradient. `nanmax` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
+    are equally great share the gradient. `nanmax` ignores NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -284,24 +283,23 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Find the least element over the given axes, or NaN if one of them is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
-    that are equally small share the gradient. `nanmin` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
+    are equally small share the gradient. `nanmin` ignores NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -320,17 +318,17 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element, or a tuple of one for the minimum and
-            one for the maximum; needed for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include, or a tuple of one for the minimum and one for the
+            maximum; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
         `min(a, ...)` and `max(a, ...)`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy has no function of this name.
@@ -344,20 +342,20 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether all elements over the given axes differ from zero.
+    """Test whether all elements over the given axes differ from zero.
 
-    NaN differs from zero. The answer for no elements is True.
+    NaN differs from zero. The result for no elements is True.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        A boolean array of the remaining axes.
+        A boolean array with the remaining axes.
     """
     a = truth(as_array("all", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -367,20 +365,20 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether at least one element over the given axes differs from zero.
+    """Test whether at least one element over the given axes differs from zero.
 
-    NaN differs from zero. The answer for no elements is False.
+    NaN differs from zero. The result for no elements is False.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        A boolean array of the remaining axes.
+        A boolean array with the remaining axes.
     """
     a = truth(as_array("any", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -397,10 +395,10 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
     """
     return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
@@ -416,10 +414,10 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
         ValueError: a reduced axis is empty.
@@ -453,12 +451,12 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and takes float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes.
+        An array with the remaining axes.
     """
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and where is None
@@ -504,16 +502,17 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
-        correction: another name of `ddof`; only one of the two may be given.
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
+            estimate.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
+        correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` complex.
@@ -586,17 +585,17 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate of the
-            variance.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
-        correction: another name of `ddof`; only one of the two may be given.
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
+            estimate of the variance.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
+        correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, `dtype` is an integer dtype, or `dtype`
@@ -629,10 +628,10 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         weights: weights of the shape of `a`, or of its reduced axes in the order of `axis`; None
             weighs all elements equally.
         returned: whether the sum of the weights is returned, too.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes; with `returned`, a tuple of it and the sums of the weights
+        An array with the remaining axes; with `returned`, a tuple of it and the sums of the weights
         (the number of elements if `weights` is None), which have its shape.
 
     Raises:
@@ -698,12 +697,12 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -721,12 +720,12 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

@@ -74,10 +74,10 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         condition: booleans; numbers count as true if they are not zero.
         x: elements where the condition holds.
         y: elements where it does not hold; the three are broadcast against each other.
-        size: without choices, how many indices to return, which `jit` must know; None for as many
-            as there are.
-        fill_value: without choices, what fills indices that `size` asks for beyond those that
-            exist: one number, or a tuple of one for each axis; None for 0.
+        size: without choices, number of indices to return; required under `jit`. None returns all
+            of them.
+        fill_value: without choices, value that pads the result to `size`: one number, or a tuple
+            with one for each axis; None for 0.
 
     Returns:
         An array of the dtype that `x` and `y` promote to. Without choices, a tuple of index arrays,
@@ -343,12 +343,12 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
     """Keep the slices of an array where a condition holds.
 
     Args:
-        condition: array of one axis, one element for each slice; missing ones count as false, and
-            numbers as true if they are not zero.
+        condition: one-dimensional array with one element for each slice; missing ones count as
+            false, and numbers as true if they are not zero.
         a: array whose slices are kept or left out.
         axis: axis of the slices; None for the elements of the flattened array.
-        size: how many slices the result has, which `jit` must know; None for as many as hold.
-        fill_value: fills the slices that `size` asks for beyond those.
+        size: number of slices in the result; required under `jit`. None keeps all of them.
+        fill_value: value that pads the result to `size`.
         out: must be None.
 
     Returns:
@@ -381,11 +381,11 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
     Args:
         condition: array of as many elements as `arr`; numbers count as true if they are not zero.
         arr: array whose elements are listed.
-        size: how many elements the result has, which `jit` must know; None for as many as hold.
-        fill_value: fills the elements that `size` asks for beyond those.
+        size: number of elements in the result; required under `jit`. None keeps all of them.
+        fill_value: value that pads the result to `size`.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> x = jnp.arange(4)
     >>> jnp.extract(x % 2 == 1, x)
@@ -454,10 +454,10 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
     indices are returned, followed by `fill_value` if there are fewer.
 
     Args:
-        a: array of at least one axis.
+        a: array with at least one axis.
         size: how many indices to return; None for as many as there are.
-        fill_value: what fills indices that `size` asks for beyond those that exist: one number, or
-            a tuple of one for each axis; None for 0.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
+            axis; None for 0.
 
     Returns:
         A tuple of index arrays, one for each axis, in the order of the elements row by row.
@@ -506,11 +506,11 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: how many indices to return, which `jit` must know; None for as many as there are.
-        fill_value: what fills indices that `size` asks for beyond those that exist; None for 0.
+        size: number of indices to return; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for 0.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
     """
     return nonzero(manipulation.ravel(a), size=size, fill_value=fill_value)[0]
 
@@ -521,9 +521,9 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: how many rows to return, which `jit` must know; None for as many as there are.
-        fill_value: what fills rows that `size` asks for beyond those that exist: one number, or a
-            tuple of one for each axis; None for 0.
+        size: number of rows to return; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
+            axis; None for 0.
 
     Returns:
         An array with a row for each element and a column for each axis of `a`.

@@ -111,7 +111,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         axis: axis whose slices are compared as a whole; None to compare the elements.
         equal_nan: whether NaN is equal to NaN.
         size: how many elements the result has; None for as many as there are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        fill_value: value that pads the result to `size`; None for the smallest element.
         sorted: accepted for code written for JAX, and ignored: results are always in order.
 
     Returns:
@@ -160,9 +160,8 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements the results have, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order, `indices` of their first occurrence,
@@ -181,9 +180,8 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements the results have, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `counts`.
@@ -201,8 +199,8 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements `values` has, which `jit` must know; None for as many as there are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in `values`; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `inverse_indices` of the shape of `x`.
@@ -220,12 +218,11 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
     """
     check("unique_values", x)
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
@@ -277,12 +274,11 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 1]))
     Array([1, 2, 3], dtype=int32)
@@ -329,12 +325,11 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         ar2: array of the elements to leave out.
         assume_unique: True to promise that no element of `ar1` occurs twice; the result then has
             the order of `ar1`.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for 0.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for 0.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([1]))
     Array([2, 3], dtype=int32)
@@ -369,13 +364,12 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in one of the arrays.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element
-            found, or 0 if there is none.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
+            if there is none.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.setxor1d(jnp.array([3, 1]), jnp.array([1, 2]))
     Array([2, 3], dtype=int32)
@@ -408,13 +402,12 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in one of the arrays.
         return_indices: whether to return where the elements first occur in the arrays.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element
-            found, or 0 if there is none.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
+            if there is none.
 
     Returns:
-        An array of one axis, in increasing order; with `return_indices` a tuple of it and the
+        A one-dimensional array in increasing order; with `return_indices` a tuple of it and the
         indices in the flattened `ar1` and `ar2`. Indices that `size` asks for beyond those are the
         size of the array.
 

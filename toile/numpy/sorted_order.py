@@ -34,8 +34,8 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
          stable: bool = True, descending: bool = False) -> Array:
     """Sort an array along an axis.
 
-    NaN counts as greater than every number. Complex numbers are compared by real part, then by
-    imaginary part.
+    NaN counts as greater than every number. Complex numbers are compared by their real parts, then
+    by their imaginary parts.
 
     Args:
         a: array to sort.
@@ -62,8 +62,8 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
             dtype: DTypeLike | None = None) -> Array:
     """Find the indices that sort an array along an axis.
 
-    NaN counts as greater than every number. Complex numbers are compared by real part, then by
-    imaginary part.
+    NaN counts as greater than every number. Complex numbers are compared by their real parts, then
+    by their imaginary parts.
 
     Args:
         a: array to sort.
@@ -100,8 +100,8 @@ def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> A
     """Find the indices that sort by several keys, the last of which counts most.
 
     Args:
-        keys: arrays of one shape; an array stands for its slices along the first axis. Where
-            elements of the last key are equal, the key before it decides, and so on.
+        keys: arrays of one shape; an array is treated as the sequence of its slices along the first
+            axis. Where elements of the last key are equal, the key before it decides, and so on.
         axis: axis of the keys to sort along.
 
     Returns:
@@ -179,7 +179,7 @@ def sort_complex(a: ArrayLike) -> Array:
     """Sort an array along its last axis as complex numbers.
 
     Args:
-        a: array of at least one axis; numbers are compared by real part, then by imaginary part.
+        a: array with at least one axis; numbers are compared by real part, then by imaginary part.
 
     Returns:
         A complex array of the shape of `a`.
@@ -230,7 +230,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     NaN counts as greater than every number.
 
     Args:
-        a: array of one axis, in increasing order.
+        a: one-dimensional array in increasing order.
         v: values to insert.
         side: "left" for the place before elements equal to a value, "right" for the one after.
         sorter: indices that sort `a`, if `a` is not sorted; None if it is.
@@ -297,7 +297,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
 
     Args:
         x: array whose elements are counted into bins.
-        bins: edges of the bins, an array of one axis in increasing or decreasing order.
+        bins: edges of the bins, a one-dimensional array in increasing or decreasing order.
         right: whether each bin contains its greater edge instead of its lesser one.
         method: how to search, see `searchsorted`; None for its default.
 

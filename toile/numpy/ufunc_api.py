@@ -74,14 +74,14 @@ class _Methods:
             dtype: dtype of the elements and of the result; None takes that of `a` (that of `sum`
                 and `prod` for `add` and `multiply`). Logical functions give booleans.
             out: not supported; must be None.
-            keepdims: whether the reduced axes stay, with size 1.
+            keepdims: whether to keep the reduced axes, with size 1.
             initial: value that is combined with the first element; None takes the function's
                 identity, if it has one.
-            where: boolean array, broadcast to the shape of `a`, of the elements that count; None
-                counts all.
+            where: boolean array, broadcast to the shape of `a`, that selects the elements to
+                include; None includes all.
 
         Returns:
-            An array of the remaining axes.
+            An array with the remaining axes.
 
         Raises:
             ValueError: the function does not take two arguments and return one; or it has no
@@ -281,8 +281,8 @@ class ufunc(metaclass=_UfuncMeta):
     True.
 
     Args:
-        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
-            `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
+            vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; more than one are returned as a tuple.
         name: name of the function; None takes that of `func`.
@@ -364,8 +364,8 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
     """Make a `ufunc` from a function of numbers.
 
     Args:
-        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
-            `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
+            vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; more than one are returned as a tuple.
         identity: value that leaves the other operand unchanged, with which reductions begin; None

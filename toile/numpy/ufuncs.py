@@ -81,7 +81,7 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
     """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
@@ -96,7 +96,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.divide(jnp.array([1, 3]), 2)
     Array([0.5, 1.5], dtype=float32)
@@ -107,8 +107,8 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the greater of two elements, or NaN where either is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
-    elements are equal, each gets half of the gradient. `fmax` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Where the
+    elements are equal, each receives half of the gradient. `fmax` ignores NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -122,8 +122,8 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the lesser of two elements, or NaN where either is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
-    elements are equal, each gets half of the gradient. `fmin` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Where the
+    elements are equal, each receives half of the gradient. `fmin` ignores NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -176,7 +176,8 @@ def absolute(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        of their parts.
     """
     x = as_array("absolute", x)
     dtype = x.dtype
@@ -192,7 +193,8 @@ def abs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        of their parts.
     """
     return absolute(x)
 
@@ -204,8 +206,8 @@ def fabs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex; use `absolute`.
@@ -258,8 +260,8 @@ def reciprocal(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     Differences:
         NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
@@ -277,8 +279,8 @@ def exp(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.exp(inexact("exp", x))
 
@@ -290,8 +292,8 @@ def exp2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.exp2(inexact("exp2", x))
 
@@ -303,8 +305,8 @@ def expm1(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.expm1(inexact("expm1", x))
 
@@ -319,8 +321,8 @@ def log(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log(inexact("log", x))
 
@@ -334,8 +336,8 @@ def log1p(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log1p(inexact("log1p", x))
 
@@ -349,8 +351,8 @@ def log2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log2(inexact("log2", x))
 
@@ -367,8 +369,8 @@ def log10(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("log10", x)
     y = lax.log(x)
@@ -388,8 +390,8 @@ def sqrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sqrt(inexact("sqrt", x))
 
@@ -401,8 +403,8 @@ def cbrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -422,8 +424,8 @@ def sin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sin(inexact("sin", x))
 
@@ -437,8 +439,8 @@ def cos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.cos(inexact("cos", x))
 
@@ -452,8 +454,8 @@ def tan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.tan(inexact("tan", x))
 
@@ -467,8 +469,8 @@ def arcsin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.asin(inexact("arcsin", x))
 
@@ -482,8 +484,8 @@ def arccos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.acos(inexact("arccos", x))
 
@@ -497,8 +499,8 @@ def arctan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.atan(inexact("arctan", x))
 
@@ -510,8 +512,8 @@ def sinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sinh(inexact("sinh", x))
 
@@ -523,8 +525,8 @@ def cosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.cosh(inexact("cosh", x))
 
@@ -536,8 +538,8 @@ def tanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     >>> jnp.tanh(jnp.array([-20.0, 0.0, 20.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -552,8 +554,8 @@ def arcsinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.asinh(inexact("arcsinh", x))
 
@@ -568,8 +570,8 @@ def arccosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     y = lax.acosh(inexact("arccosh", x))
     if y.dtype in COMPLEX:
@@ -587,8 +589,8 @@ def arctanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.atanh(inexact("arctanh", x))
 
@@ -605,7 +607,7 @@ def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
     Array([3.1415927, 1.5707964], dtype=float32)
@@ -620,8 +622,8 @@ def deg2rad(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("deg2rad", x)
     return lax.mul(x, literal(np.pi / 180, x.dtype, x.weak_type))
@@ -634,8 +636,8 @@ def rad2deg(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("rad2deg", x)
     return lax.mul(x, literal(180 / np.pi, x.dtype, x.weak_type))
@@ -707,8 +709,8 @@ def rint(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        the default float dtype (float32, or float64 with x64 enabled).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give the default float dtype (float32, or float64 with x64 enabled).
     """
     x = as_array("rint", x)
     if _whole(x):
@@ -818,8 +820,8 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x < y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -833,8 +835,8 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x <= y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -848,8 +850,8 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x > y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -863,8 +865,8 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x >= y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -876,7 +878,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """Tell which elements are NaN; a complex number is if one of its parts is.
+    """Test which elements are NaN; a complex number is if one of its parts is.
 
     Args:
         x: array or number.
@@ -889,7 +891,7 @@ def isnan(x: ArrayLike, /) -> Array:
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """Tell which elements are infinite; a complex number is if one of its parts is.
+    """Test which elements are infinite; a complex number is if one of its parts is.
 
     Args:
         x: array or number.
@@ -906,7 +908,7 @@ def isinf(x: ArrayLike, /) -> Array:
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Tell which elements are neither infinite nor NaN, in both parts of a complex number.
+    """Test which elements are neither infinite nor NaN, in both parts of a complex number.
 
     Args:
         x: array or number.
@@ -929,7 +931,7 @@ def truth(x: Any) -> Any:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where both elements differ from zero.
+    """Test where both elements differ from zero.
 
     NaN differs from zero.
 
@@ -944,7 +946,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where at least one of two elements differs from zero.
+    """Test where at least one of two elements differs from zero.
 
     NaN differs from zero.
 
@@ -959,7 +961,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where exactly one of two elements differs from zero.
+    """Test where exactly one of two elements differs from zero.
 
     NaN differs from zero.
 
@@ -974,7 +976,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Tell which elements are zero.
+    """Test which elements are zero.
 
     Args:
         x: array or number.
@@ -1131,7 +1133,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the floating dtype that both promote to; integers and
-        booleans give float32 (64-bit integers float64).
+        booleans give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.

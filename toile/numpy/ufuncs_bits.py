@@ -35,7 +35,7 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Tell which elements have a minus sign, also -0.0 and NaN with its sign bit set.
+    """Test which elements have a minus sign, also -0.0 and NaN with its sign bit set.
 
     Args:
         x: array or number.
@@ -66,7 +66,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -147,8 +147,8 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: integer exponents; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape. A floating dtype of `x1` stays; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the broadcast shape. A floating dtype of `x1` is kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `x2` is floating or complex, or `x1` is complex.
@@ -181,8 +181,8 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
         out: not supported; must be None.
 
     Returns:
-        The fractional part and the whole part, two arrays of the shape of `x`. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        The fractional part and the whole part, two arrays of the shape of `x`. Floating dtypes are
+        kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -208,8 +208,8 @@ def spacing(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         ValueError: `x` is complex.

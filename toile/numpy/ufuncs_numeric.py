@@ -244,7 +244,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
     Anything to the power 0 is 1. A negative float to a power that is not whole is NaN. A Python
-    integer `x2`, or an integer array of rank 0 outside of `jit`, is a known exponent: the power is
+    integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the power is
     computed by multiplication, and `x2` does not take part in promotion.
 
     Args:
@@ -340,7 +340,7 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Differences:
         NumPy computes in float64 at least.
@@ -361,7 +361,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: one of the operands is complex.
@@ -452,7 +452,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), 1000.0)
     Array([1000.6932, 1000.    ], dtype=float32)
@@ -469,7 +469,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
     """
     function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
     return _settled(function(*full_pair("logaddexp2", x1, x2)))
@@ -485,8 +485,8 @@ def sinc(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("sinc", x)
     if x.dtype in COMPLEX:
@@ -546,8 +546,8 @@ def i0(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         ValueError: `x` is complex.
@@ -598,7 +598,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -623,8 +623,8 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
 
     Args:
         arr: array or number.
-        min: lower bound; None for none.
-        max: upper bound; None for none.
+        min: lower bound; None for no lower bound.
+        max: upper bound; None for no upper bound.
 
     Returns:
         An array of the shape and dtype that the three promote to.
@@ -758,7 +758,7 @@ def angle(z: ArrayLike, deg: bool = False) -> Array:
 
     Returns:
         An array of the shape of `z`, in the dtype of the parts of complex numbers; floating dtypes
-        stay, integers and booleans give the default float dtype.
+        are kept, integers and booleans give the default float dtype.
     """
     z = as_array("angle", z)
     if z.dtype not in INEXACT:

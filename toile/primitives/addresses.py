@@ -97,7 +97,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows of a gather or scatter that are not wholly inside of the operand.
+    """What happens to windows of a gather or scatter that are not entirely inside the operand.
 
     Functions take a mode or its name as text.
 

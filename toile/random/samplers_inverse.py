@@ -254,7 +254,7 @@ def weibull_min(
 
     Args:
         key: random key, used for this call only.
-        scale: factor of the numbers.
+        scale: factor that multiplies the numbers.
         concentration: exponent c, positive.
         shape: shape of the independent numbers.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).

@@ -299,7 +299,7 @@ def double_sided_maxwell(
     Args:
         key: random key, used for this call only.
         loc: center of the distribution.
-        scale: factor of the numbers.
+        scale: factor that multiplies the numbers.
         shape: leading axes of the result; `()` stands for the shape that the parameters broadcast
             to, as in JAX.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
@@ -329,7 +329,7 @@ def rayleigh(
 
     Args:
         key: random key, used for this call only.
-        scale: factor of the numbers, positive.
+        scale: factor that multiplies the numbers, positive.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
         out_sharding: sharding or partition spec; only its type is checked.

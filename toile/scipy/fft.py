@@ -77,7 +77,7 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else.
+        ValueError: `norm` has any other value.
 
     >>> from toile.scipy import fft
     >>> fft.dct(jnp.array([1.0, 1.0, 1.0]))
@@ -112,7 +112,7 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else.
+        ValueError: `norm` has any other value.
     """
     x = array("idct", x)
     _check("idct", type, norm)
@@ -171,7 +171,7 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
     """
     return _in_turns("dctn", dct, x, type, s, axes, norm)
 
@@ -193,6 +193,6 @@ def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLik
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
     """
     return _in_turns("idctn", idct, x, type, s, axes, norm)

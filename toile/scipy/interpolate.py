@@ -38,13 +38,13 @@ class RegularGridInterpolator:
         values: values on the grid: an array whose first axes belong to `points`; further axes are
             kept in the results.
         method: `"linear"`, or `"nearest"` for the value at the nearest grid point.
-        bounds_error: not supported: only False.
+        bounds_error: must be False; other values are not supported.
         fill_value: result for points outside the grid; None to extrapolate (`"linear"`) or to use
             the nearest grid point (`"nearest"`).
 
     Raises:
         NotImplementedError: `bounds_error` is True.
-        ValueError: `method` is anything else, there are more `points` than axes of `values`, or
+        ValueError: `method` has any other value, there are more `points` than axes of `values`, or
             `fill_value` is complex and `values` are not.
 
     Differences:
@@ -92,7 +92,7 @@ class RegularGridInterpolator:
             values.
 
         Raises:
-            ValueError: `method` is anything else, or the points have a wrong number of entries.
+            ValueError: `method` has any other value, or the points have a wrong number of entries.
         """
         method = self.method if method is None else method
         _check_method(method)

@@ -71,7 +71,7 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
         integers, interpolated values are rounded.
 
     Raises:
-        NotImplementedError: `order` is greater than 1, or `mode` is anything else.
+        NotImplementedError: `order` is greater than 1, or `mode` has any other value.
         ValueError: the number of coordinates is not that of the axes of `input`.
 
     Differences:

@@ -145,7 +145,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
         The solution, of the shape of `b` (with the batch axes of `a`).
 
     Raises:
-        ValueError: `trans` is anything else.
+        ValueError: `trans` has any other value.
 
     Differences:
         SciPy raises an error where the matrix is singular; here the result has inf or NaN.
@@ -225,12 +225,12 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
     Args:
         a: matrices of shape (..., n, n). They are made Hermitian first: the mean of `a` and `aᴴ` is
             used.
-        b: not supported: only None.
+        b: must be None; other values are not supported.
         lower: which triangle is read; since `a` is made Hermitian first, it makes no difference.
         eigvals_only: whether the eigenvectors are left out.
         overwrite_a, overwrite_b, turbo, check_finite: ignored.
-        eigvals: not supported: only None.
-        type: not supported: only 1.
+        eigvals: must be None; other values are not supported.
+        type: must be 1; other values are not supported.
 
     Returns:
         The tuple `(eigenvalues, eigenvectors)`, or the eigenvalues alone. Eigenvalues are real and
@@ -266,7 +266,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
         The tuple `(T, Z)`, each of the shape of `a`.
 
     Raises:
-        ValueError: `output` is anything else.
+        ValueError: `output` has any other value.
 
     Differences:
         Integers are not converted. SciPy has further arguments, for sorting among others.
@@ -340,7 +340,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
         The solution, of the shape of `b` (with the batch axes of the factorization).
 
     Raises:
-        ValueError: `trans` is anything else.
+        ValueError: `trans` has any other value.
 
     >>> from toile.scipy import linalg
     >>> factors = linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
@@ -413,7 +413,7 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
         at its end.
 
     Raises:
-        ValueError: `mode` is anything else.
+        ValueError: `mode` has any other value.
     """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
@@ -439,7 +439,7 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
         The tuple `(product, R)`; with `pivoting`, the permutation is added at its end.
 
     Raises:
-        ValueError: `mode` is anything else, or the shapes do not match.
+        ValueError: `mode` has any other value, or the shapes do not match.
     """
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
@@ -483,7 +483,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         The solution, of the shape of `b` (with the batch axes of `a`).
 
     Raises:
-        ValueError: `assume_a` is anything else.
+        ValueError: `assume_a` has any other value.
 
     Differences:
         SciPy raises an error where the matrix is singular; here the result has inf or NaN.
@@ -576,7 +576,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
 
     Raises:
         NotImplementedError: `"qdwh"` does not support the shape with this `side`.
-        ValueError: `a` is not a matrix, or `side` or `method` is anything else.
+        ValueError: `a` is not a matrix, or `side` or `method` has any other value.
     """
     matrix = jnp.asarray(a)
     if matrix.ndim < 2:

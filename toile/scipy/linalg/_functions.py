@@ -159,7 +159,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
 
     Args:
         A: one matrix of shape (n, n).
-        blocksize: not supported: only 1.
+        blocksize: must be 1; other values are not supported.
 
     Returns:
         The root, a complex matrix also where `A` is real.
@@ -311,7 +311,7 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
         The solution, of the shape of `C`; real where `C` is.
 
     Raises:
-        ValueError: the shapes do not match, or `method` is anything else.
+        ValueError: the shapes do not match, or `method` has any other value.
     """
     A, B, C = inexact("solve_sylvester", jnp.asarray(A), jnp.asarray(B), jnp.asarray(C))
     m, n = C.shape[-2:]

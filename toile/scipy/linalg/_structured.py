@@ -267,7 +267,7 @@ def convolution_matrix(a: ArrayLike, n: int,
         Matrices of shape (..., m, n), where m is the length of the convolution.
 
     Raises:
-        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is anything else.
+        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` has any other value.
 
     >>> from toile.scipy import linalg
     >>> linalg.convolution_matrix(jnp.array([1, 2]), 3)
@@ -353,7 +353,7 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
         A matrix of shape (n, n), of dtype `float32`.
 
     Raises:
-        ValueError: `kind` is anything else.
+        ValueError: `kind` has any other value.
 
     Differences:
         SciPy returns integers, and has `exact`.
@@ -383,7 +383,7 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
         A matrix of shape (n, n), of the default float dtype.
 
     Raises:
-        ValueError: `kind` is anything else.
+        ValueError: `kind` has any other value.
 
     Differences:
         SciPy returns integers, and has `exact`.
@@ -463,7 +463,7 @@ def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
         A matrix of shape (n, n).
 
     Raises:
-        ValueError: `scale` is anything else, or `dtype` is not complex.
+        ValueError: `scale` has any other value, or `dtype` is not complex.
     """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.{here()}")

@@ -201,7 +201,7 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
 
     Raises:
         TypeError: `args` is not a tuple.
-        ValueError: `method` is anything else.
+        ValueError: `method` has any other value.
 
     Differences:
         SciPy has more methods, bounds and constraints, and computes gradients by differences

@@ -41,7 +41,7 @@ def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        ValueError: the shapes do not fit, or `mode` has any other value.
 
     >>> from toile.scipy import signal
     >>> signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])).round(3)
@@ -138,7 +138,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+        ValueError: the shapes do not fit, or `mode` or `method` has any other value.
 
     Differences:
         SciPy chooses the faster method for `"auto"`, and keeps integers.
@@ -171,7 +171,7 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+        ValueError: the shapes do not fit, or `mode` or `method` has any other value.
 
     Differences:
         SciPy chooses the faster method for `"auto"`, and keeps integers.
@@ -199,8 +199,8 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
         in1, in2: matrices; one must be at least as large as the other in both dimensions.
         mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
             `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
-        boundary: not supported: only `"fill"`.
-        fillvalue: not supported: only 0.
+        boundary: must be `"fill"`; other values are not supported.
+        fillvalue: must be 0; other values are not supported.
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
@@ -208,7 +208,7 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 
     Raises:
         NotImplementedError: another `boundary` or `fillvalue` is given.
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        ValueError: the shapes do not fit, or `mode` has any other value.
     """
     _check_2d("convolve2d", in1, in2, boundary, fillvalue)
     return _convolve_direct(in1, in2, mode, precision)
@@ -223,8 +223,8 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
         in1, in2: matrices; one must be at least as large as the other in both dimensions.
         mode: part of the correlation that is returned: all (`"full"`), the center with the shape of
             `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
-        boundary: not supported: only `"fill"`.
-        fillvalue: not supported: only 0.
+        boundary: must be `"fill"`; other values are not supported.
+        fillvalue: must be 0; other values are not supported.
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
@@ -232,7 +232,7 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
 
     Raises:
         NotImplementedError: another `boundary` or `fillvalue` is given.
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        ValueError: the shapes do not fit, or `mode` has any other value.
     """
     _check_2d("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)

@@ -30,14 +30,14 @@ def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"]
         axis: axis along which the samples are.
         type: `"linear"` to subtract the line of least squares, `"constant"` to subtract the mean.
         bp: indices at which a new piece begins, each with its own line; only used for `"linear"`.
-        overwrite_data: not supported: only None.
+        overwrite_data: must be None; other values are not supported.
 
     Returns:
         An array of the shape of `data`, of a floating dtype.
 
     Raises:
         NotImplementedError: `overwrite_data` is given.
-        ValueError: `type` is anything else, or an index in `bp` is out of range.
+        ValueError: `type` has any other value, or an index in `bp` is out of range.
 
     >>> from toile.scipy import signal
     >>> signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")

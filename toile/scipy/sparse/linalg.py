@@ -381,8 +381,8 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
-        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` is anything
-            else.
+        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` has any other
+            value.
     """
     multiply, b, x0, precondition = _prepare(A, b, x0, M)
     size = _size(b)

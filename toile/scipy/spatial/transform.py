@@ -108,7 +108,7 @@ class Rotation(NamedTuple):
             One rotation, or a batch for `angles` with two dimensions.
 
         Raises:
-            ValueError: `seq` is anything else.
+            ValueError: `seq` has any other value.
         """
         if not 1 <= len(seq) <= 3:
             raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
@@ -206,7 +206,7 @@ class Rotation(NamedTuple):
         """Rotation that changes nothing.
 
         Args:
-            num: not supported: only None, for one rotation.
+            num: must be None, for one rotation; batches are not supported.
             dtype: dtype of the quaternion.
 
         Returns:
@@ -266,7 +266,7 @@ class Rotation(NamedTuple):
             An array of shape (3,) or (n, 3), of angles from -π up to π.
 
         Raises:
-            ValueError: `seq` is anything else.
+            ValueError: `seq` has any other value.
         """
         if len(seq) != 3:
             raise ValueError(f"Expected 3 axes, got {seq}.{here()}")

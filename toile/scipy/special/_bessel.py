@@ -145,7 +145,7 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
         m: orders, integers with `|m| ≤ n`, of the shape of `n` or one for all.
         theta: polar angles (from the north pole, 0 to π), of the shape of `n` or one for all.
         phi: azimuthal angles (0 to 2π), of the shape of `n` or one for all.
-        diff_n: not supported: only None.
+        diff_n: must be None; other values are not supported.
         n_max: upper bound of the degrees, which must be given inside `jit`; None for the greatest
             of `n`. Degrees above it are treated as `n_max`.
 

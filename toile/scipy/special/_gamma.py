@@ -212,7 +212,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
     Args:
         n: array or number; it need not be an integer.
-        exact: not supported: only False.
+        exact: must be False; other values are not supported.
 
     Returns:
         An array of the shape of `n`, of a floating dtype. It is accurate to a few units in the last

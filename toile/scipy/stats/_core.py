@@ -60,7 +60,7 @@ def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = 
         a: array whose elements are counted.
         axis: axis along which they are counted; None for all elements.
         nan_policy: only `"propagate"` is supported.
-        keepdims: whether the axis stays in the results, with size 1.
+        keepdims: whether to keep the axis in the results, with size 1.
 
     Returns:
         A named tuple `(mode, count)`. For an empty axis, `mode` is NaN and `count` is 0.
@@ -153,13 +153,13 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         axis: axis along which the samples are; None for all elements.
         ddof: what is subtracted from the number of samples in the divisor of the variance.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to leave NaNs out.
-        keepdims: whether the axis stays in the result, with size 1.
+        keepdims: whether to keep the axis in the result, with size 1.
 
     Returns:
         An array of the shape of `a` without `axis`, of a floating dtype.
 
     Raises:
-        ValueError: `nan_policy` is anything else, `"raise"` included.
+        ValueError: `nan_policy` has any other value, `"raise"` included.
 
     >>> from toile.scipy import stats
     >>> stats.sem(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(3)

@@ -26,7 +26,7 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
         mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
         cov: covariance matrices along the last two axes, which are positive definite; a scalar is
             the variance of each component, which are then independent.
-        allow_singular: not supported: only None.
+        allow_singular: must be None; other values are not supported.
 
     Returns:
         An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
