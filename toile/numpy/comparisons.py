@@ -33,7 +33,7 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
         equal_nan: whether NaN counts as close to NaN.
 
     Returns:
-        A boolean array of the broadcast shape; the tolerances may be arrays and are broadcast, too.
+        A boolean array of the broadcast shape. Tolerances that are arrays are broadcast too.
     """
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):
@@ -176,7 +176,7 @@ def iscomplex(x: ArrayLike) -> Array:
 
 
 def isreal(x: ArrayLike) -> Array:
-    """Test which elements have no imaginary part other than 0.
+    """Test which elements have an imaginary part of 0.
 
     `isrealobj` looks at the dtype instead.
 
@@ -190,10 +190,10 @@ def isreal(x: ArrayLike) -> Array:
 
 
 def iscomplexobj(x: ArrayLike) -> bool:
-    """Test whether the dtype of `x` is complex, whatever its values are.
+    """Test whether the dtype of `x` is complex, regardless of its values.
 
     Args:
-        x: array, number or list; the answer for None is False.
+        x: array, number or list; None gives False.
 
     Returns:
         A Python bool.
@@ -206,10 +206,10 @@ def iscomplexobj(x: ArrayLike) -> bool:
 
 
 def isrealobj(x: ArrayLike) -> bool:
-    """Test whether the dtype of `x` is not complex, whatever its values are.
+    """Test whether the dtype of `x` is not complex, regardless of its values.
 
     Args:
-        x: array, number or list; the answer for None is True.
+        x: array, number or list; None gives True.
 
     Returns:
         A Python bool.
@@ -227,7 +227,7 @@ def isscalar(element: object) -> bool:
         A Python bool.
 
     Differences:
-        NumPy says False for arrays of rank 0.
+        NumPy returns False for arrays of rank 0.
     """
     if hasattr(element, "__jax_array__"):
         element = element.__jax_array__()

@@ -26,11 +26,12 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
     Args:
         a: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
         axis1, axis2: axes of the rows and columns of the matrices.
 
     Returns:
-        An array without the two axes, with the diagonals along the last axis.
+        An array without these two axes, and with the diagonals along a new last axis.
 
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
@@ -56,8 +57,9 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
     """Extract a diagonal of a matrix, or make a matrix with a given diagonal.
 
     Args:
-        v: matrix, or one-dimensional array that becomes the diagonal.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        v: matrix whose diagonal is extracted, or one-dimensional array that becomes the diagonal.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         The diagonal of a matrix, or a square matrix that is 0 outside the diagonal.
@@ -86,7 +88,8 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
     Args:
         v: array or number.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         A square matrix that is 0 outside the diagonal.
@@ -101,7 +104,8 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
 
     Args:
         a: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
         axis1, axis2: axes of the rows and columns of the matrices.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
         out: must be None.
@@ -119,11 +123,11 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
     """Replace the main diagonal of an array.
 
     Args:
-        a: matrix, or array of more axes of one length, whose elements with equal indices are
-            replaced.
-        val: new elements, which are flattened, and repeated or cut off as needed.
-        wrap: whether the diagonal of a matrix with more rows than columns begins again, one row
-            after it ends.
+        a: matrix, or array with more than two axes, all of the same length, whose elements with
+            equal indices are replaced.
+        val: new elements, which are flattened, and repeated or truncated as needed.
+        wrap: whether the diagonal of a matrix with more rows than columns starts again one row
+            below its end.
         inplace: must be False: arrays cannot be changed.
 
     Returns:
@@ -166,7 +170,8 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
         m: number of columns; None for as many as rows.
 
     Returns:
@@ -183,7 +188,8 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
         m: number of columns; None for as many as rows.
 
     Returns:
@@ -204,7 +210,8 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
     Args:
         arr: matrix, of which only the shape is used.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -218,7 +225,8 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
     Args:
         arr: matrix, of which only the shape is used.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -228,7 +236,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Find the indices of the main diagonal of an array whose axes have one length.
+    """Find the indices of the main diagonal of an array whose axes have the same length.
 
     Args:
         n: length of each axis.
@@ -248,7 +256,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Find the indices of the main diagonal of a given array.
 
     Args:
-        arr: array with at least two axes of one length, of which only the shape is used.
+        arr: array with at least two axes, all of the same length, of which only the shape is used.
 
     Returns:
         A tuple of index arrays, one for each axis, which can be used as an index.

@@ -45,18 +45,18 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """Answers to the questions of the Python array API standard about `toile.numpy`.
+    """What the Python array API standard asks about `toile.numpy`: its devices, dtypes and limits.
 
     >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
     dtype('int32')
     """
 
     def capabilities(self) -> dict[str, _Any]:
-        """Tell what arrays can do in traced functions.
+        """Report what arrays support in traced functions.
 
         Returns:
-            The answers by name: "boolean indexing" and "data-dependent shapes" are False, "max
-            dimensions" is 64.
+            A dictionary: "boolean indexing" and "data-dependent shapes" are False, "max dimensions"
+            is 64.
         """
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
@@ -64,21 +64,22 @@ class ArrayNamespaceInfo:
         """Return None: arrays are placed where toile's configuration says."""
 
     def devices(self) -> list[_Device | None]:
-        """List what functions take as `device`.
+        """List the values that functions accept as `device`.
 
         Returns:
-            None, which stands for the default, and the devices.
+            None, for the default device, and the devices.
         """
         return [None, *_devices()]
 
     def default_dtypes(self, *, device: _Device | None = None) -> dict[str, np.dtype]:
-        """Tell the dtypes that results have where none is asked for.
+        """Report the dtypes that results have by default.
 
         Args:
-            device: ignored; devices have the same dtypes.
+            device: ignored; all devices have the same dtypes.
 
         Returns:
-            A dtype each for "real floating", "complex floating", "integral" and "indexing".
+            A dictionary with the dtypes for "real floating", "complex floating", "integral" and
+            "indexing".
         """
         integral = _d.default_int_dtype()
         return {
@@ -95,11 +96,12 @@ class ArrayNamespaceInfo:
         """List the dtypes of the standard that arrays can have.
 
         Args:
-            device: ignored; devices have the same dtypes.
+            device: ignored; all devices have the same dtypes.
             kind: kind of dtypes, as in `isdtype`; None for all.
 
         Returns:
-            The dtypes by name; those of 64 bits (and complex128) only if x64 is enabled.
+            A dictionary from names to dtypes. 64-bit dtypes and complex128 are included only if x64
+            is enabled.
         """
         known = map(np.dtype, _STANDARD[: None if _flags.enable_x64 else 9])
         return {d.name: d for d in known if kind is None or isdtype(d, kind)}
@@ -112,7 +114,7 @@ _STANDARD = (
 
 
 def __array_namespace_info__() -> ArrayNamespaceInfo:
-    """Return what answers the array API standard's questions about this module.
+    """Return the information about this module that the array API standard defines.
 
     Returns:
         An object with the methods `capabilities`, `default_device`, `default_dtypes`, `devices` and

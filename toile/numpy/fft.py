@@ -156,14 +156,14 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: samples, real or complex.
-        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n`.
+        A complex array with length `n` along the axis.
 
     >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
     Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
@@ -177,14 +177,14 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `fft` returns them.
-        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n`.
+        A complex array with length `n` along the axis.
     """
     return _one_axis("ifft", "ifft", a, n, axis, norm)
 
@@ -197,14 +197,14 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real samples.
-        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n // 2 + 1`.
+        A complex array with length `n // 2 + 1` along the axis.
 
     Raises:
         ValueError: `a` is complex.
@@ -221,15 +221,15 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `rfft` returns them.
-        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. An odd number
-            of samples must be given.
+        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. For an odd
+            number of samples, `n` must be given.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
 
     Returns:
-        A real array; its axis has length `n`.
+        A real array with length `n` along the axis.
 
     >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), 3)
     Array([1., 2., 3.], dtype=float32)
@@ -248,10 +248,10 @@ def _swapped(norm):
 
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute the real spectrum of a signal that is its own conjugate when reversed.
+    """Compute the real spectrum of a signal with Hermitian symmetry.
 
     Args:
-        a: first half of the signal.
+        a: first half of the signal, which determines the other half.
         n: number of frequencies; None for 2 * (m - 1), where m is the length of the axis.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
@@ -259,7 +259,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
             both by the square root of that number.
 
     Returns:
-        A real array; its axis has length `n`.
+        A real array with length `n` along the axis.
     """
     _check_one_axis("hfft", axis)
     a = as_array("hfft", a)
@@ -273,14 +273,14 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real spectrum.
-        n: length of the axis, which is cut or padded with zeros first; None keeps its length.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n // 2 + 1`.
+        A complex array with length `n // 2 + 1` along the axis.
 
     Raises:
         ValueError: `a` is complex.
@@ -294,8 +294,8 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
@@ -312,8 +312,8 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: frequencies, in the order in which `fftn` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
@@ -332,8 +332,8 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
@@ -355,7 +355,7 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
         a: frequencies, in the order in which `rfftn` returns them.
         s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
             where m is its length in `a`.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
             both by the square root of that number.
@@ -378,7 +378,7 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -396,7 +396,7 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: frequencies, in the order in which `fft2` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -416,7 +416,7 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None keeps their lengths.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -470,7 +470,7 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """List the frequencies that the results of `fft` belong to.
+    """Return the frequencies of the elements of the result of `fft`.
 
     Args:
         n: number of samples.
@@ -492,7 +492,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """List the frequencies that the results of `rfft` belong to.
+    """Return the frequencies of the elements of the result of `rfft`.
 
     Args:
         n: number of samples.

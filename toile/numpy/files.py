@@ -49,8 +49,8 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
     Args:
         buffer: object that holds the bytes.
-        dtype: how to read the bytes; 64-bit elements become 32-bit ones afterwards, unless
-            `jax_enable_x64` is set.
+        dtype: dtype of the elements in the buffer; 64-bit elements are then converted to 32 bits,
+            unless `jax_enable_x64` is set.
         count: how many elements to read; -1 for all.
         offset: how many bytes to skip first.
 
@@ -64,14 +64,14 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Make a one-dimensional array from the numbers written in a text.
+    """Make a one-dimensional array from numbers in a string.
 
     Args:
-        string: the text.
-        dtype: dtype of the numbers; 64-bit ones become 32-bit ones afterwards, unless
+        string: the string to parse.
+        dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits, unless
             `jax_enable_x64` is set.
         count: how many numbers to read; -1 for all.
-        sep: what stands between the numbers.
+        sep: separator between the numbers.
 
     Returns:
         A one-dimensional array.
@@ -90,7 +90,7 @@ def _impure(name: str) -> NotImplementedError:
 
 
 def fromfile(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromfile`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromfile` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -100,13 +100,13 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromfile")
 
 
 def fromiter(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromiter`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromiter` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -116,7 +116,7 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromiter")
 
@@ -129,11 +129,11 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
-        device: device or sharding to place the result on; None for where the data is.
+        device: device or sharding to place the result on; None for the device that holds the data.
         copy: True to copy the data even where it could be shared.
 
     Returns:
-        The array; 64-bit elements become 32-bit ones, unless `jax_enable_x64` is set.
+        The array; 64-bit elements are converted to 32 bits, unless `jax_enable_x64` is set.
     """
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
@@ -154,11 +154,11 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
         **kwargs: further named arguments of `np.load`.
 
     Returns:
-        An array. The contents of a .npz file and pickled objects are what `np.load` returns.
+        An array. For .npz files and pickled objects, the result is that of `np.load`.
 
     Raises:
-        UnreadableFileError: NumPy cannot read the file, or it is shorter than it says.
-        EOFError: an open file has ended.
+        UnreadableFileError: NumPy cannot read the file, or the file is truncated.
+        EOFError: an open file has no more data.
     """
     if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
         return _as_array(_load(file, *args, **kwargs))
