@@ -267,7 +267,7 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
            device: Device | Sharding | None = None) -> Array:
     """Convert an array to another dtype.
 
-    Conversion of floats to integers truncates towards zero. Conversion of complex numbers to real
+    Conversion of floats to integers truncates toward zero. Conversion of complex numbers to real
     ones drops the imaginary part with a warning. Conversion to booleans gives True for every
     nonzero element.
 

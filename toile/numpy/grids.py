@@ -247,11 +247,11 @@ def _range(s: slice, name: str) -> Any:
 
 
 class _Grid:
-    """Makes coordinates of a grid from slices in brackets.
+    """Make the coordinates of a grid from slices in brackets.
 
-    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays with
-    axes of length 1, which broadcast against each other. `start:stop:step` is a range as of
-    `arange`; an imaginary step such as `5j` is a number of points, with the stop included.
+    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays that
+    have axes of length 1 and broadcast against each other. `start:stop:step` is a range, as in
+    `arange`; an imaginary step such as `5j` gives the number of points, with the stop included.
 
     >>> jnp.ogrid[0:2, 0:1:3j]
     (Array([[0.],
@@ -278,12 +278,12 @@ ogrid = _Grid("ogrid", sparse=True)
 
 
 class _Join:
-    """Joins arrays, numbers and ranges in brackets.
+    """Join the arrays, numbers and ranges in brackets.
 
     `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range as of `arange`; an imaginary step such as `5j` is a number
-    of points, with the stop included. A string in front, "axis,ndmin,place", changes the axis, the
-    least number of axes, and where the axes of arrays with fewer are put.
+    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` gives the
+    number of points, with the stop included. A leading string "axis,ndmin,place" changes the axis,
+    the minimum number of axes, and the position of the axes of arrays that have fewer.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)

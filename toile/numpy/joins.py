@@ -59,7 +59,7 @@ def _raw_join(join, arrays, axis):
 
 def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
                 dtype: DTypeLike | None = None) -> Array:
-    """Join arrays one after the other along an axis that they have.
+    """Join arrays along an existing axis.
 
     Args:
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
@@ -98,7 +98,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
 
 
 def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """Join arrays one after the other along an axis that they have.
+    """Join arrays along an existing axis.
 
     Args:
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
@@ -113,7 +113,7 @@ def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) 
 
 def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
           dtype: DTypeLike | None = None) -> Array:
-    """Join arrays of one shape along a new axis.
+    """Join arrays of the same shape along a new axis.
 
     Args:
         arrays: sequence of arrays of equal shape; an array is treated as the sequence of its slices
@@ -159,7 +159,7 @@ def _stack_along(make, axis, tup, dtype):
 
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the first axis; one-dimensional arrays are rows.
+    """Join arrays along the first axis; one-dimensional arrays become rows.
 
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
@@ -173,7 +173,7 @@ def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the second axis, or along the only axis that they have.
+    """Join arrays along the second axis, or along the first if they are one-dimensional.
 
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
@@ -188,7 +188,7 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the third axis; (n,) counts as (1, n, 1), and (m, n) as (m, n, 1).
+    """Join arrays along the third axis; shape (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
 
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
@@ -202,7 +202,7 @@ def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Join arrays along the second axis; one-dimensional arrays are columns.
+    """Join arrays along the second axis; one-dimensional arrays become columns.
 
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
@@ -247,11 +247,11 @@ def _ranks(xs):
 def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
-    Blocks in the innermost lists are joined along the last axis, these rows of blocks along the
-    axis before it, and so on. Blocks with fewer axes get new ones in front.
+    Blocks in the innermost lists are joined along the last axis, the resulting rows of blocks along
+    the axis before it, and so on. Blocks with fewer axes get new leading axes.
 
     Args:
-        arrays: array, or lists of arrays nested to one depth.
+        arrays: array, or lists of arrays that are all nested to the same depth.
 
     Returns:
         The assembled array.
@@ -300,8 +300,8 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
     Args:
         ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
         axis: axis to cut.
 
     Returns:
@@ -318,12 +318,12 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
                 axis: int = 0) -> list[Array]:
-    """Cut an array into parts along an axis, not all of one length if it does not divide.
+    """Cut an array into parts along an axis; the parts need not have the same length.
 
     Args:
         ary: array to cut.
-        indices_or_sections: a number of parts, the first of which are longer by one where needed,
-            or the positions where later parts begin. They must be known when a function is traced.
+        indices_or_sections: the number of parts, the first of which are longer by one where needed,
+            or the positions at which new parts begin. They cannot be traced values.
         axis: axis to cut.
 
     Returns:
@@ -340,8 +340,8 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -350,12 +350,12 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the second axis, or along the only axis that it has.
+    """Cut an array into parts along the second axis, or along the first if it is one-dimensional.
 
     Args:
         ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -369,8 +369,8 @@ def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -383,10 +383,10 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
 
     Args:
         x: array with at least one axis.
-        axis: axis that the slices are numbered by and do not have.
+        axis: axis along which to take slices; the slices do not have it.
 
     Returns:
-        A tuple of slices, as many as the axis is long.
+        A tuple of slices, one for each position along the axis.
 
     >>> jnp.unstack(jnp.arange(4).reshape(2, 2))
     (Array([0, 1], dtype=int32), Array([2, 3], dtype=int32))
@@ -406,8 +406,8 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 
     Args:
         A: array or number.
-        reps: how many times to repeat it along each axis, aligned from the last; more numbers than
-            axes add axes in front.
+        reps: how many times to repeat it along each axis, aligned with the last axes; if there are
+            more numbers than axes, leading axes are added.
 
     Returns:
         The repeated array.
@@ -438,8 +438,9 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
            total_repeat_length: int | None = None, out_sharding: object = None) -> Array:
     """Repeat each element of an array.
 
-    The length of the result depends on `repeats`. If they are traced, `total_repeat_length` must
-    be given: longer results are cut, shorter ones end with copies of the last element.
+    The length of the result depends on `repeats`. If `repeats` is traced, `total_repeat_length`
+    must be given: longer results are truncated, and shorter ones are padded with copies of the last
+    element.
 
     Args:
         a: array or number.
@@ -507,11 +508,11 @@ def _rows(a, rows, axis):
 # Append, insert and delete.
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """Join values to the end of an array.
+    """Append values to the end of an array.
 
     Args:
         arr: array or number.
-        values: array to join to it, of an equal shape except along `axis`.
+        values: array to append, of the same shape except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -550,14 +551,14 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
             booleans. Positions in an array that are out of bounds are ignored. A traced array of
             integers needs `assume_unique_indices`, and its positions must be in bounds.
         axis: axis of the positions; None for the flattened array.
-        assume_unique_indices: True to promise that `obj` names no position twice.
+        assume_unique_indices: True to promise that `obj` contains no position twice.
 
     Returns:
         The array without these slices.
 
     Raises:
-        ValueError: `obj` is an integer that is out of bounds, or a mask of another length than the
-            axis.
+        ValueError: `obj` is an integer that is out of bounds, or a mask that does not have the
+            length of the axis.
 
     >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
     Array([1, 3], dtype=int32)
@@ -599,9 +600,10 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
 
     Args:
         arr: array or number.
-        obj: positions of `arr` that the values stand before: an integer, a slice or an array of
-            integers. Positions that are out of bounds are moved to the nearest end.
-        values: what to insert; it is broadcast to the slices and converted to the dtype of `arr`.
+        obj: positions in `arr` before which to insert the values: an integer, a slice or an array
+            of integers. Positions that are out of bounds are replaced with the nearest end.
+        values: values to insert, which are broadcast to the slices and converted to the dtype of
+            `arr`.
         axis: axis of the positions; None for the flattened array.
 
     Returns:

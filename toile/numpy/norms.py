@@ -76,15 +76,15 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
          keepdims: bool = False) -> Array:
     """Compute norms of vectors or matrices.
 
-    For vectors, order p is `sum(abs(x)**p)**(1/p)`; infinity is the greatest absolute value,
-    -infinity the least, and 0 the number of elements that are not zero. For matrices, 1 and
-    infinity are the greatest sums of absolute values in a column and in a row, -1 and -infinity the
-    least; 2 and -2 are the greatest and the least singular value, "nuc" is the sum of singular
-    values, and "fro" the root of the sum of squares.
+    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`; order infinity is the largest
+    absolute value, -infinity the smallest, and 0 the number of nonzero elements. For matrices,
+    orders 1 and infinity are the largest sums of absolute values in a column and in a row, -1 and
+    -infinity the smallest; 2 and -2 are the largest and the smallest singular value, "nuc" is the
+    sum of the singular values, and "fro" the square root of the sum of squares.
 
     Args:
         x: array or number.
-        ord: order of the norm; None for the root of the sum of squares.
+        ord: order of the norm; None for the square root of the sum of squares.
         axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
             which may have any number of axes if `ord` is None and must have one or two otherwise.
         keepdims: whether to keep these axes, with length 1.
@@ -134,7 +134,8 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
 
     Args:
         x: array or number.
-        axis: axis or axes of the vectors, whose elements are taken together; None for all.
+        axis: axis or axes of the vectors; elements along several axes form one vector. None for all
+            axes.
         keepdims: whether to keep these axes, with length 1.
         ord: order of the norm, see `norm`.
 

@@ -168,39 +168,39 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the values below which given fractions of the elements over the given axes lie.
+    """Compute the values below which given fractions of the elements lie, over the given axes.
 
-    The quantile 0.5 is the median. With n elements in order, `q` is the position `q * (n - 1)`,
-    counted from 0; `method` tells what happens between two elements. The result is NaN where an
-    element is NaN.
+    The quantile 0.5 is the median. Among n sorted elements, the quantile `q` is at position
+    `q * (n - 1)`, counted from 0; `method` says what happens between two elements. The result is
+    NaN where an element is NaN.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of them. Fractions outside that interval
-            are taken as 0 or 1.
+        q: fraction between 0 and 1, or an array of rank 1 of fractions. Fractions outside that
+            interval are clipped to it.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear" interpolates between the neighbors of a position, "lower" and "higher" take
-            one of them, "midpoint" their mean, "nearest" the nearer one (of two equally near, the
-            lower). "inverted_cdf" takes the least element for which the share of elements up to it
-            reaches `q`.
+            one of them, "midpoint" their mean, "nearest" the nearer one (the lower one if both are
+            equally near). "inverted_cdf" takes the smallest element for which the fraction of
+            elements up to and including it reaches `q`.
         keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
             not one of these.
-        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
 
     Differences:
-        NumPy has more methods, raises ValueError for `q` outside [0, 1], and takes the even
-        position of two equally near ones.
+        NumPy has more methods, raises ValueError for `q` outside [0, 1], and for "nearest" takes
+        the even one of two equally near positions.
 
     >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
     Array([1.75, 2.5 ], dtype=float32)
@@ -214,12 +214,12 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
     """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
 
-    The result is NaN where all elements are NaN. If a reduced axis is empty, it is NaN and has no
-    axis for `q`.
+    The result is NaN where all elements are NaN. If a reduced axis is empty, the result is NaN and
+    has no axis for `q`.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of them.
+        q: fraction between 0 and 1, or an array of rank 1 of fractions.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
@@ -227,15 +227,15 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
             `quantile`.
         keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, `q` has rank 2 or more, or `method` is not one of these.
-        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
     """
     _check_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
@@ -260,7 +260,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of them.
+        q: percentage between 0 and 100, or an array of rank 1 of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
@@ -268,12 +268,12 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
             `quantile`.
         keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
@@ -287,7 +287,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of them.
+        q: percentage between 0 and 100, or an array of rank 1 of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
@@ -295,11 +295,11 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
             `quantile`.
         keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array with the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
@@ -334,7 +334,7 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
               keepdims: bool = False) -> Array:
     """Compute the median of the elements over the given axes, ignoring NaN.
 
-    The result is NaN where all elements are, and where there are none.
+    The result is NaN where all elements are NaN, and where there are no elements.
 
     Args:
         a: array or number.

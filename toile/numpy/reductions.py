@@ -182,7 +182,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the sums and of the result; None takes that of `a`, subject to
+        dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes, with size 1.
@@ -226,7 +226,7 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the products and of the result; None takes that of `a`, subject to
+        dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes, with size 1.
@@ -251,10 +251,10 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over the given axes, or NaN if one of them is NaN.
+    """Find the largest element over the given axes, or NaN if one of them is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
-    are equally great share the gradient. `nanmax` ignores NaN.
+    tie for the maximum share the gradient. `nanmax` ignores NaN.
 
     Args:
         a: array or number.
@@ -281,10 +281,10 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over the given axes, or NaN if one of them is NaN.
+    """Find the smallest element over the given axes, or NaN if one of them is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
-    are equally small share the gradient. `nanmin` ignores NaN.
+    tie for the minimum share the gradient. `nanmin` ignores NaN.
 
     Args:
         a: array or number.
@@ -312,7 +312,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the least and the greatest element over the given axes.
+    """Find the smallest and the largest element over the given axes.
 
     Args:
         a: array or number.
@@ -342,9 +342,9 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether all elements over the given axes differ from zero.
+    """Test whether all elements over the given axes are nonzero.
 
-    NaN differs from zero. The result for no elements is True.
+    NaN counts as nonzero. The result for no elements is True.
 
     Args:
         a: array or number.
@@ -365,9 +365,9 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether at least one element over the given axes differs from zero.
+    """Test whether at least one element over the given axes is nonzero.
 
-    NaN differs from zero. The result for no elements is False.
+    NaN counts as nonzero. The result for no elements is False.
 
     Args:
         a: array or number.
@@ -390,7 +390,7 @@ amax, amin = max, min
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Count the elements over the given axes that differ from zero; NaN does.
+    """Count the nonzero elements over the given axes; NaN counts as nonzero.
 
     Args:
         a: array or number.
@@ -405,10 +405,9 @@ def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -
 
 
 def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
-    """Compute the range of the elements over the given axes: the greatest minus the least.
+    """Compute the range of the elements over the given axes: the largest minus the smallest.
 
-    It is NaN if one of the elements is. Differences of signed integers may overflow and wrap
-    around.
+    It is NaN if an element is NaN. Differences of signed integers may overflow and wrap around.
 
     Args:
         a: array or number.
@@ -620,14 +619,14 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
     """Compute the weighted mean of the elements over the given axes.
 
-    It is NaN or infinite where the weights sum up to 0.
+    It is NaN or infinite where the weights sum to 0.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         weights: weights of the shape of `a`, or of its reduced axes in the order of `axis`; None
-            weighs all elements equally.
-        returned: whether the sum of the weights is returned, too.
+            weights all elements equally.
+        returned: whether to also return the sum of the weights.
         keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
@@ -635,10 +634,10 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         (the number of elements if `weights` is None), which have its shape.
 
     Raises:
-        ValueError: the shape of `weights` does not fit.
+        ValueError: the shape of `weights` does not match.
 
     Differences:
-        NumPy raises ZeroDivisionError where the weights sum up to 0.
+        NumPy raises ZeroDivisionError where the weights sum to 0.
 
     >>> jnp.average(jnp.array([1, 2, 3]), weights=jnp.array([3, 1, 0]), returned=True)
     (Array(1.25, dtype=float32), Array(4., dtype=float32))
@@ -691,9 +690,9 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the greatest element along an axis, the first of several.
+    """Find the index of the largest element along an axis; of equal elements, the first.
 
-    NaN counts as greater than all numbers.
+    NaN counts as larger than all numbers.
 
     Args:
         a: array or number.
@@ -714,9 +713,9 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the least element along an axis, the first of several.
+    """Find the index of the smallest element along an axis; of equal elements, the first.
 
-    NaN counts as less than all numbers.
+    NaN counts as smaller than all numbers.
 
     Args:
         a: array or number.

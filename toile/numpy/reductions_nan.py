@@ -40,7 +40,7 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
 
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over the given axes, ignoring NaN.
+    """Find the largest element over the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -67,7 +67,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over the given axes, ignoring NaN.
+    """Find the smallest element over the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -97,12 +97,12 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            where: ArrayLike | None = None) -> Array:
     """Sum the elements over the given axes treating NaN as 0.
 
-    A complex number counts as NaN if one of its parts is.
+    A complex number counts as NaN if one of its parts is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the sums and of the result; None takes that of `sum`.
+        dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes, with size 1.
         initial: number that is added to the sum; None for 0.
@@ -124,12 +124,12 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             where: ArrayLike | None = None) -> Array:
     """Multiply the elements over the given axes treating NaN as 1.
 
-    A complex number counts as NaN if one of its parts is.
+    A complex number counts as NaN if one of its parts is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the products and of the result; None takes that of `prod`.
+        dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
         keepdims: whether to keep the reduced axes, with size 1.
         initial: number by which the product is multiplied; None for 1.
@@ -155,9 +155,9 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
 
-    It is NaN where all elements are NaN. Sum and count are rounded to the dtype of the result
-    before they are divided, so that float16 overflows with more than 65504 elements; give `dtype`
-    then.
+    It is NaN where all elements are NaN. The sum and the count are rounded to the dtype of the
+    result before the division, so float16 overflows with more than 65504 elements; pass a wider
+    `dtype` in that case.
 
     Args:
         a: array or number.
@@ -190,7 +190,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     """Compute the variance of the elements over the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
-    that is not positive.
+    this divisor is not positive.
 
     Args:
         a: array or number.
@@ -292,10 +292,10 @@ def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out:
 
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """Find the index of the greatest element along an axis, ignoring NaN; the first of several.
+    """Find the index of the largest element along an axis, ignoring NaN.
 
-    It is -1 where all elements are NaN. NaN is taken as -inf, so that its index may be found where
-    no number is greater than -inf.
+    Of equal elements, the first is found. The index is -1 where all elements are NaN. NaN is
+    treated as -inf, so its index may be returned where no number is greater than -inf.
 
     Args:
         a: array or number.
@@ -321,10 +321,10 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """Find the index of the least element along an axis, ignoring NaN; the first of several.
+    """Find the index of the smallest element along an axis, ignoring NaN.
 
-    It is -1 where all elements are NaN. NaN is taken as inf, so that its index may be found where
-    no number is less than inf.
+    Of equal elements, the first is found. The index is -1 where all elements are NaN. NaN is
+    treated as inf, so its index may be returned where no number is less than inf.
 
     Args:
         a: array or number.

@@ -100,23 +100,23 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
            sorted: bool = True) -> Array | tuple[Array, ...]:
     """Find the distinct elements of an array in increasing order.
 
-    How many there are depends on values: under `jit`, `size` must be given. Then the first `size`
-    of them are returned, followed by `fill_value` if there are fewer.
+    Their number depends on the values of the array, so `size` is required under `jit`: the first
+    `size` elements are returned, padded with `fill_value` if there are fewer.
 
     Args:
         ar: array or number.
         return_index: whether to return where each element first occurs.
         return_inverse: whether to return the indices that rebuild `ar` from the result.
         return_counts: whether to return how often each element occurs.
-        axis: axis whose slices are compared as a whole; None to compare the elements.
+        axis: axis along which whole slices are compared; None to compare elements.
         equal_nan: whether NaN is equal to NaN.
-        size: how many elements the result has; None for as many as there are.
+        size: number of elements in the result; None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element.
         sorted: accepted for code written for JAX, and ignored: results are always in order.
 
     Returns:
-        The distinct elements (or slices). If more is asked for, a tuple of these, the indices, the
-        inverse indices and the counts, in this order; the counts of filled elements are 0.
+        The distinct elements (or slices), or a tuple of these and the requested indices, inverse
+        indices and counts, in this order. The counts of padding are 0.
 
     >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
@@ -154,7 +154,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
-    """Find the distinct elements of an array, where they first occur, and how often.
+    """Find the distinct elements of an array, where they first occur, and how often they occur.
 
     Each NaN is distinct from the others.
 
@@ -230,17 +230,17 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False,
          invert: bool = False, *, method: str = "auto") -> Array:
-    """Tell for each element of an array whether another array contains it.
+    """Test for each element of an array whether another array contains it.
 
-    NaN is contained in no array.
+    NaN never counts as contained.
 
     Args:
         element: array whose elements are looked for.
         test_elements: array to look in.
         assume_unique: accepted for code written for NumPy, and ignored.
-        invert: whether to tell which elements are not contained.
+        invert: True to test which elements are not contained.
         method: "compare_all" to compare all pairs of elements; "auto", "binary_search" and "sort"
-            do so only for few `test_elements` and otherwise sort and bisect.
+            do so only if there are few `test_elements`, and otherwise sort and use binary search.
 
     Returns:
         Booleans of the shape of `element`.
@@ -323,7 +323,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1: array whose elements are kept or left out; it is flattened.
         ar2: array of the elements to leave out.
-        assume_unique: True to promise that no element of `ar1` occurs twice; the result then has
+        assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
         size: number of elements in the result; required under `jit`. None returns all of them.
         fill_value: value that pads the result to `size`; None for 0.
@@ -407,9 +407,8 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
             if there is none.
 
     Returns:
-        A one-dimensional array in increasing order; with `return_indices` a tuple of it and the
-        indices in the flattened `ar1` and `ar2`. Indices that `size` asks for beyond those are the
-        size of the array.
+        A one-dimensional array in increasing order; with `return_indices`, a tuple of it and the
+        indices in the flattened `ar1` and `ar2`. Indices are padded with the size of the array.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

@@ -42,7 +42,7 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Subtract `y` from `x` element by element.
 
-    Integers that overflow wrap around: unsigned 1 - 2 is the greatest number of the dtype.
+    Integers that overflow wrap around: unsigned 1 - 2 is the largest number of the dtype.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -105,7 +105,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the greater of two elements, or NaN where either is NaN.
+    """Return the larger of two elements, or NaN where either is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmax` ignores NaN.
@@ -120,7 +120,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the lesser of two elements, or NaN where either is NaN.
+    """Return the smaller of two elements, or NaN where either is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmin` ignores NaN.
@@ -137,7 +137,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
 def negative(x: ArrayLike, /) -> Array:
     """Negate each element.
 
-    Unsigned integers wrap around: the negative of 1 is the greatest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
 
     Args:
         x: array or number.
@@ -169,7 +169,7 @@ def positive(x: ArrayLike, /) -> Array:
 def absolute(x: ArrayLike, /) -> Array:
     """Compute the absolute value of each element, or the modulus of a complex number.
 
-    The least signed integer of a dtype has no positive counterpart and stays negative. The
+    The lowest integer of a signed dtype has no positive counterpart and stays negative. The
     derivative at 0 is 1.
 
     Args:
@@ -221,8 +221,8 @@ def fabs(x: ArrayLike, /) -> Array:
 def sign(x: ArrayLike, /) -> Array:
     """Return -1, 0 or 1 for negative, zero and positive elements.
 
-    The sign of NaN is NaN, that of a complex number `x / abs(x)`, and 0 for a complex 0. The
-    derivative is 0.
+    The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
+    is 0.
 
     Args:
         x: array or number.
@@ -314,8 +314,8 @@ def expm1(x: ArrayLike, /) -> Array:
 def log(x: ArrayLike, /) -> Array:
     """Compute the natural logarithm of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN; both without a warning. Complex
-    numbers give the value whose imaginary part is between -pi and pi.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN, without a warning. For
+    complex numbers, the imaginary part of the result is between -pi and pi.
 
     Args:
         x: array or number.
@@ -345,7 +345,7 @@ def log1p(x: ArrayLike, /) -> Array:
 def log2(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 2 of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN.
 
     Args:
         x: array or number.
@@ -363,7 +363,7 @@ _PER_DECADE = float(1 / np.log(10))
 def log10(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 10 of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN.
 
     Args:
         x: array or number.
@@ -563,8 +563,7 @@ def arcsinh(x: ArrayLike, /) -> Array:
 def arccosh(x: ArrayLike, /) -> Array:
     """Compute the non-negative number whose hyperbolic cosine is each element.
 
-    Real numbers below 1 give NaN. Of complex numbers, the result is the one whose real part is not
-    negative.
+    Real numbers below 1 give NaN. For complex numbers, the real part of the result is not negative.
 
     Args:
         x: array or number.
@@ -583,7 +582,7 @@ def arccosh(x: ArrayLike, /) -> Array:
 def arctanh(x: ArrayLike, /) -> Array:
     """Compute the number whose hyperbolic tangent is each element.
 
-    -1 and 1 give infinities, real numbers outside [-1, 1] NaN.
+    -1 and 1 give infinities, and real numbers outside [-1, 1] give NaN.
 
     Args:
         x: array or number.
@@ -596,14 +595,14 @@ def arctanh(x: ArrayLike, /) -> Array:
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+    """Compute the angle of the point with x coordinate `x2` and y coordinate `x1`, in radians.
 
-    The angle is counted from the positive abscissa and lies in [-pi, pi]. It is 0 at the origin;
-    the sign of a zero `x1` tells pi from -pi.
+    The angle is measured from the positive x axis and lies in [-pi, pi]. It is 0 at the origin; on
+    the negative x axis, the sign of the zero `x1` determines whether it is pi or -pi.
 
     Args:
-        x1: ordinate of the point.
-        x2: abscissa of the point; broadcast against `x1`.
+        x1: y coordinate of the point.
+        x2: x coordinate of the point; broadcast against `x1`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
@@ -683,7 +682,7 @@ def ceil(x: ArrayLike, /) -> Array:
 
 
 def trunc(x: ArrayLike) -> Array:
-    """Round each element to a whole number towards zero.
+    """Round each element toward zero to a whole number.
 
     Args:
         x: array or number.
@@ -701,7 +700,7 @@ def trunc(x: ArrayLike) -> Array:
 
 
 def rint(x: ArrayLike, /) -> Array:
-    """Round each element to the nearest whole number; halves go to the even neighbor.
+    """Round each element to the nearest whole number; halves are rounded to the even neighbor.
 
     Real and imaginary parts of complex numbers are rounded separately.
 
@@ -755,8 +754,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else `val`
-        itself.
+        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
+        it is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -769,8 +768,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else zeros in
-        the dtype of `val`.
+        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
+        it is zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -796,7 +795,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements for inequality, `x != y`.
 
-    NaN differs from everything, also from NaN.
+    NaN differs from everything, including NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -878,7 +877,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """Test which elements are NaN; a complex number is if one of its parts is.
+    """Test which elements are NaN; a complex number is NaN if one of its parts is.
 
     Args:
         x: array or number.
@@ -891,7 +890,7 @@ def isnan(x: ArrayLike, /) -> Array:
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """Test which elements are infinite; a complex number is if one of its parts is.
+    """Test which elements are infinite; a complex number is infinite if one of its parts is.
 
     Args:
         x: array or number.
@@ -931,9 +930,9 @@ def truth(x: Any) -> Any:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where both elements differ from zero.
+    """Test where both elements are nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -946,9 +945,9 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where at least one of two elements differs from zero.
+    """Test where at least one of two elements is nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -961,9 +960,9 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where exactly one of two elements differs from zero.
+    """Test where exactly one of two elements is nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -988,7 +987,7 @@ def logical_not(x: ArrayLike, /) -> Array:
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Keep the bits that are set in both integers; logical and for booleans.
+    """Compute the bitwise and of integers, or the logical and of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1003,7 +1002,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Set the bits that are set in at least one of two integers; logical or for booleans.
+    """Compute the bitwise or of integers, or the logical or of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1018,7 +1017,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Set the bits that are set in exactly one of two integers; logical xor for booleans.
+    """Compute the bitwise exclusive or of integers, or the logical exclusive or of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1033,7 +1032,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def invert(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers; logical not for booleans.
+    """Flip every bit of integers, or negate booleans.
 
     For signed integers this is `-x - 1`.
 
@@ -1050,7 +1049,7 @@ def invert(x: ArrayLike, /) -> Array:
 
 
 def bitwise_not(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers; logical not for booleans. The same as `invert`.
+    """Flip every bit of integers, or negate booleans; the same as `invert`.
 
     Args:
         x: integers or booleans.
@@ -1086,12 +1085,12 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
 
-    Bits that leave the dtype are lost. A shift by a negative number, or by the width of the dtype
-    or more, gives 0.
+    Bits shifted out of the dtype are lost. A shift by a negative number, or by the width of the
+    dtype or more, gives 0.
 
     Args:
         x: integers or booleans.
-        y: numbers of places; broadcast against `x`.
+        y: number of places; broadcast against `x`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
@@ -1106,11 +1105,11 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
 
     Division rounds down, and signed integers keep their sign. A shift by a negative number, or by
-    the width of the dtype or more, leaves 0, or -1 of a negative integer.
+    the width of the dtype or more, gives 0, or -1 for a negative integer.
 
     Args:
         x1: integers or booleans.
-        x2: numbers of places; broadcast against `x1`.
+        x2: number of places; broadcast against `x1`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.

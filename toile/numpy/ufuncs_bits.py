@@ -35,7 +35,7 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Test which elements have a minus sign, also -0.0 and NaN with its sign bit set.
+    """Test which elements have a minus sign, including -0.0 and NaN with its sign bit set.
 
     Args:
         x: array or number.
@@ -59,7 +59,7 @@ def signbit(x: ArrayLike, /) -> Array:
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Return the absolute value of `x1` with the sign of `x2`; the sign of -0.0 is minus.
+    """Return the absolute value of `x1` with the sign of `x2`; -0.0 counts as negative.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -140,7 +140,7 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply `x1` by 2 to the whole power `x2`; the inverse of `frexp`.
+    """Multiply `x1` by 2 to the integer power `x2`; the inverse of `frexp`.
 
     Args:
         x1: array or number.
@@ -174,15 +174,15 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
-    """Split each element into its whole part, rounded towards zero, and the fraction that is left.
+    """Split each element into its integer part, rounded toward zero, and its fractional part.
 
     Args:
         x: array or number.
         out: not supported; must be None.
 
     Returns:
-        The fractional part and the whole part, two arrays of the shape of `x`. Floating dtypes are
-        kept; integers and booleans give float32 (64-bit integers give float64).
+        The fractional part and the integer part, two arrays of the shape of `x`. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex.
