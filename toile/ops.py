@@ -1,8 +1,10 @@
-"""Segment reductions: sum, product, maximum and minimum of the rows that share a segment id.
+"""Segment reductions: sums, products, maxima and minima of the slices with the same segment id.
 
-Each is one scatter into an array of the reduction's identity, so that a segment without rows
-holds the identity. Ids outside [0, num_segments) are dropped, negative ones included.
+A segment without slices gets the value of an empty reduction, such as 0 for a sum. Ids outside
+[0, num_segments), including negative ones, are ignored.
 """
+
+# Each function is one scatter into an array that is filled with the identity of the reduction.
 
 from __future__ import annotations
 

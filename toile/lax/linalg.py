@@ -1,8 +1,10 @@
 """Linear algebra on batches of matrices, with the names and signatures of `jax.lax.linalg`.
 
-Operands are batches of matrices in their last axes. Decompositions that fail give NaN. The
-operations and their derivatives are in toile.primitives.linalg_*.
+Matrices are in the last two axes; leading axes are batches. A decomposition that fails gives NaN.
+`toile.numpy.linalg` and `toile.scipy.linalg` offer the same under the names of NumPy and SciPy.
 """
+
+# The operations and their derivatives are in toile.primitives.linalg_*.
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Parameter initializers, the same functions of a key as `jax.nn.initializers`.
+"""Initializers for parameters, which give the same numbers as `jax.nn.initializers`.
 
-An initializer is any `init(key, shape, dtype, out_sharding=None) -> Array`. The variance-scaling
-family (LeCun, Glorot, He) draws with variance `scale / fan`, the fan counted from the shape.
+An initializer is a function `init(key, shape, dtype, out_sharding=None)` that returns an array.
+`zeros` and `ones` are initializers; the other functions build one. The LeCun, Glorot and He
+initializers draw numbers whose variance is inversely proportional to the number of inputs or
+outputs of a layer, which they read from the shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Discrete Fourier transforms, as `jax.numpy.fft`: checking and padding over `lax.fft`.
+"""Discrete Fourier transforms, with the names and results of `jax.numpy.fft`.
 
-Transforms run over the last axes: others are moved there and back. `lax.fft` takes up to three axes
-at a time; more are done in turns.
+Results are complex64 or float32, and complex128 or float64 for 64-bit input.
 """
+
+# Transforms run over the last axes: other axes are moved there and back. `lax.fft` takes up to
+# three axes at a time; more are transformed in several steps.
+
+# Transforms run over the last axes: other axes are moved there and back. `lax.fft` takes up to
+# three axes at a time; more are transformed in several steps.
 
 from __future__ import annotations
 

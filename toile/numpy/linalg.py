@@ -1,8 +1,11 @@
-"""Linear algebra, as `jax.numpy.linalg`: factorisations of `lax.linalg` and their uses.
+"""Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Leading axes are batches. `solve` and `inv` factor once and are differentiated through the system
-they solve, not through the factorisation. Norms are in norms.py.
+Matrices are in the last two axes; leading axes are batches. Where NumPy raises an error, as for a
+singular matrix in `solve`, the result is not finite.
 """
+
+# Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
+# through the system they solve, not through the factorization. Norms are in norms.py.
 
 from __future__ import annotations
 

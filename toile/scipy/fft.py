@@ -1,8 +1,7 @@
-"""Discrete cosine transforms of type 2 and their inverses, through the FFT.
+"""Discrete cosine transforms of type 2 and their inverses, as in `jax.scipy.fft`."""
 
-Reordering the samples (evens, then odds backwards) makes the DCT the real part of a rotated FFT
-of the same length (Makhoul 1980).
-"""
+# Reordering the samples (even ones, then odd ones backward) makes the DCT the real part of a
+# rotated FFT of the same length (Makhoul 1980).
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integration of sampled functions."""
+"""Integration of sampled functions, as in `jax.scipy.integrate`."""
 
 from __future__ import annotations
 

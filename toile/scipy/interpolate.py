@@ -1,4 +1,4 @@
-"""Interpolation on rectilinear grids."""
+"""Interpolation on rectangular grids, as in `jax.scipy.interpolate`."""
 
 from __future__ import annotations
 

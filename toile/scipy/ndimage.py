@@ -1,4 +1,4 @@
-"""Interpolation of arrays at real coordinates."""
+"""Interpolation of arrays at real-valued coordinates, as in `jax.scipy.ndimage`."""
 
 from __future__ import annotations
 

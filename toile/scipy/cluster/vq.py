@@ -1,4 +1,4 @@
-"""Vector quantisation: the nearest code of each observation."""
+"""Vector quantization: find the nearest code of each observation."""
 
 from __future__ import annotations
 

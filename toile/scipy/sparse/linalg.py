@@ -1,8 +1,10 @@
-"""Krylov solvers for A·x = b on pytrees: conjugate gradients, BiCGSTAB, GMRES.
+"""Iterative solvers for `A x = b`: conjugate gradients, BiCGSTAB and GMRES.
 
-A and the preconditioner M are matrices or functions. Gradients come from the implicit equation by
-`lax.custom_linear_solve`, so the iterations themselves are never differentiated.
+`A` and the preconditioner `M` are matrices, or functions that multiply by one, and `b` may be a
+pytree. Derivatives are those of the exact solution; the iterations are not differentiated.
 """
+
+# Derivatives come from the equation, by `lax.custom_linear_solve`.
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rotations in three dimensions as unit quaternions (x, y, z, w), and their interpolation.
+"""Rotations in three dimensions and their interpolation, as in `jax.scipy.spatial.transform`.
 
-`Rotation` is a NamedTuple of one array, hence a pytree: one rotation (shape (4,)) or a batch (n,
-4).
+A rotation is stored as a unit quaternion (x, y, z, w). `Rotation` is a pytree that holds one
+rotation, of shape (4,), or a batch of shape (n, 4).
 """
 
 from __future__ import annotations
