@@ -28,10 +28,10 @@ def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
 
 
 class RegularGridInterpolator:
-    """Function that interpolates values on a rectangular grid.
+    """A function that interpolates values on a rectangular grid.
 
-    The grid is the product of coordinates along each axis, which need not be evenly spaced. The
-    interpolator is called with points and returns values there; it is a pytree of its arrays.
+    The grid is the product of coordinates along each axis, which need not be evenly spaced. Call
+    the interpolator with points to get the values there. It is a pytree of its arrays.
 
     Args:
         points: coordinates of the grid along each axis: vectors of ascending numbers.
@@ -48,7 +48,7 @@ class RegularGridInterpolator:
             `fill_value` is complex and `values` are not.
 
     Differences:
-        In SciPy, `bounds_error` is True by default, descending coordinates and splines are
+        In SciPy, `bounds_error` is True by default, and descending coordinates and splines are
         supported.
 
     >>> from toile.scipy.interpolate import RegularGridInterpolator

@@ -51,12 +51,12 @@ def _nodes(coordinate, order):
 def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: int,
                     mode: Literal["constant", "nearest", "wrap", "mirror", "reflect"] = "constant",
                     cval: ArrayLike = 0.0) -> Array:
-    """Values of an array at real-valued indices, by interpolation.
+    """Interpolate an array at real-valued indices.
 
     Args:
         input: array whose values are interpolated.
-        coordinates: indices along each axis of `input`: one array for each axis, which broadcast
-            against one another.
+        coordinates: indices along each axis of `input`: one array for each axis, broadcast against
+            each other.
         order: 0 for the value at the nearest index (halves are rounded away from 0), 1 for linear
             interpolation.
         mode: values outside the array `a b c d`: `"constant"` for `cval`, `"nearest"` for the edge
@@ -72,7 +72,7 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
 
     Raises:
         NotImplementedError: `order` is greater than 1, or `mode` has any other value.
-        ValueError: the number of coordinates is not that of the axes of `input`.
+        ValueError: the number of coordinate arrays is not the number of axes of `input`.
 
     Differences:
         SciPy has splines of higher order, and with `"constant"` returns `cval` for every index
