@@ -25,10 +25,10 @@ from toile.primitives.families import accepts_text
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the exact one.
+    """A bound on the error of a result.
 
-    The functions of `toile.lax` that take `accuracy` have one implementation each, so a tolerance
-    changes no result.
+    Each function of `toile.lax` that takes `accuracy` has a single implementation, so a tolerance
+    does not change the result.
 
     Args:
         atol: largest absolute error.
@@ -54,7 +54,8 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """The most accurate implementation of a function, or the usual one."""
+    """The value of `accuracy` that asks for the most accurate implementation, or for the default
+    one."""
 
     HIGHEST = 1
     DEFAULT = 2

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where numbers halfway between two integers are rounded to."""
+    """The direction in which numbers halfway between two integers are rounded."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
@@ -46,7 +46,7 @@ class RoundingMethod(enum.IntEnum):
 def neg(x: ArrayLike) -> Array:
     """Change the sign of each element.
 
-    Unsigned integers wrap around: -1 is the largest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -61,9 +61,9 @@ def neg(x: ArrayLike) -> Array:
 
 @unary(ops.sign)
 def sign(x: ArrayLike) -> Array:
-    """Compute -1, 0 or 1 for each element, by its sign.
+    """Compute the sign of each element: -1, 0 or 1.
 
-    A complex number `x` gives `x / |x|`, NaN gives NaN.
+    A complex number `x` gives `x / |x|`, and NaN gives NaN.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -80,14 +80,14 @@ def sign(x: ArrayLike) -> Array:
 def abs(x: ArrayLike) -> Array:
     """Compute the absolute value of each element.
 
-    The least signed integer has none and stays as it is.
+    The lowest integer of a signed dtype has no positive counterpart and is unchanged.
 
     Args:
         x: array or number of a signed integer, float or complex dtype.
 
     Returns:
-        An array of the shape of `x`. Of complex numbers it has the moduli, in the dtype of their
-        parts; otherwise it has the dtype of `x`.
+        An array of the shape of `x`. For complex numbers it has the dtype of their parts; otherwise
+        it has the dtype of `x`.
 
     >>> lax.abs(jnp.array([-3, 4]))
     Array([3, 4], dtype=int32)
@@ -179,8 +179,8 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Divide one array by another, element by element.
 
-    Quotients of integers are rounded toward zero; division of an integer by zero gives -1, with all
-    bits set. Floats follow IEEE 754: division by zero gives an infinity or NaN.
+    Quotients of integers are rounded toward zero; division of an integer by zero gives -1 (all bits
+    set). Floats follow IEEE 754: division by zero gives an infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
@@ -198,8 +198,8 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the remainder of a division that rounds toward zero.
 
-    The result has the sign of `x`, as in C; `jnp.remainder` has the sign of `y`. For a `y` of zero
-    the result is `x` for integers and NaN for floats.
+    The result has the sign of `x`, as in C; that of `jnp.remainder` has the sign of `y`. Where `y`
+    is zero, the result is `x` for integers and NaN for floats.
 
     Args:
         x, y: arrays or numbers of the same integer or float dtype. Their shapes must be equal,
@@ -278,7 +278,8 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
             except that axes of size 1 and operands of rank 0 are broadcast.
-        out_dtype: dtype that both are converted to before they are multiplied; None for their own.
+        out_dtype: dtype to which both are converted before they are multiplied; None keeps their
+            dtype.
 
     Returns:
         An array of the operands' common shape, in `out_dtype` or else in the operands' dtype.
@@ -294,7 +295,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Step from each element to the next representable number toward another.
+    """Return the next representable number after each element in the direction of another.
 
     Args:
         x1: array or number of a float dtype: where to start.
@@ -318,8 +319,8 @@ def round(x: ArrayLike,
 
     Args:
         x: array or number of a float dtype.
-        rounding_method: where numbers halfway between two integers go; by default to the one that
-            is further from zero, as in C.
+        rounding_method: how to round numbers halfway between two integers; by default away from
+            zero, as in C.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -361,7 +362,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
         An array of the shape and dtype of `x`.
 
     Raises:
-        TypeError: `y` is negative and `x` has integers.
+        TypeError: `y` is negative and `x` has an integer dtype.
 
     >>> lax.integer_pow(jnp.array([2, -3]), 3)
     Array([  8, -27], dtype=int32)
@@ -379,9 +380,9 @@ _POWERS = dtypes_of(FLOATING)
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """Raise the elements of one array to the powers of another.
+    """Raise the elements of one array to powers given by another.
 
-    A negative real number to a power that is no integer gives NaN.
+    A negative real number to a power that is not an integer gives NaN.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -528,9 +529,10 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Choose each element from one of several arrays.
 
     Args:
-        which: number of the case to take each element from, an array of int32, either of the shape
-            of the cases or of rank 0. For at most two cases it may be bool: False is the first.
-        cases: arrays of one shape and dtype.
+        which: index of the case to take each element from: an array of int32, either of the shape
+            of the cases or of rank 0. For at most two cases it may be bool, where False is the
+            first case.
+        cases: arrays of the same shape and dtype.
 
     Returns:
         An array of the shape and dtype of the cases.
@@ -561,7 +563,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     Args:
         min: lower bound, of the dtype of `x`, and of its shape or of rank 0.
         x: array or number.
-        max: upper bound, like `min`.
+        max: upper bound, with the same requirements as `min`.
 
     Returns:
         An array of the shape and dtype of `x`.

@@ -38,7 +38,7 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """Generators of `rng_bit_generator`; the default one is Philox."""
+    """The generators of `rng_bit_generator`; the default is Philox."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -54,20 +54,20 @@ _draws = itertools.count()
 def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
     """Draw uniformly distributed numbers from a generator with a hidden state.
 
-    Each call draws other numbers. Programs use `toile.random.uniform`, whose key makes its results
-    repeatable.
+    Each call draws different numbers. Prefer `toile.random.uniform`, whose key makes results
+    reproducible.
 
     Args:
-        a: lower bound, a scalar of an integer or float dtype; it can be drawn.
-        b: upper bound, of the same dtype; it is not drawn.
+        a: lower bound, included: a scalar of an integer or float dtype.
+        b: upper bound, excluded: a scalar of the same dtype.
         shape: shape of the result.
 
     Returns:
         An array of the bounds' dtype.
 
     Differences:
-        A compiled function draws the same numbers whenever it is called, those that were drawn
-        when it was traced.
+        A compiled function returns the same numbers in every call: those that were drawn when it
+        was traced.
 
     >>> x = lax.rng_uniform(0.0, 1.0, (1000,))
     >>> bool((x >= 0).all() and (x < 1).all())
@@ -99,9 +99,9 @@ def _uint(value: int) -> Any:
 def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.uint32,
                       algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
                       out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
-    """Draw random bits from a state, and return the state that follows.
+    """Draw random bits from a state, and return the next state.
 
-    Programs use `toile.random.bits`; its keys of kind "rbg" hold such states.
+    Prefer `toile.random.bits`; its keys of kind "rbg" hold such states.
 
     Args:
         key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or

@@ -719,7 +719,7 @@ def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
 
     Args:
         N: number of rows.
-        M: number of columns; None for as many as rows.
+        M: number of columns; None for the number of rows.
         k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
             those below.
         dtype: dtype of the result; None for the default float dtype.
@@ -774,7 +774,7 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
 
     Args:
         N: number of rows.
-        M: number of columns; None for as many as rows.
+        M: number of columns; None for the number of rows.
         k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
             those below.
         dtype: dtype of the result; None for the default float dtype.

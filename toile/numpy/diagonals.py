@@ -172,7 +172,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
         n: number of rows.
         k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
             those below.
-        m: number of columns; None for as many as rows.
+        m: number of columns; None for the number of rows.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -190,7 +190,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
         n: number of rows.
         k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
             those below.
-        m: number of columns; None for as many as rows.
+        m: number of columns; None for the number of rows.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.

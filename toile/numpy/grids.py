@@ -147,7 +147,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
 
     Args:
         x: one-dimensional array with one number for each row.
-        N: number of columns; None for as many as rows.
+        N: number of columns; None for the number of rows.
         increasing: True if the powers increase from column to column, starting with 0; False if
             they decrease to 0.
 
