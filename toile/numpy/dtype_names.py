@@ -126,16 +126,16 @@ def __array_namespace_info__() -> ArrayNamespaceInfo:
 # What the scalar types hold, if not integers: bits of exponent and of fraction, greatest number.
 _HOLDS = {
     "bool": "booleans",
-    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities and NaN",
-    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities and NaN",
-    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities and NaN",
+    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities or NaN",
+    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities or NaN",
+    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities or NaN",
     "float8_e3m4": "8-bit floats (3, 4), at most 15.5",
     "float8_e4m3": "8-bit floats (4, 3), at most 240",
     "float8_e4m3fn": "8-bit floats (4, 3), at most 448, without infinities",
-    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities and -0.0",
-    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities and -0.0",
+    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities or -0.0",
+    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities or -0.0",
     "float8_e5m2": "8-bit floats (5, 2), at most 57344",
-    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities and -0.0",
+    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities or -0.0",
     "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
     "bfloat16": "16-bit floats (8, 7) with the range of float32",
     "float16": "16-bit floats (5, 10), at most 65504",
@@ -156,10 +156,10 @@ def _describe(kind: _d.ScalarMeta) -> str:
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         holds = f"{bits}-bit integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nWithout x64 enabled, the array has half that width, and there is a warning." * wide
+    note = "\nIf x64 is not enabled, the array has half that width, and there is a warning." * wide
     return (
-        f"Scalar type of {holds}.\n\nIt can be given wherever a dtype is needed, and makes an "
-        f"array of that dtype when it is called.{note}\n\n"
+        f"Scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it makes "
+        f"an array of that dtype.{note}\n\n"
         "Args:\n    x: array, number or nested list to convert.\n"
     )
 

@@ -238,7 +238,7 @@ def maxwell(
 ) -> Array:
     """Draw floats from the Maxwell distribution with scale 1.
 
-    It is the distribution of the length of a vector of three standard normal numbers. The density
+    This is the distribution of the length of a vector of three standard normal numbers. The density
     is sqrt(2 / π) x**2 exp(-x**2 / 2) for x >= 0.
 
     Args:
@@ -300,8 +300,8 @@ def double_sided_maxwell(
         key: random key, used for this call only.
         loc: center of the distribution.
         scale: factor that multiplies the numbers.
-        shape: leading axes of the result; `()` stands for the shape that the parameters broadcast
-            to, as in JAX.
+        shape: leading axes of the result; for `()`, as in JAX, the leading axes are the shape that
+            the parameters broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
@@ -324,7 +324,7 @@ def rayleigh(
 ) -> Array:
     """Draw floats from the Rayleigh distribution.
 
-    It is the distribution of `scale` times the length of a vector of two standard normal numbers.
+    This is the distribution of `scale` times the length of a vector of two standard normal numbers.
     The density is x / scale**2 exp(-x**2 / (2 scale**2)) for x >= 0.
 
     Args:
