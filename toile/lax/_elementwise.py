@@ -54,8 +54,7 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """The value of `accuracy` that asks for the most accurate implementation, or for the default
-    one."""
+    """A value for `accuracy`: the most accurate implementation, or the default one."""
 
     HIGHEST = 1
     DEFAULT = 2

@@ -34,8 +34,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """The library that computes the eigendecomposition of general matrices; toile supports LAPACK.
-    """
+    """The library for the eigendecomposition of general matrices; toile supports LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"

@@ -164,8 +164,7 @@ def _viewed(self: Any, dtype: Any) -> Any:
 
 
 class ArrayMethods:
-    """The methods that arrays and tracers share: those named after functions of `toile.numpy`, and
-    `x.at`."""
+    """The methods that arrays and tracers share: many functions of `toile.numpy`, and `x.at`."""
 
     __slots__ = ()
 

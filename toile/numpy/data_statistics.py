@@ -191,7 +191,7 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
 
     Raises:
         ValueError: `sample` is not of rank 2, or the length of `bins`, `range` or `weights` does
-            not fit.
+            not match.
     """
     if weights is None:
         sample, = promote_inexact(sample)

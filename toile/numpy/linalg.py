@@ -51,8 +51,7 @@ class EighResult(NamedTuple):
 
 
 class QRResult(NamedTuple):
-    """The result of `qr`: a matrix with orthonormal columns and an upper triangular matrix,
-    `a = Q @ R`."""
+    """The result of `qr`: orthonormal columns `Q` and an upper triangular `R` with `a = Q @ R`."""
 
     Q: Array
     R: Array

@@ -286,8 +286,7 @@ class Rotation(NamedTuple):
         return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
     def as_mrp(self) -> Array:
-        """Compute modified Rodrigues parameters: the axis times `tan(angle / 4)`, of shape (...,
-        3)."""
+        """Compute modified Rodrigues parameters, of shape (..., 3): the axis times `tan(angle / 4)`."""
         w = self.quat[..., 3:]
         sign = jnp.where(w < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1.0 + sign * w)
@@ -328,8 +327,7 @@ class Rotation(NamedTuple):
         return Rotation(self.quat * jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype))
 
     def magnitude(self) -> Array:
-        """Compute the angle of the rotation in radians, from 0 to π; a vector of length n for a
-        batch."""
+        """Compute the angle of the rotation in radians, from 0 to π, or a vector for a batch."""
         quat = self.quat
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
