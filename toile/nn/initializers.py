@@ -261,8 +261,8 @@ def variance_scaling(
 
     The variance is scale / n. Depending on `mode`, n is the number of inputs of a unit ("fan_in"),
     the number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric mean
-    ("fan_geo_avg"). The sizes of all other axes, such as the window of a convolution, multiply both
-    numbers.
+    ("fan_geo_avg"). The sizes of axes that are neither inputs, outputs nor independent copies, such
+    as the window of a convolution, multiply both numbers.
 
     Args:
         scale: numerator of the variance, positive.

@@ -286,7 +286,7 @@ class Rotation(NamedTuple):
         return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
     def as_mrp(self) -> Array:
-        """Compute modified Rodrigues parameters, of shape (..., 3): the axis times `tan(angle / 4)`."""
+        """Compute modified Rodrigues parameters of shape (..., 3): axis times `tan(angle / 4)`."""
         w = self.quat[..., 3:]
         sign = jnp.where(w < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1.0 + sign * w)
