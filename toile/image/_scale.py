@@ -2,7 +2,7 @@
 
 Output pixel i of an axis samples the input at (i + ½)/scale - translation/scale - ½. When shrinking
 with `antialias`, kernels are widened by 1/scale, which makes them low-pass filters. Weights are
-normalised to sum 1, so that constant images stay constant at the edges.
+normalized to sum 1, so that constant images stay constant at the edges.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _weights(n_in, n_out, scale, translation, method, antialias):
 
 
 def _edge_padded(n_in, sample, kernel, radius, dtype):
-    """Weights with the edge pixels repeated outwards: out-of-range taps fold onto the edge rows."""
+    """Weights with the edge pixels repeated outward: out-of-range taps fold onto the edge rows."""
     tap = np.arange(-radius, n_in + radius)
     weights = kernel(jnp.abs(sample[None, :] - jnp.asarray(tap, dtype=dtype)[:, None]))
     folded = jnp.zeros((n_in, sample.shape[0]), dtype=dtype)

@@ -1,8 +1,8 @@
-"""How elementwise functions call their operations: checks, repeated axes, and fast paths.
+"""How elementwise functions call their operations: checks, broadcast axes, and fast paths.
 
-Two concrete arrays that agree go straight to the operation. The decorators give a declared function
-its body: what is declared has a name, types and a docstring, and no statements. May import the
-engine, primitives and `_operands`.
+Two concrete arrays that agree go straight to the operation. The decorators supply the bodies of
+functions that are declared with only a name, types and a docstring. May import the engine,
+primitives and `_operands`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AccuracyMode(enum.Enum):
 
 
 def apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
-    """The general way: convert, check, repeat axes of size 1, and call."""
+    """The general path: convert, check, broadcast axes of size 1, and call."""
     args = operands(op.name, xs)
     for x in args:
         if dtypes.kind(x.dtype) not in accepts:

@@ -1,7 +1,7 @@
 """Polar decomposition by QR-based dynamically weighted Halley iterations (QDWH).
 
-After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend on a
-lower bound of the smallest singular value alone, so they are numbers known before the matrix is.
+After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend only
+on a lower bound of the smallest singular value, so they are computed before the matrix is known.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _are_even(groups: Any) -> bool:
 
 
 def _reduced(kind: str, v: Any, names: tuple[Any, ...], groups: Any) -> Any:
-    """The sum, maximum or minimum over all of the axes or over one's group."""
+    """The sum, maximum or minimum over all of the axes, or over the group of this example."""
     if _are_even(groups):
         return AllReduce(kind, names, groups)(v)
     size = check_bound(names)

@@ -1,4 +1,4 @@
-"""Contractions: dot, dot_general, batched and ragged products, and how precise they are to be.
+"""Contractions: dot, dot_general, batched and ragged products, and their precision.
 
 `dot_general` renames axes to labels: batch axes first, then the free axes of both operands. On the
 CPU every precision means full float32; the request is kept with the operation for other backends.
@@ -220,7 +220,7 @@ def _dot_plan(name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ..
 
 
 def _check_axes(name: str, x: Aval, y: Aval, dims: tuple[tuple[int, ...], ...]) -> None:
-    """Raise unless the contracting and batch axes exist, differ, and go in pairs."""
+    """Raise unless the contracting and batch axes exist, are distinct, and come in pairs."""
     lc, rc, lb, rb = dims
     problem = ""
     for (a, b), rank, side in (((lc, lb), x.ndim, "first"), ((rc, rb), y.ndim, "second")):
@@ -259,7 +259,7 @@ def _fineness(dtype: Any) -> tuple[Any, ...]:
 
 
 def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> Any:
-    """None where the result has the operands' dtype, else the dtype asked for."""
+    """None if the result has the operands' dtype, else the requested dtype."""
     if preferred is None or preferred == common:
         weak = preferred is not None and x.weak_type and y.weak_type
         return preferred if weak else None
@@ -529,7 +529,7 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
 
 
 def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
-    """The axes of lhs whose places may each have group sizes of their own."""
+    """The axes of lhs whose positions may each have their own group sizes."""
     ragged, ((lc, _), (lb, _)) = numbers.lhs_ragged_dimensions[0], numbers.dot_dimension_numbers
     if ragged in lb:
         return lb[: lb.index(ragged)]
@@ -538,7 +538,7 @@ def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
 
 
 def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]:
-    """What is wrong with a ragged product, in JAX's words, one problem after the other."""
+    """The problems of a ragged product, with JAX's messages, one after the other."""
     name = "ragged_dot_general"
     if len(numbers.lhs_ragged_dimensions) != 1:
         yield f"{name} expects exactly one lhs ragged dimension"

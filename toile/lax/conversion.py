@@ -1,8 +1,8 @@
-"""Dtypes of arrays: conversion, bit casts, reduced precision, and what dtype a value has.
+"""Dtypes of arrays: conversion, bit casts, reduced precision, and the dtype of a value.
 
-Conversion follows the target: weak bits are dropped unless asked for, 64-bit requests narrow with a
-warning when x64 is off, floats saturate at the ends of integer ranges, and Python integers of any
-size are taken. May import the engine, primitives and `_operands`.
+Weak types are dropped unless requested, 64-bit dtypes are narrowed with a warning when x64 is off,
+floats saturate at the ends of integer ranges, and Python integers of any size are accepted. May
+import the engine, primitives and `_operands`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _converted(data: Any, new: Any, weak: bool) -> Any:
 
 
 def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
-    """What is no Array, converted."""
+    """A value that is not an Array, converted."""
     if not hasattr(x, "__jax_array__") and isinstance(x, _NUMBERS):
         return _from_number(x, new, weak)
     x = x.__jax_array__() if hasattr(x, "__jax_array__") else as_array(x)

@@ -1,8 +1,8 @@
 """Arithmetic, complex numbers and choices, element by element.
 
-Operands agree in dtype and have equal shapes, rank 0, or axes of size 1 that are repeated; Python
-numbers take the dtype of the array next to them. May import the engine, primitives, `_operands`,
-`_elementwise` and the comparisons.
+Operands have the same dtype and the same shape, except that operands of rank 0 and axes of size 1
+are broadcast; Python numbers take the dtype of the array operand. May import the engine,
+primitives, `_operands`, `_elementwise` and the comparisons.
 """
 # mypy: disable-error-code="empty-body"
 

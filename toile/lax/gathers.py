@@ -1,8 +1,8 @@
 """Gather, scatter, and slices at positions known only at run time.
 
-Negative starts of dynamic slices count from the end unless told otherwise; the slice is then moved
-so that it lies inside the operand. May import the engine, primitives, `_operands`, this package's
-shapes, elementwise functions and loops.
+Negative starts of dynamic slices count from the end by default; the slice is then shifted so that
+it lies inside the operand. May import the engine, primitives, `_operands`, this package's shapes,
+elementwise functions and loops.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -148,7 +148,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 
 
 def _scatter(combine: str) -> Callable[[F], F]:
-    """The body of a scatter; what is declared has no statements."""
+    """The body of a scatter function, which is declared without statements."""
 
     def with_body(declared: F) -> F:
         name = declared.__name__

@@ -1,4 +1,4 @@
-"""Functions defined by what they solve: custom_linear_solve and custom_root.
+"""Functions defined by an equation: custom_linear_solve and custom_root.
 
 Their derivatives come from the equation, not from the solver. May import everything below
 `lax`.
@@ -92,12 +92,12 @@ def _check_tree(name: str, found: Any, like: str, needed: Any) -> None:
 
 
 def _without_aux(tree: Any, has_aux: bool) -> Any:
-    """The structure of a solution alone, of which a solver may return more than that."""
+    """The structure of the solution, without the auxiliary output that a solver may return."""
     return tree.children()[0] if has_aux and tree.children() else tree
 
 
 def _check_like_b(name: str, found: Any, outs: Sequence[Any], tree: Any, avals: Any) -> None:
-    """Raise unless a function of `custom_linear_solve` returns what is like its right-hand side."""
+    """Raise unless a function of `custom_linear_solve` returns a value like its right-hand side."""
     shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
     if shapes != needed:
         raise ValueError(f"{name}() output shapes must match b, got {shapes} and {needed} (needed "

@@ -1,4 +1,4 @@
-"""Functions of no family: stopped gradients, barriers, tokens, placement.
+"""Other functions: stopped gradients, barriers, tokens, sharding.
 
 May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
 functions.

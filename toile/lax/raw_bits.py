@@ -1,7 +1,7 @@
 """Random bits from raw states: Philox and Threefry as JAX's `rng_bit_generator` gives them.
 
-`toile.random` is what programs use; its `rbg` keys are such states. May import the engine,
-primitives, control, `_operands` and this package's shapes and elementwise functions.
+Programs use `toile.random`, whose `rbg` keys are such states. May import the engine, primitives,
+control, `_operands` and this package's shapes and elementwise functions.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _philox_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, i
 
 
 def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
-    """Blocks of two words: neighbours along the first even axis, or else the longest one."""
+    """Blocks of two words: neighbors along the first even axis, or else the longest one."""
     k0, k1, low, high = words
     if not shape:
         bits, blocks = _threefry_bits(words, (1,), wide)
@@ -191,7 +191,7 @@ def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any,
 
 
 def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:
-    """A 64-bit counter, as two words, moved on."""
+    """A 64-bit counter, as two words, advanced by a number of steps."""
     start = shapes.broadcast_in_dim(low, step.shape, ())
     moved = elementwise.add(start, step)
     carry = convert_element_type(comparisons.lt(moved, start), np.uint32)

@@ -1,8 +1,8 @@
-"""Reductions over axes: the common ones, positions of extrema, running results, and any other.
+"""Reductions over axes: common ones, positions of extrema, cumulative and user-defined ones.
 
-`reduce` takes a computation of the user's; one that is a plain sum, product, extremum or bitwise
-operation becomes that reduction, any other folds the elements in a balanced tree that keeps their
-order. May import the engine, primitives, `_operands` and `_computations`.
+`reduce` takes a user's function. A plain sum, product, extremum or bitwise operation becomes that
+reduction; any other function folds the elements in a balanced tree that keeps their order. May
+import the engine, primitives, `_operands` and `_computations`.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -68,7 +68,7 @@ def _reduction(kind: Any) -> Callable[[F], F]:
 
 
 def _placed(kind: Any) -> Callable[[F], F]:
-    """The body of a reduction that takes `out_sharding`, which holds of itself on one device."""
+    """The body of a reduction that takes `out_sharding`, which needs no action on one device."""
 
     def with_body(declared: F) -> F:
         reduce = _reduction(kind)(declared)
@@ -280,7 +280,7 @@ def _rows(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _folded(combine: Computation, xs: list[Any]) -> list[Any] | None:
-    """Combine neighbours along the first axis until one row is left; None if there is none."""
+    """Combine neighbors along the first axis until one row is left; None if there is none."""
     n = xs[0].shape[0]
     if n == 0:
         return None
@@ -346,7 +346,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
 
 def _running(kind: Any) -> Callable[[F], F]:
-    """The body of a function whose result has the partial results along an axis."""
+    """The body of a function that returns the partial results along an axis."""
 
     def with_body(declared: F) -> F:
         name = declared.__name__

@@ -1,9 +1,8 @@
 """Reductions over sliding windows, and the padding that windows take.
 
 Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding are
-ignored. The common computations are operations of their own; any other folds each window in
-row-major order.
-May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+ignored. The common computations have their own operations; any other folds each window in row-major
+order. May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
 
 def _folded(combine: Computation, xs: list[Any], inits: list[Any], fields: Any,
             shape: tuple[int, ...]) -> list[Any]:
-    """Fold each window in row-major order; places outside the operand are left out."""
+    """Fold each window in row-major order; positions outside the operand are skipped."""
     window, strides, pads, base, dilation = fields
     out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
     if 0 in shape:

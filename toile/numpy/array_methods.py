@@ -391,10 +391,10 @@ class ArrayMethods:
                        correction=correction)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
-        """The module with the functions of these arrays: `toile.numpy`.
+        """Return the module with functions for these arrays: `toile.numpy`.
 
         Args:
-            api_version: the version of the array API standard that is needed; None for any.
+            api_version: the required version of the array API standard; None for any.
         """
         if api_version is not None and api_version != jnp.__array_api_version__:
             raise ValueError(f"{api_version=} is not available; available versions are: "

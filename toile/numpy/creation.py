@@ -1,4 +1,4 @@
-"""Arrays out of Python and NumPy data, constants, ranges and files.
+"""Arrays from Python and NumPy data, constants and ranges.
 
 Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and the like go
 through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
@@ -260,7 +260,7 @@ def _stacked(nested: Any, dtype: Any) -> Any:
 
 
 class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
-    """An imaginary part is dropped, which will be an error one day."""
+    """A warning that an imaginary part is dropped, which will become an error."""
 
 
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
@@ -431,7 +431,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
-    """What the *_like functions share; `a` may be anything with a shape and a dtype."""
+    """The common part of the *_like functions; `a` may be anything with a shape and a dtype."""
     plain = dtype is None and shape is None and device is None and type(value) is int
     if plain and type(a) is DeviceArray and state.trace is None and type(a._data) is np.ndarray:
         return DeviceArray(_ones_or_zeros(value, a.shape, a.dtype), a.weak_type)

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis.
+"""Cumulative sums and products along an axis.
 
 May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """

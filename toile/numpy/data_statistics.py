@@ -372,7 +372,7 @@ def _variables(x, in_rows):
 
 
 def _weighted_divisor(total, w, aweights, ddof):
-    """What weighted sums of squares are divided by, where the weights `w` sum up to `total`."""
+    """The divisor of weighted sums of squares, where the weights `w` sum to `total`."""
     if not ddof:
         return total
     if aweights is None:

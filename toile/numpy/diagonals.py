@@ -1,7 +1,7 @@
 """Diagonals and triangles: diag, diagonal, trace, fill_diagonal, and index helpers for them.
 
-A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x m stands at
-i * (m + 1) + k, so no gather is needed and the transpose is an interior pad.
+A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x m is at i * (m + 1)
++ k, so no gather is needed and the transpose is an interior pad.
 """
 
 from __future__ import annotations

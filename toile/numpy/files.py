@@ -1,6 +1,6 @@
 """Arrays from buffers, text, files and other libraries, and back to files.
 
-What is read becomes a concrete array at once. May import the engine and `creation`.
+Results are concrete arrays. May import the engine and `creation`.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _as_array(loaded: Any) -> Any:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise on damaged files into one error."""
+    """Convert the errors that NumPy and zipfile raise for damaged files to one error."""
     try:
         with guarded("load", "a .npy or .npz file", f" in {path}"):
             yield

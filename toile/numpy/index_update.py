@@ -1,8 +1,8 @@
 """Writing `x.at[index]`: functional updates, lowered to dynamic_update_slice or one scatter.
 
 The entries come from index_read.parse_index. Indices made of integers and contiguous slices are
-known to be in bounds and update one window; everything else is a scatter, which drops what is out
-of bounds by default.
+known to be in bounds and update one window; everything else is a scatter, which by default ignores
+indices that are out of bounds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _update_window(x, entries, window, y, op):
 
 def _updates_layout(entries, slices, strided, adv):
     """The batch shape of an update, where the index columns of each part lie in it, and which axes
-    of the update are windows and which of those run backwards."""
+    of the update are windows and which of those run backward."""
     batch: list[Any] = []
     where, windows, flipped, position = {}, [], [], 0
     for t in _layout(entries):

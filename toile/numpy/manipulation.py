@@ -1,7 +1,7 @@
 """Functions that rearrange axes and not elements: reshape, transpose, broadcast, flip, roll.
 
 Each is one or two `lax` operations after its arguments are checked; arrays that already have the
-wanted form are returned as they are. Joining and splitting live in joins.py.
+requested form are returned unchanged. Joining and splitting are in joins.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Norms of vectors and matrices.
 
-The 2-norm of real vectors is sqrt(sum(x * x)); singular values are asked for only where the norm is
+The 2-norm of real vectors is sqrt(sum(x * x)); singular values are computed only for norms that are
 defined by them.
 """
 

@@ -1,7 +1,7 @@
 """`pad` in all its modes.
 
-Each mode but the constant ones works axis by axis, as NumPy does, so that corners repeat what was
-already padded; widths are static.
+All modes except the constant ones work axis by axis, as in NumPy, so corners repeat elements that
+were already padded; widths are static.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _mirror(x, widths, mode, odd):
 
 
 def _reflected(part, edge, axis, odd):
-    """`part` backwards along `axis`; with `odd`, also turned upside down about the edge."""
+    """`part` backward along `axis`; with `odd`, also turned upside down about the edge."""
     part = lax.rev(part, (axis,))
     if not odd:
         return part

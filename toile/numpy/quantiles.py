@@ -1,7 +1,7 @@
 """Quantiles, percentiles and medians, with and without NaN.
 
 The array is brought to the form (sorted axis, everything else); positions are then looked up with
-one gather per neighbour. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+one gather per neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
 
 
 def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
-    """The least element whose share of the weight at or below it reaches `q`."""
+    """The smallest element for which the fraction of the weight up to it reaches `q`."""
     if weights is None:
         weights = lax.full(x.shape, 1, q.dtype)
     if skip_nan:

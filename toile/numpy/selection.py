@@ -1,7 +1,7 @@
-"""Choosing elements: where, select, choose, take, nonzero and what follows from them.
+"""Selection of elements: where, select, choose, take, nonzero and functions built on them.
 
-Results whose shape depends on values need concrete arguments or a static `size`; then results
-shorter than `size` end with `fill_value`.
+Results whose shape depends on values need concrete arguments or a static `size`; results shorter
+than `size` are padded with `fill_value`.
 """
 
 from __future__ import annotations

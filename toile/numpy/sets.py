@@ -341,7 +341,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
 
 
 def _merged(ar1, ar2, assume_unique):
-    """Distinct elements of both arrays together in order, and which pairs of neighbours agree."""
+    """Distinct elements of both arrays together in order, and which pairs of neighbors agree."""
     a, b = promote(jnp.ravel(ar1), jnp.ravel(ar2))
     (a, real_a), (b, real_b) = _distinct(a, assume_unique), _distinct(b, assume_unique)
     values = lax.concatenate([a, b], 0)

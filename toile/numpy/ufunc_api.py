@@ -1,8 +1,8 @@
 """The methods of universal functions: reduce, accumulate, at, reduceat, outer.
 
 The functions of `ufuncs` stay plain functions and get these methods as attributes, so that calling
-one costs nothing extra; `isinstance(add, ufunc)` holds all the same. `ufunc` objects proper wrap
-scalar functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
+one costs nothing extra; `isinstance(add, ufunc)` is still True. Actual `ufunc` objects wrap scalar
+functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class _Methods:
 
 
 class _UfuncMeta(type):
-    """Makes the functions of this package that have the methods pass for `ufunc` instances."""
+    """Makes functions of this package that have these methods count as `ufunc` instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or (

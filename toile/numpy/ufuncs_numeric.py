@@ -1,4 +1,4 @@
-"""Elementwise functions with mathematics of their own: division, powers, rounding, bounds.
+"""Elementwise functions that combine several operations: division, powers, rounding, bounds.
 
 Every one is a composition of `lax` functions; where the derivative of the composition would be
 wrong at a point (`logaddexp` of equal infinities), a custom rule gives it. May import

@@ -132,7 +132,7 @@ def truncated_normal(
 
 @functools.lru_cache(maxsize=256)
 def _truncation(lower, upper, dtype):
-    """erf of the bounds over sqrt(2), and the least and greatest number between the bounds."""
+    """erf of the bounds over sqrt(2), and the smallest and largest number between the bounds."""
     root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
     with np.errstate(all="ignore"):
         lower, upper = np.array(lower, dtype), np.array(upper, dtype)

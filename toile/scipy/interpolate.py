@@ -80,19 +80,20 @@ class RegularGridInterpolator:
 
     def __call__(self, xi: ArrayLike | tuple[ArrayLike, ...],
                  method: Literal["linear", "nearest"] | None = None) -> Array:
-        """Interpolated values at the given points.
+        """Interpolate at the given points.
 
         Args:
             xi: points: an array whose last axis has one entry for each axis of the grid, or a tuple
                 of one array of coordinates for each axis, which are broadcast.
-            method: method to use in place of the one of the interpolator; None to keep it.
+            method: method to use instead of the interpolator's own; None to keep that.
 
         Returns:
-            An array of the shape of `xi` without its last axis, followed by the further axes of the
-            values.
+            An array of the shape of `xi` without its last axis, followed by the remaining axes of
+            the values.
 
         Raises:
-            ValueError: `method` has any other value, or the points have a wrong number of entries.
+            ValueError: `method` has any other value, or the points have the wrong number of
+                coordinates.
         """
         method = self.method if method is None else method
         _check_method(method)

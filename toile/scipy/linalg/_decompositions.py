@@ -1,4 +1,4 @@
-"""Factorisations and the solvers that use them.
+"""Factorizations and the solvers that use them.
 
 Thin wrappers of `lax.linalg`: promotion to a floating dtype, SciPy's argument names, and SciPy's
 shapes. A right-hand side of rank 1 is one vector; of higher rank, a batch of matrices.

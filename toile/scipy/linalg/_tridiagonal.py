@@ -1,8 +1,8 @@
 """Eigenvalues and eigenvectors of a symmetric tridiagonal matrix.
 
 Eigenvalues by bisection: the signs of the LDLᵀ pivots of T - x count the eigenvalues below x, so
-all are refined together. Eigenvectors by inverse iteration, close ones orthogonalised against
-each other.
+all are refined together. Eigenvectors by inverse iteration, close ones orthogonalized against each
+other.
 """
 
 from __future__ import annotations

@@ -456,7 +456,7 @@ class Slerp(NamedTuple):
         return cls(stamps, jnp.diff(stamps), starts, (starts.inv() * ends).as_rotvec())
 
     def __call__(self, times: ArrayLike) -> Rotation:
-        """Rotations at the given times.
+        """Interpolate rotations at the given times.
 
         Args:
             times: number or vector, between the first and the last time; this is not checked.

@@ -1,7 +1,7 @@
 """Bessel functions and spherical harmonics.
 
 I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; spherical harmonics from
-the normalised associated Legendre recurrence, row by row in the degree.
+the normalized associated Legendre recurrence, row by row in the degree.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
 
 
 def _legendre_rows(l_max, x):
-    """Normalised P_l^m(x) as an array `(l_max + 1, l_max + 1, n)` of [m, l]."""
+    """Normalized P_l^m(x) as an array `(l_max + 1, l_max + 1, n)` of [m, l]."""
     m = np.arange(l_max + 1, dtype=np.float64)
     sine = jnp.sqrt(1.0 - x * x)
     diagonal = jnp.full(x.shape, 0.5 / np.sqrt(np.pi), x.dtype)

@@ -1,6 +1,6 @@
 """Logarithms with removable singularities (xlogy, entr, kl_div), the logit pair, Box-Cox, softmax.
 
-x·log y is 0 at x = 0 whatever y; the custom rules keep derivatives free of the NaN that the plain
+x·log y is 0 at x = 0 for every y; the custom rules keep derivatives free of the NaN that the plain
 composition would give there.
 """
 

@@ -1,4 +1,4 @@
-"""The gamma function and what is built from it: beta, factorial, binomials, zeta, polygamma.
+"""The gamma function and related ones: beta, factorial, binomials, zeta, polygamma.
 
 Real arguments go through `lax.lgamma` and its relatives, which carry their own derivatives; complex
 ones through Lanczos' approximation with g = 7.

@@ -189,7 +189,7 @@ class gaussian_kde:
         raise ValueError(f"points have dimension {d}, dataset has dimension {self.d}{here()}")
 
     def _against(self, covariance):
-        """(Cholesky factor, normalisation) of the sum of this covariance and another."""
+        """(Cholesky factor, normalization) of the sum of this covariance and another."""
         factor = cho_factor(self.covariance + covariance)
         root = jnp.sqrt(2 * np.pi) ** self.d * jnp.prod(jnp.diag(factor[0]))
         return factor, 1.0 / root
