@@ -137,8 +137,8 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have a floating
-        dtype: that of `a` and `weights`, or float32 for integers.
+        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the floating
+        dtype of `a` and `weights`, or float32 for integers.
 
     Raises:
         ValueError: `weights` does not have the shape of `a`.
