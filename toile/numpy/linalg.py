@@ -1,7 +1,8 @@
 """Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. Where NumPy raises an error, as for a
-singular matrix in `solve`, the result is not finite.
+Matrices are in the last two axes; leading axes are batches. A singular matrix in `solve`, or one
+that is not positive definite in `cholesky`, gives a result that is not finite, where NumPy raises
+an error.
 """
 
 # Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
