@@ -97,7 +97,7 @@ def conv_dimension_numbers(
 
     Args:
         lhs_shape: shape of the input.
-        rhs_shape: shape of the kernel, with as many axes.
+        rhs_shape: shape of the kernel, with as many axes as the input.
         dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a
             `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") with as many spatial axes
             as there are.

@@ -447,10 +447,10 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Cut an array along an axis into parts of given sizes.
+    """Split an array along an axis into parts of given sizes.
 
     Args:
-        operand: array to cut.
+        operand: array to split.
         sizes: sizes of the parts; their sum must be the size of the axis.
         axis: the axis; negative axes count from the last one.
 
@@ -473,10 +473,10 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
-    """Cut an array along an axis into its slices.
+    """Split an array along an axis into its slices.
 
     Args:
-        x: array to cut.
+        x: array to split.
         axis: the axis, which the slices do not have; negative axes count from the last one.
 
     Returns:

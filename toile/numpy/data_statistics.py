@@ -314,7 +314,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     Args:
         m: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
             single variable.
-        y: further variables, in the form of `m`.
+        y: additional variables, in the form of `m`.
         rowvar: whether rows are variables and columns observations; False for the opposite.
         bias: True to divide sums by the number N of observations, False to divide by N - 1.
         ddof: number to subtract from N in the divisor; it overrides `bias`.
@@ -390,7 +390,7 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
     Args:
         x: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
             single variable.
-        y: further variables, in the form of `x`.
+        y: additional variables, in the form of `x`.
         rowvar: whether rows are variables and columns observations; False for the opposite.
         dtype: floating or complex dtype of the result; None for the dtype of `x`, or float32 for
             integers and booleans (float64 for 64-bit integers).

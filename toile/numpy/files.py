@@ -150,8 +150,8 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
 
     Args:
         file: path, or file opened for reading bytes.
-        *args: further arguments of `np.load`.
-        **kwargs: further named arguments of `np.load`.
+        *args: additional arguments of `np.load`.
+        **kwargs: additional keyword arguments of `np.load`.
 
     Returns:
         An array. For .npz files and pickled objects, the result is that of `np.load`.

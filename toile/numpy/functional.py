@@ -185,8 +185,8 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
         func1d: function of a one-dimensional array.
         axis: axis of the vectors.
         arr: array that contains the vectors.
-        *args: further arguments of the function.
-        **kwargs: further named arguments of the function.
+        *args: additional arguments of the function.
+        **kwargs: additional keyword arguments of the function.
 
     Returns:
         An array in which `axis` is replaced by the axes of the function's results.
@@ -216,7 +216,7 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
         axes: axis or axes to reduce over.
 
     Returns:
-        An array with as many axes as `a`: those that `func` removes stay, with length 1.
+        An array with as many axes as `a`: those that `func` removes are kept with length 1.
 
     >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), (0, 2)).shape
     (1, 3, 1)
@@ -246,8 +246,8 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
         condlist: conditions of the shape of `x`, one for each case; or one such condition.
         funclist: functions or constants, one for each case, and optionally one more for elements
             where no condition holds; without it, those elements are 0.
-        *args: further arguments of the functions.
-        **kw: further named arguments of the functions.
+        *args: additional arguments of the functions.
+        **kw: additional keyword arguments of the functions.
 
     Returns:
         An array of the shape of `x`. Results are converted to its dtype.

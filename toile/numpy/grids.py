@@ -117,7 +117,7 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
         function: function that takes one scalar index for each axis.
         shape: shape of the array.
         dtype: dtype of the indices.
-        **kwargs: further arguments of the function.
+        **kwargs: additional keyword arguments of the function.
 
     Returns:
         An array whose first axes are those of `shape`, followed by the axes of the function's

@@ -296,13 +296,13 @@ def _split(name, ary, indices_or_sections, axis):
 
 def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
           axis: int = 0) -> list[Array]:
-    """Cut an array into parts along an axis.
+    """Split an array into parts along an axis.
 
     Args:
-        ary: array to cut.
+        ary: array to split.
         indices_or_sections: the number of equal parts, or the positions at which new parts begin.
             They cannot be traced values.
-        axis: axis to cut.
+        axis: axis to split along.
 
     Returns:
         A list of the parts.
@@ -318,13 +318,13 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
                 axis: int = 0) -> list[Array]:
-    """Cut an array into parts along an axis; the parts need not have the same length.
+    """Split an array into parts along an axis; the parts need not have the same length.
 
     Args:
-        ary: array to cut.
+        ary: array to split.
         indices_or_sections: the number of parts, the first of which are longer by one where needed,
             or the positions at which new parts begin. They cannot be traced values.
-        axis: axis to cut.
+        axis: axis to split along.
 
     Returns:
         A list of the parts.
@@ -336,10 +336,10 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | Array
 
 
 def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the first axis.
+    """Split an array into parts along the first axis.
 
     Args:
-        ary: array to cut.
+        ary: array to split.
         indices_or_sections: the number of equal parts, or the positions at which new parts begin.
             They cannot be traced values.
 
@@ -350,10 +350,10 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the second axis, or along the first if it is one-dimensional.
+    """Split an array into parts along the second axis, or along the first if it is one-dimensional.
 
     Args:
-        ary: array to cut.
+        ary: array to split.
         indices_or_sections: the number of equal parts, or the positions at which new parts begin.
             They cannot be traced values.
 
@@ -365,10 +365,10 @@ def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the third axis.
+    """Split an array into parts along the third axis.
 
     Args:
-        ary: array to cut.
+        ary: array to split.
         indices_or_sections: the number of equal parts, or the positions at which new parts begin.
             They cannot be traced values.
 

@@ -358,7 +358,7 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
         An array with the slices along `axis`.
 
     Raises:
-        ValueError: the condition holds beyond the end of the axis.
+        ValueError: the condition is true past the end of the axis.
 
     >>> jnp.compress(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)

@@ -198,7 +198,7 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
     In "ij,jk->ik", the operands have axes i, j and j, k, and the result has axes i, k. Axes with
     the same letter are matched; letters that are missing from the result are summed over. Without
     "->", the result has the letters that occur once, in alphabetical order. A letter that occurs
-    twice in one operand takes the diagonal. "..." stands for any further axes, which are broadcast.
+    twice in one operand takes the diagonal. "..." represents any other axes, which are broadcast.
 
     Args:
         subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists

@@ -35,7 +35,7 @@ class RegularGridInterpolator:
 
     Args:
         points: coordinates of the grid along each axis: vectors of ascending numbers.
-        values: values on the grid: an array whose first axes belong to `points`; further axes are
+        values: values on the grid: an array whose first axes belong to `points`; other axes are
             kept in the results.
         method: `"linear"`, or `"nearest"` for the value at the nearest grid point.
         bounds_error: must be False; other values are not supported.

@@ -184,7 +184,7 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
     Args:
         fun: function `fun(x, *args)` that returns a scalar, and that toile can differentiate.
         x0: vector to start from.
-        args: further arguments of `fun`.
+        args: additional arguments of `fun`.
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
             which does not keep a matrix.
         tol: ignored; use the option `gtol`.
