@@ -1,6 +1,6 @@
 """Operations under the names that JAX gives its primitives, such as `add_p`.
 
-Operations without parameters are the operations themselves, those with parameters their classes.
+A name refers to the operation itself if it has no parameters, and otherwise to its class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Helpers of the functions for shapes, indexing and contractions.
+"""Helpers for the functions on shapes, indexing and contractions.
 
-Everything here is about arguments: turning what the user passed into arrays, axes into non-negative
-integers, and telling concrete values from traced ones. Nothing here computes on elements.
+They handle arguments: they convert values to arrays and axes to non-negative integers, and
+distinguish concrete values from traced ones. Nothing here computes on elements.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arrays from buffers, text, files and other libraries, and back to files.
 
-What is read becomes a concrete array at once. May import the engine and `creation`.
+Results are concrete arrays. May import the engine and `creation`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ savez = np.savez
 
 def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float, count: int = -1,
                offset: int = 0) -> Array:
-    """Make an array of one axis from the bytes of a buffer.
+    """Make a one-dimensional array from the bytes of a buffer.
 
     Args:
         buffer: object that holds the bytes.
-        dtype: how to read the bytes; 64-bit elements become 32-bit ones afterwards, unless
-            `jax_enable_x64` is set.
+        dtype: dtype of the elements in the buffer; 64-bit elements are then converted to 32 bits,
+            unless `jax_enable_x64` is set.
         count: how many elements to read; -1 for all.
         offset: how many bytes to skip first.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.frombuffer(bytes([1, 2, 3]), dtype="uint8")
     Array([1, 2, 3], dtype=uint8)
@@ -63,17 +63,17 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Make an array of one axis from the numbers written in a text.
+    """Make a one-dimensional array from numbers in a string.
 
     Args:
-        string: the text.
-        dtype: dtype of the numbers; 64-bit ones become 32-bit ones afterwards, unless
+        string: the string to parse.
+        dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits, unless
             `jax_enable_x64` is set.
         count: how many numbers to read; -1 for all.
-        sep: what stands between the numbers.
+        sep: separator between the numbers.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.fromstring("1, 2, 3", dtype=int, sep=",")
     Array([1, 2, 3], dtype=int32)
@@ -89,7 +89,7 @@ def _impure(name: str) -> NotImplementedError:
 
 
 def fromfile(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromfile`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromfile` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -99,13 +99,13 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromfile")
 
 
 def fromiter(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromiter`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromiter` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -115,7 +115,7 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromiter")
 
@@ -128,11 +128,11 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
-        device: device or sharding to place the result on; None for where the data is.
+        device: device or sharding to place the result on; None for the device that holds the data.
         copy: True to copy the data even where it could be shared.
 
     Returns:
-        The array; 64-bit elements become 32-bit ones, unless `jax_enable_x64` is set.
+        The array; 64-bit elements are converted to 32 bits, unless `jax_enable_x64` is set.
     """
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
@@ -149,15 +149,15 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
 
     Args:
         file: path, or file opened for reading bytes.
-        *args: further arguments of `np.load`.
-        **kwargs: further named arguments of `np.load`.
+        *args: additional arguments of `np.load`.
+        **kwargs: additional keyword arguments of `np.load`.
 
     Returns:
-        An array. The contents of a .npz file and pickled objects are what `np.load` returns.
+        An array. For .npz files and pickled objects, the result is that of `np.load`.
 
     Raises:
-        UnreadableFileError: NumPy cannot read the file, or it is shorter than it says.
-        EOFError: an open file has ended.
+        UnreadableFileError: NumPy cannot read the file, or the file is truncated.
+        EOFError: an open file has no more data.
     """
     if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
         return _as_array(_load(file, *args, **kwargs))
@@ -185,7 +185,7 @@ def _as_array(loaded: Any) -> Any:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise on damaged files into one error."""
+    """Convert the errors that NumPy and zipfile raise for damaged files to one error."""
     try:
         with guarded("load", "a .npy or .npz file", f" in {path}"):
             yield
