@@ -285,8 +285,9 @@ class ArrayMethods:
             condition: booleans, one for each slice.
             axis: the axis of the slices; None for the flattened array.
             out: must be None.
-            size: how many slices the result has, which `jit` must know; None for as many as hold.
-            fill_value: fills the slices that `size` asks for beyond those.
+            size: number of slices in the result, which is needed under `jit`; None for as many as
+                the condition selects.
+            fill_value: value of the additional slices, if `size` is greater than their number.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
         Array([0, 2, 3], dtype=int32)
@@ -325,8 +326,9 @@ class ArrayMethods:
         """The indices of the elements that are not zero, one array for each axis.
 
         Args:
-            fill_value: fills indices that `size` asks for beyond those that exist.
-            size: how many indices to return, which `jit` must know; None for as many as exist.
+            fill_value: value of the additional indices, if `size` is greater than their number.
+            size: number of indices to return, which is needed under `jit`; None for as many as
+                exist.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 
@@ -366,8 +368,8 @@ class ArrayMethods:
         """The array with its axes in another order.
 
         Args:
-            *args: the axes in their new order, as one tuple or as several integers; nothing
-                reverses them.
+            *args: the axes in their new order, as one tuple or as several integers; without
+                arguments the axes are reversed.
 
         >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
         (3, 2, 4)
