@@ -1,8 +1,8 @@
-"""The flags of modules, with Flax's names; they are stored in `toile.config` with the engine's.
+"""The options of modules, with Flax's names; they are stored in `toile.config` with all others.
 
 `config.update("flax_return_frozendict", True)` sets one, as do the environment variables
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each flag also has a holder
-here, and `bool_flag` and `int_flag` define further ones.
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each option also has a
+`FlagHolder` here, and `bool_flag` and `int_flag` define further options.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def from_dlpack(
         The array. 64-bit values become 32-bit ones unless `enable_x64` is on.
 
     Raises:
-        TypeError: the object does not support DLPack; JAX accepts no capsules either.
+        TypeError: the object does not support DLPack. Capsules are not accepted, as in JAX.
 
     >>> import numpy as np
     >>> toile.dlpack.from_dlpack(np.arange(3, dtype="int32"))

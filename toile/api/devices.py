@@ -186,9 +186,9 @@ def device_put(
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
         device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
-            `toile.set_mesh` has set; or a tree of these that is like the upper part of `x`. None
-            for the default device; arrays that were put on one of several devices, or divided over
-            them, then stay where they are.
+            `toile.set_mesh` has set; or a tree of these that is a prefix of `x`. None for the
+            default device; arrays that were put on one of several devices, or divided over them,
+            then stay where they are.
         src: accepted for code written for JAX.
         donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
             effect where `device` is None or the only device of its platform.
@@ -199,7 +199,7 @@ def device_put(
         A tree like `x`, of arrays.
 
     Raises:
-        ValueError: a target is none of these, does not exist, or does not fit the shape of its
+        ValueError: a target has another type, does not exist, or does not fit the shape of its
             array; or both `donate` and `may_alias` are true.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
@@ -378,13 +378,13 @@ def block_until_ready(x: PyTree) -> PyTree:
 
 
 def copy_to_host_async(x: PyTree) -> PyTree:
-    """Start to copy the arrays of a tree to the host, without waiting for the end.
+    """Start to copy the arrays of a tree to the host, without waiting for the copies to finish.
 
     Args:
         x: tree of arrays; objects of other types are ignored.
 
     Returns:
-        `x` itself; `toile.device_get` of it then has less to wait for.
+        `x` itself; a later `toile.device_get(x)` waits less.
 
     >>> toile.device_get(toile.copy_to_host_async([jnp.arange(3)]))
     [array([0, 1, 2], dtype=int32)]

@@ -79,7 +79,7 @@ def jit(
     compiler_options: dict[str, Any] | None = None,
     max_traces: int | None = None,
 ) -> Any:
-    """Compile a function: trace it once for each kind of arguments, and run fused code after that.
+    """Compile a function, which is traced once for each combination of argument shapes and dtypes.
 
     The Python code of the function runs only while it is traced; then its arguments are tracers,
     which have a shape and a dtype but no values. A call with other shapes, dtypes, tree structures
@@ -97,7 +97,7 @@ def jit(
         donate_argnums: positions of arguments whose memory may be used for results. The arrays are
             deleted by the call where a result takes their place.
         donate_argnames: names of such arguments.
-        keep_unused: whether arguments that the function does not use count, for donation.
+        keep_unused: whether arguments that the function does not use may be donated too.
         device: accepted for code written for JAX.
         backend: accepted for code written for JAX.
         inline: accepted for code written for JAX.
@@ -247,8 +247,8 @@ def closure_convert(
 ) -> tuple[Callable[..., R], list[Array]]:
     """Make the traced values that a function closes over explicit arguments.
 
-    Rules of one's own (`custom_vjp`) need it for functions that they are given: a value that such a
-    function closes over gets no cotangent, an argument does.
+    Custom rules (`custom_vjp`) need it for functions that are passed to them: a value that such a
+    function closes over gets no cotangent, but an argument does.
 
     Args:
         fun: a function that may use traced values from outside.
@@ -328,9 +328,10 @@ class _EvaluatingTrace(Trace):
 class ensure_compile_time_eval:
     """Run operations on known values at once, even while a function is traced.
 
-    Inside of `jit` all operations are staged, also those whose operands are known. In this context
-    those have values, which Python code can use: `int(y)`, `if y > 0`. Operations on traced values
-    are staged as usual. It is a context manager, and a decorator for a whole function.
+    Inside `jit` all operations are staged, including those whose operands are known. In this
+    context the results of the latter have values, which Python code can use: `int(y)`, `if y > 0`.
+    Operations on traced values are staged as usual. It is a context manager, and a decorator for a
+    whole function.
 
     >>> @toile.jit
     ... def f(x):

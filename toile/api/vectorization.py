@@ -235,8 +235,8 @@ def jacfwd(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, column by column in forward mode.
 
-    The work grows with the number of elements of the arguments: the better choice where the result
-    has more elements than they have.
+    The work grows with the number of elements of the arguments: it is the better choice where the
+    result has more elements than they do.
 
     Args:
         fun: the function.
@@ -285,8 +285,8 @@ def jacrev(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, row by row in reverse mode.
 
-    The work grows with the number of elements of the result: the better choice where the arguments
-    have more elements than it has.
+    The work grows with the number of elements of the result: it is the better choice where the
+    arguments have more elements than it does.
 
     Args:
         fun: the function.

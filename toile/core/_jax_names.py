@@ -37,7 +37,7 @@ class ShapedArray(Aval, metaclass=_AsAval):
 
     Args:
         shape: sizes of the axes.
-        dtype: dtype, or what names one.
+        dtype: the dtype or its name.
         weak_type: whether the dtype gives way in promotion, as that of a Python number does.
 
     >>> from toile.core import ShapedArray
@@ -72,7 +72,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) ->
 
 
 def is_concrete(x: object) -> bool:
-    """Tell whether a value is known now, and not only when a traced program runs.
+    """Tell whether a value is known now, rather than only when a traced program runs.
 
     Args:
         x: any value.

@@ -167,7 +167,7 @@ class FrozenDict(Mapping[K, V]):
 
     @classmethod
     def tree_unflatten(cls, keys: Any, values: Any) -> FrozenDict[Any, Any]:
-        """The dictionary of these keys and values; the levels below were made just now."""
+        """Make a dictionary from its keys and values."""
         return cls(zip(keys, values), __unsafe_skip_copy__=True)
 
 
@@ -252,7 +252,7 @@ def copy(
     x: FrozenDict[Any, Any] | dict[str, Any],
     add_or_replace: FrozenDict[str, Any] | dict[str, Any] = _EMPTY,
 ) -> FrozenDict[Any, Any] | dict[str, Any]:
-    """Copy a dictionary with entries added or replaced; it may be frozen or not.
+    """Copy a dict or `FrozenDict`, with entries added or replaced.
 
     Args:
         x: a `FrozenDict` or a dict.
@@ -278,7 +278,7 @@ def copy(
 def pop(
     x: FrozenDict[Any, Any] | dict[str, Any], key: str
 ) -> tuple[FrozenDict[Any, Any] | dict[str, Any], Any]:
-    """Copy a dictionary without one entry; it may be frozen or not.
+    """Copy a dict or `FrozenDict` without one entry.
 
     Args:
         x: a `FrozenDict` or a dict.
@@ -314,7 +314,7 @@ def pretty_repr(x: object, num_spaces: int = 4) -> str:
     """Write a nested dictionary on several lines.
 
     Args:
-        x: a `FrozenDict` or a dict; of anything else the result is `repr(x)`.
+        x: a `FrozenDict` or a dict; for anything else the result is `repr(x)`.
         num_spaces: indentation of each level.
 
     Returns:

@@ -75,7 +75,7 @@ def bind(
         rngs: keys by name of stream; None for none.
         mutable: collections that may change: True for all, a name, a list of names, or another
             filter. They are copied.
-        flags: facts about the call that every scope of it knows, such as `{"initializing": True}`.
+        flags: settings of the call that all its scopes can read, such as `{"initializing": True}`.
 
     Returns:
         A root scope.
@@ -119,7 +119,7 @@ def apply(
         fn: function whose first argument is a `Scope`.
         mutable: collections that may change: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows.
+        flags: settings of the call that all its scopes can read.
 
     Returns:
         A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`;
@@ -156,7 +156,7 @@ def init(
         fn: function whose first argument is a `Scope`.
         mutable: collections that are created: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows; `initializing` is added.
+        flags: settings of the call that all its scopes can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the pair (result, variables). `rngs` is
@@ -188,7 +188,7 @@ def lazy_init(
         fn: function whose first argument is a `Scope`.
         mutable: collections that are created: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows; `initializing` is added.
+        flags: settings of the call that all its scopes can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the variables. A

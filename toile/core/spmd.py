@@ -31,7 +31,7 @@ _in_force = _Rules()
 
 
 def set_logical_axis_rules(rules: LogicalRules) -> None:
-    """Set the rules from logical names of axes to axes of a mesh, for this thread.
+    """Set the rules that map logical axis names to mesh axes, for this thread.
 
     Args:
         rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
@@ -46,7 +46,7 @@ def set_logical_axis_rules(rules: LogicalRules) -> None:
 
 
 def get_logical_axis_rules() -> LogicalRules:
-    """Return the rules from logical names of axes to axes of a mesh that are in force.
+    """Return the current rules that map logical axis names to mesh axes.
 
     Returns:
         Pairs (logical name, axis or axes of the mesh, or None); () if none were set.
@@ -60,7 +60,7 @@ def get_logical_axis_rules() -> LogicalRules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Set the rules from logical names of axes to axes of a mesh in a `with` block.
+    """Set the rules that map logical axis names to mesh axes in a `with` block.
 
     Args:
         rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.

@@ -59,7 +59,7 @@ def lifted_transform() -> str:
 
 
 def check_trace_level(base_level: Trace | None) -> None:
-    """Raise an error if a transformation was entered since a trace was the current one.
+    """Raise an error if a transformation has been entered since `base_level` was the current trace.
 
     Args:
         base_level: an earlier result of `current_trace`.

@@ -323,7 +323,7 @@ config = Config()
 
 
 class Override:
-    """Context manager and decorator that gives options other values on the current thread.
+    """Context manager and decorator that sets options on the current thread.
 
     Args:
         values: values by the short names of flags, such as "enable_x64".

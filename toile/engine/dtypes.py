@@ -165,7 +165,7 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
-    """Tell whether a dtype is of a kind, or equal to another dtype.
+    """Tell whether a dtype belongs to a kind of dtypes, or equals another dtype.
 
     Args:
         arg1: dtype or scalar type.
@@ -570,7 +570,8 @@ def result_type(
 
     Args:
         *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
-        return_weak_type_flag: whether to return also if the result yields to other dtypes.
+        return_weak_type_flag: whether to return also a flag: whether the result yields to other
+            dtypes.
 
     Returns:
         The dtype, or a pair of the dtype and the flag.

@@ -111,7 +111,7 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Which indices each device has of an array of this shape."""
+        """The indices of an array of this shape that each device holds."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:

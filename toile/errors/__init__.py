@@ -1,4 +1,4 @@
-"""The errors users see, each with a broken and a repaired program in its docstring."""
+"""Errors that users see; each docstring has a program that raises the error and a repaired one."""
 
 from toile.engine.errors import (
     CacheWarning,

@@ -1,7 +1,7 @@
 """Functions that programs of several processes call between steps, to share values.
 
 Trees must have the same structure on all processes, and their arrays the same shapes and dtypes.
-With one process everything is already local. May import parallel and below.
+With one process everything is already local.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Compilation:
 
 
 class Explanation:
-    """What a call of a compiled function runs; prints as text, and as HTML in notebooks.
+    """A description of what a compiled call runs; it prints as text, and as HTML in notebooks.
 
     `kernels` lists the kernels in order, `memory` the memory plan, `compilation` the compile times.
 
@@ -272,7 +272,7 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """Make a function that says what a call would run, without running it.
+    """Make a function that shows what a call would run, without running it.
 
     The result lists the compiled kernels with the lines of source they come from, what was fused,
     the number of operations and bytes, the memory plan and the compile time.

@@ -27,7 +27,7 @@ FACES = ("jax", "flax", "absl", "importlib", "unittest")  # roots that have a fa
 
 
 def load(name: str) -> ModuleType:
-    """Import an installed package that is written for JAX and Flax such that it runs on toile.
+    """Import an installed package that is written for JAX and Flax, so that it runs on toile.
 
     The source of the package is imported a second time, as `toile.interop.<name>`; what it imports
     from `jax` and `flax` is toile's. The package itself, if it is imported too, stays as it is.

@@ -1,10 +1,11 @@
-"""Files that `torch.save` wrote, read without torch and without trusting them.
+"""Reading files that `torch.save` wrote, without torch and without running code from the file.
 
-Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The pickle
-is not given to Python's unpickler: the machine of `torch_pickles` runs the few instructions that
-trees of tensors need. What is made of names is looked up in one table (`_BUILDERS`), so that
-nothing a file says is ever imported or called. Arrays may take `FACTOR` times the file's size.
+Only trees of tensors, numbers and strings can be read. Nothing that a file names is ever imported
+or called, so files from unknown sources can be read safely.
 """
+# Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The
+# pickle is not given to Python's unpickler: the machine of `torch_pickles` runs the few
+# instructions that trees of tensors need, and names are looked up in one table (`_BUILDERS`).
 
 from __future__ import annotations
 
@@ -68,13 +69,19 @@ class _Storage:
 
 
 def load(file: str | os.PathLike[str] | Any) -> Any:
-    """What `torch.save` wrote into a file: dicts, lists, tuples, numbers, texts, and NumPy arrays.
+    """Read a tree of tensors that `torch.save` wrote, such as a state dict.
 
-    `file` is a path or an open binary file. Arrays are contiguous, writable and share no memory.
-    Anything that is not a tree of tensors (a module, an optimizer's own classes) is refused by the
-    name of what it would have to build: save `model.state_dict()` instead. A file that is
-    damaged, or that would make more than 8 times its size in arrays (and more than 16 MiB), is
-    refused too: `toile.errors.UnreadableFileError`, a ValueError.
+    Args:
+        file: path of the file, or an open binary file.
+
+    Returns:
+        A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are
+        contiguous, may be changed and share no memory.
+
+    Raises:
+        toile.errors.UnreadableFileError: the file is damaged; it contains other objects, such as a
+            module (save `model.state_dict()` instead), which the message names; or its arrays
+            would take more than 16 MiB and more than 8 times the size of the file.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")

@@ -39,10 +39,10 @@ def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
 
 
 class BatchApply:
-    """Call a function for one batch axis with arrays that have several.
+    """Call a function that expects one batch axis with arrays that have several.
 
-    The leading axes of the arguments are merged to one, and the first axis of the results is split
-    again. Arrays of fewer than `num_dims` axes are passed unchanged.
+    The leading axes of the arguments are merged into one, and the first axis of the results is
+    split again. Arrays of fewer than `num_dims` axes are passed unchanged.
 
     Args:
         f: function of trees of arrays, such as a layer.
@@ -65,8 +65,8 @@ class BatchApply:
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Call the function with merged axes.
 
-        The first array with at least `num_dims` axes says into which sizes the first axis of the
-        results is split.
+        The first array with at least `num_dims` axes determines the sizes into which the first axis
+        of the results is split.
 
         Args:
             *args, **kwargs: arguments of the function, trees of arrays.

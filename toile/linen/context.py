@@ -86,7 +86,7 @@ def call_label(module: Any, method: str) -> str:
 
 
 def enable_named_call() -> None:
-    """Let the operations of a module carry its name, in traced programs and profiles.
+    """Show the names of modules in traced programs and profiles.
 
     It is on by default, unless the environment variable `FLAX_PROFILE` is false.
 
@@ -97,7 +97,7 @@ def enable_named_call() -> None:
 
 
 def disable_named_call() -> None:
-    """Let the operations of modules carry no names, in traced programs and profiles.
+    """Leave the names of modules out of traced programs and profiles.
 
     >>> import toile.linen as nn
     >>> nn.disable_named_call()

@@ -245,9 +245,9 @@ class Conv(_Conv):
     """Convolution over the spatial axes, with one kernel for all positions.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
-    The parameters are `kernel` of shape (*kernel_size, n // feature_group_count, features) and
-    `bias` of shape (features,).
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features). The parameters are `kernel` of shape (*kernel_size, n // feature_group_count,
+    features) and `bias` of shape (features,).
 
     Args:
         features: number of output features.
@@ -267,21 +267,21 @@ class Conv(_Conv):
             group is convolved to its own share of the output features.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         conv_general_dilated: function to use in place of `toile.lax.conv_general_dilated`.
         conv_general_dilated_cls: class, or function without arguments, that makes the function to
-            use in place of `toile.lax.conv_general_dilated`; it goes before
+            use in place of `toile.lax.conv_general_dilated`; it takes precedence over
             `conv_general_dilated`.
 
     Raises:
-        ValueError: the input has too few axes; `mask` has another shape than the kernel; or the
-            padding is `"CAUSAL"` and there are several spatial axes.
+        ValueError: the input has too few axes; the shape of `mask` is not that of the kernel; or
+            the padding is `"CAUSAL"` and there are several spatial axes.
 
     >>> import toile.linen as nn
     >>> layer = nn.Conv(features=4, kernel_size=(3,), padding="VALID")
@@ -306,12 +306,12 @@ class Conv(_Conv):
 
 
 class ConvLocal(_Conv):
-    """Convolution with a kernel and a bias of its own for each position of the output.
+    """Convolution with a separate kernel and bias for each position of the output.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
-    The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias`
-    of shape (*new space, features): the layer works for one size of input.
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features). The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features)
+    and `bias` of shape (*new space, features): the layer works for one size of input.
 
     Args:
         features: number of output features.
@@ -325,15 +325,15 @@ class ConvLocal(_Conv):
         feature_group_count: must be 1.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        conv_general_dilated: function that the shape of the output is taken from; the output
-            itself is always that of `toile.lax.conv_general_dilated_local`.
+        conv_general_dilated: function that determines the shape of the output; the output itself is
+            always that of `toile.lax.conv_general_dilated_local`.
         conv_general_dilated_cls: class, or function without arguments, that makes
             `conv_general_dilated`.
 
@@ -359,9 +359,9 @@ class ConvTranspose(Module):
     """Transposed convolution, which enlarges the spatial axes by the strides.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features);
-    with the paddings `"SAME"` and `"CIRCULAR"` each spatial axis is as many times longer as its
-    stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features); with the paddings `"SAME"` and `"CIRCULAR"` the size of each spatial axis is
+    multiplied by its stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
     `transpose_kernel` (*kernel_size, features, n), and `bias` of shape (features,).
 
     Args:
@@ -375,20 +375,20 @@ class ConvTranspose(Module):
             None is 1.
         use_bias: whether a bias is added.
         mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether the kernel is that of the convolution whose transpose this is,
-            so that its spatial axes are flipped and its feature axes change places.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        transpose_kernel: whether the kernel is that of the convolution whose transpose this is, so
+            that its spatial axes are flipped and its feature axes are exchanged.
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype that products are summed in and that the sum is returned as;
-            None is the dtype of the computation.
+        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+            computation.
 
     Raises:
-        ValueError: the input has too few axes, or `mask` has another shape than the kernel.
+        ValueError: the input has too few axes, or the shape of `mask` is not that of the kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")

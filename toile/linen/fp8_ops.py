@@ -1,4 +1,4 @@
-"""Products of matrices in eight-bit floats, with scales that follow the data.
+"""Products of matrices in eight-bit floats, with scales that adapt to the data.
 
 Each operand x is divided by a scale, clipped and rounded to float8 (`quantize`). The scale comes
 from the largest magnitudes of the last steps: new_scale = max(amax_history) / (largest float8).
@@ -346,7 +346,7 @@ class Fp8DotGeneralBase(Module):
     """Scales and histories of a product: of its operands, and of the cotangent of its result.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the cotangent of the result.
     """
@@ -392,7 +392,7 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
     gradient of the output; the "gradients" of these variables are their new values.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -442,7 +442,7 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
     It is passed to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -460,7 +460,7 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """`dot_general` of operands in float8, with scales that follow the data.
+    """`dot_general` of operands in float8, with scales that adapt to the data.
 
     It is passed to a layer as `dot_general_cls`. Its variables, in the collection
     `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
@@ -468,7 +468,7 @@ class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
     of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: no effect: operands are float8_e4m3fn.
         e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
 
@@ -502,7 +502,7 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 
 
 class Fp8Einsum(Fp8DotGeneralBase):
-    """Einstein sum of two operands in float8, with scales that follow the data.
+    """Einstein sum of two operands in float8, with scales that adapt to the data.
 
     The second operand is the kernel, and has the dtype to compute in. Its variables, in the
     collection `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
@@ -510,7 +510,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
     of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: no effect: operands are float8_e4m3fn.
         e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
 
@@ -537,9 +537,8 @@ class Fp8Einsum(Fp8DotGeneralBase):
             eqn: equation, as for `jnp.einsum`.
             lhs: the input; it is converted to the dtype of `rhs`.
             rhs: the kernel.
-            precision: no effect but a warning, unless it is None.
-            preferred_element_type: dtype that products are summed in and that the sum is returned
-                as.
+            precision: no effect; a value other than None gives a warning.
+            preferred_element_type: dtype of the sums and of the result.
 
         Returns:
             The sum.

@@ -67,7 +67,7 @@ def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 
 class DenseGeneral(Module):
-    """Linear map over any axes of the input, to any number of new axes at its end.
+    """Linear map from any axes of the input to any number of new axes at the end.
 
     The axes `axis` are summed over and disappear; the result has the batch axes, the axes that
     are left, in order, and then the axes of `features`. The parameter `kernel` has the sizes of
@@ -77,20 +77,19 @@ class DenseGeneral(Module):
     Args:
         features: size of the new axis, or sizes of several.
         axis: axis or axes of the input to sum over; negative numbers count from the end.
-        batch_dims: leading axes (0, 1, ...) that have a kernel and a bias of their own for each
-            index.
+        batch_dims: leading axes (0, 1, ...) with a separate kernel and bias for each index.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         kernel_init: initializer of the kernel; it is called with the shape of a matrix (batch
             and summed axes, features), and its result is reshaped.
         bias_init: initializer of the bias; it is called with the shape of a vector.
         precision: precision of the product, see `toile.lax.Precision`; None is the default.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
         dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it goes before `dot_general`.
+            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
 
     Raises:
         ValueError: `batch_dims` are not the leading axes.
@@ -164,16 +163,16 @@ class Dense(Module):
     Args:
         features: number of output features.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the product, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
         dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it goes before `dot_general`.
+            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
 
     Raises:
         IndexError: the input is a scalar.
@@ -224,7 +223,7 @@ class Dense(Module):
 
 
 class Einsum(Module):
-    """Einstein sum of the input with a kernel, plus a bias over the kernel's axes that remain.
+    """Einstein sum of the input with a kernel, plus a bias over the remaining axes of the kernel.
 
     The parameters are `kernel` of shape `shape`, and `bias`, whose shape has the sizes of those
     axes of the kernel that the result keeps, in the order of the result.
@@ -234,21 +233,21 @@ class Einsum(Module):
         einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
             the kernel; None if it is given to the call.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype that products are summed in and that the sum is returned as;
-            None is the dtype of the computation.
+        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+            computation.
 
     Raises:
-        ValueError: the equation has no `->`, or other than two operands; or it is given both
-            here and to the call, or to neither.
-        AssertionError: there is a bias, and the kernel's labels in the equation are not one for
-            each of its axes.
+        ValueError: the equation has no `->` or does not have two operands; or it is given both here
+            and in the call, or in neither.
+        AssertionError: there is a bias, and the equation does not have one label for each axis of
+            the kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.Einsum((5, 6, 7), "abc,cde->abde")

@@ -550,7 +550,7 @@ def share_scope(module: Module, other: Module, /) -> None:
 
 
 def merge_param(name: str, a: T | None, b: T | None) -> T:
-    """Choose between a field of a module and an argument of its call, of which one is given.
+    """Return an option that is given either as a field of a module or as an argument of its call.
 
     Args:
         name: name of the parameter, for error messages.

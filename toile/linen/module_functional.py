@@ -95,8 +95,8 @@ class Functional:
             mutable: collections that the call may change: True for all, a name, a list of names, or
                 another filter.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -132,8 +132,8 @@ class Functional:
                 argument is the module; None is `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -163,8 +163,8 @@ class Functional:
                 argument is the module; None is `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -229,7 +229,7 @@ class Functional:
             mutable: collections that calls may change; see `apply`.
 
         Returns:
-            A bound module. Its `variables` are those given, with what calls changed.
+            A bound module. Its `variables` are those given, with the changes that calls made.
 
         >>> import toile.linen as nn
         >>> model = nn.Dense(2, use_bias=False)
@@ -245,7 +245,7 @@ class Functional:
     def unbind(self: M) -> tuple[M, Any]:
         """Separate a bound module from its variables: the inverse of `bind`.
 
-        With it a part of a bound model becomes a model of its own.
+        It turns a part of a bound model into a separate model.
 
         Returns:
             The pair of an unbound copy of the module and its variables.
@@ -355,9 +355,9 @@ def apply(
         module: the module.
         mutable: collections that the call may change: True for all, a name, a list of names, or
             another filter.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`; if
@@ -384,9 +384,9 @@ def init_with_output(
         fn: function whose first argument is a module that is bound to variables.
         module: the module.
         mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the pair (result, variables).
@@ -413,9 +413,9 @@ def init(
         fn: function whose first argument is a module that is bound to variables.
         module: the module.
         mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the variables.

@@ -148,8 +148,8 @@ class BatchNorm(Module):
             evaluation, False in training. It is given here or to the call.
         axis: axis or axes of the features; statistics are taken over all other axes.
         momentum: how much of the averages remains at each update; the rest comes from the batch.
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -157,10 +157,10 @@ class BatchNorm(Module):
         scale_init: initializer of the scale.
         axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too, so
             that several devices normalize as one; None for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
         force_float32_reductions: whether statistics are computed in float32 at least.
 
     Raises:
@@ -251,8 +251,8 @@ class LayerNorm(Module):
     the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -262,10 +262,10 @@ class LayerNorm(Module):
         feature_axes: axis or axes that the scale and the bias have.
         axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
             for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
         force_float32_reductions: whether statistics are computed in float32 at least.
 
     >>> import toile.linen as nn
@@ -317,8 +317,8 @@ class RMSNorm(Module):
     The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the mean square, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the mean square, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the scale when it is created.
         use_scale: whether the result is multiplied by a scale.
         scale_init: initializer of the scale.
@@ -326,8 +326,8 @@ class RMSNorm(Module):
         feature_axes: axis or axes that the scale has.
         axis_name: name of an axis of `vmap` or `pmap` over which the mean is taken too; None for
             none.
-        axis_index_groups: groups of indices of that axis that share the mean; None for one group
-            of all.
+        axis_index_groups: groups of indices of that axis that share the mean; None for a single
+            group.
         use_fast_variance: no effect on the result: the mean is not subtracted.
         force_float32_reductions: whether the mean square is computed in float32 at least.
 
@@ -381,8 +381,8 @@ class GroupNorm(Module):
     Args:
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -392,10 +392,10 @@ class GroupNorm(Module):
             but the first. It is needed for inputs with several batch axes.
         axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
             for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
         force_float32_reductions: whether statistics are computed in float32 at least.
 
     Raises:
@@ -469,8 +469,8 @@ class InstanceNorm(Module):
     and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -480,10 +480,10 @@ class InstanceNorm(Module):
             the first.
         axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
             for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
         force_float32_reductions: whether statistics are computed in float32 at least.
 
     Raises:

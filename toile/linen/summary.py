@@ -387,13 +387,13 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """Make a function that describes a module in a table, by a call on shapes only.
+    """Make a function that summarizes a module in a table, from shapes only.
 
     Args:
         module: the module.
         rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-        depth: number of levels of submodules that have rows; the variables of deeper ones count
-            for the last one that has. None for all.
+        depth: number of levels of submodules that have rows; the variables of deeper ones are
+            counted in the deepest row above them. None for all.
         show_repeated: whether every call of a module has a row, or only the first.
         mutable: collections that are created; by default all but `intermediates`.
         console_kwargs: options of `rich.console.Console`.

@@ -69,7 +69,7 @@ class EventWriter:
     """An event file of TensorBoard, in a folder, to which events are appended.
 
     Args:
-        log_dir: folder of the file, which is created if there is none.
+        log_dir: folder of the file, which is created if it does not exist.
     """
 
     _made = 0

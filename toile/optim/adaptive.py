@@ -56,8 +56,8 @@ def scale_by_rss(
     learning rate.
 
     Args:
-        initial_accumulator_value: what the sum starts with.
-        eps: small number added to the sum, so that nothing is divided by zero.
+        initial_accumulator_value: initial value of the sum.
+        eps: small number added to the sum, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -153,7 +153,7 @@ def scale_by_rms(
     Args:
         decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number in the denominator, so that nothing is divided by zero.
+        eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average starts with.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.
         bias_correction: whether the average is corrected for its start at zero.
@@ -217,7 +217,7 @@ def scale_by_stddev(
 
     Args:
         decay: decay rate of both averages; nearer to 1, they cover more steps.
-        eps: small number in the denominator, so that nothing is divided by zero.
+        eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average of squares starts with.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.
         bias_correction: whether the averages are corrected for their start at zero.
@@ -253,7 +253,7 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
-    """Scale updates to the size of the steps before.
+    """Scale updates to the size of earlier steps.
 
     Gives `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of u².
     `adadelta` is this with a learning rate.
@@ -287,7 +287,7 @@ class ScaleByRpropState(NamedTuple):
 
     Args:
         step_sizes: step size of each element, a tree like the parameters.
-        prev_updates: steps that the next update hands out, a tree like the parameters.
+        prev_updates: steps that the next update returns, a tree like the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -386,7 +386,7 @@ def scale_by_sm3(
     Args:
         b1: decay rate of the average of steps.
         b2: decay rate of the accumulated squares; 1 for a sum, as published.
-        eps: small number added to the accumulated squares, so that nothing is divided by zero.
+        eps: small number added to the accumulated squares, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -462,7 +462,7 @@ def scale_by_novograd(
     Args:
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         weight_decay: strength of the decay.

@@ -41,7 +41,7 @@ def add_decayed_weights(
     weight_decay: base.ScalarOrSchedule = 0.0,
     mask: Any | Callable[[base.Params], Any] | None = None,
 ) -> base.GradientTransformation:
-    """Add to the updates the parameters times a factor (weight decay).
+    """Add the parameters, times a factor, to the updates (weight decay).
 
     Gives `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of `adamw`;
     placed before it, that of a penalty on the squared norm.

@@ -1,7 +1,7 @@
-"""The assignment problem: pairs of rows and columns, each used once, of least total cost.
+"""Solvers of the assignment problem: pairs of rows and columns, each used once, of least cost.
 
-Two shortest-augmenting-path methods of cubic time, both of fixed shapes and staged by jit. Where
-several assignments are best they may choose different ones, each always the same.
+Both take cubic time and can be jitted. If several assignments are best, the two may return
+different ones, but each always returns the same one.
 """
 
 from __future__ import annotations

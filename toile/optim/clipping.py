@@ -66,7 +66,7 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
 def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
     """Scale all leaves down together so that their norm is at most a limit.
 
-    The direction of the updates stays. Updates whose norm is below the limit pass unchanged
+    The direction of the updates is kept. Updates whose norm is below the limit pass unchanged
     (Pascanu et al., 2012).
 
     Args:
@@ -142,8 +142,7 @@ def per_example_layer_norm_clip(
 ) -> tuple[base.ArrayTree, base.ArrayTree]:
     """Clip the gradient of each example leaf by leaf, and sum over the examples.
 
-    Each leaf has a limit of its own; the squares of the limits add up to the square of the global
-    one.
+    Each leaf has its own limit; the squares of the limits add up to the square of the global one.
 
     Args:
         grads: tree of gradients with one leading axis, that of the examples.

@@ -28,7 +28,7 @@ _with_scaled_gradient.defvjp(
 
 
 def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
-    """Return the inputs, whose gradients are multiplied by a factor on the way back.
+    """Return the inputs unchanged, and multiply their gradients by a factor in the backward pass.
 
     A factor of 0 stops gradients.
 

@@ -271,7 +271,8 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
         state: state of any optimizer; those made by `inject_hyperparams` inside of it are found.
 
     Returns:
-        A dict from names to values. Of equal names the outermost counts.
+        A dict from names to values. If a name occurs more than once, the outermost value is
+        returned.
 
     Differences:
         Optax does not have this function.

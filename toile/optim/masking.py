@@ -35,7 +35,7 @@ class MaskedState(NamedTuple):
 
 
 class MaskedNode(NamedTuple):
-    """The place of a leaf that a mask leaves out: a tree without leaves.
+    """Placeholder for a leaf that a mask leaves out; it is a tree without leaves.
 
     >>> from toile import optim
     >>> toile.tree.leaves({"a": optim.MaskedNode(), "b": 1.0})

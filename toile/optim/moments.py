@@ -54,7 +54,7 @@ def _zero_moments(state_class, mu_dtype=None, squares=1):
 
 
 class ScaleByAdamState(NamedTuple):
-    """State of `scale_by_adam` and of the transformations that average alike.
+    """State of `scale_by_adam` and of transformations with the same averages.
 
     Args:
         count: number of updates made so far.
@@ -86,7 +86,7 @@ def scale_by_adam(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -151,7 +151,7 @@ def scale_by_amsgrad(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -199,7 +199,7 @@ def scale_by_adamax(
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, so that nothing is divided by zero.
+        eps: small number added to absolute gradients, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -327,7 +327,7 @@ def scale_by_adan(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of the average of squares.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
 
@@ -395,7 +395,7 @@ def scale_by_belief(
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of `|g - m|**2`.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added to that average at each step.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
@@ -436,8 +436,8 @@ def scale_by_yogi(
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: how little v follows squared gradients in one step.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        b2: decay rate of v; nearer to 1, v follows squared gradients more slowly.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         initial_accumulator_value: value that m and v start with.
@@ -481,10 +481,10 @@ def scale_by_radam(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
-        threshold: length of the average square, in steps, from which on it is used.
+        threshold: number of steps that the average square must cover before it is used.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
 

@@ -1,7 +1,7 @@
-"""The nearest point of a set, for trees: boxes, simplices, balls, spheres, planes.
+"""Projections of trees to sets: boxes, simplices, balls, spheres, planes.
 
-A tree counts as one vector of all its leaves. Each function gives the point of the set that is
-nearest to the tree in the Euclidean norm.
+A tree counts as one vector of all its leaves. Each function returns the point of the set that is
+nearest to it in the Euclidean norm.
 """
 
 from __future__ import annotations

@@ -404,7 +404,7 @@ def mesh_set() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Return the names and sizes of the axes of the current mesh, also inside jitted functions.
+    """Return the names and sizes of the axes of the current mesh, even inside jitted functions.
 
     Returns:
         The mesh without its devices; one without axes if none is set.
@@ -426,7 +426,7 @@ def mesh_in_force() -> Any:
 
 
 class set_mesh:
-    """Set the current mesh: for good, or as a context manager until the end of the block.
+    """Set the current mesh permanently or, as a context manager, until the end of the block.
 
     With a current mesh, `P("x")` can be used in place of a sharding, and `shard_map` needs no mesh.
 
@@ -458,7 +458,7 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Set the mesh that `get_abstract_mesh` returns inside a block: a context manager.
+    """Set the mesh that `get_abstract_mesh` returns in a `with` block.
 
     Args:
         mesh: mesh without devices.

@@ -43,8 +43,8 @@ def pmap(
 ) -> PmapFunction:
     """Run a function on several devices at once, each on one slice of the arguments.
 
-    Like `vmap`, it maps over an axis, but each slice is computed on a device of its own: the axis
-    can have at most as many entries as there are devices. New code uses `jit` with shardings, or
+    Like `vmap`, it maps over an axis, but each slice is computed on its own device: the axis can
+    have at most as many entries as there are devices. New code should use `jit` with shardings, or
     `shard_map`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Trees as bytes, in Flax's msgpack format: each reads what the other writes.
+"""Trees as bytes in Flax's msgpack format; toile and Flax can read each other's files.
 
 `to_bytes` and `from_bytes` work on any tree of registered types; `msgpack_serialize` and
 `msgpack_restore` on nested dicts and lists of arrays and Python values. Arrays come back as
@@ -77,7 +77,7 @@ def from_bytes(
 
     Raises:
         ValueError: the structure differs, or arrays do not fit; all are listed.
-        toile.errors.UnreadableFileError: the bytes are something else.
+        toile.errors.UnreadableFileError: the bytes are not in this format.
 
     Differences:
         Flax does not compare shapes and dtypes.
@@ -103,7 +103,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
         The bytes, from which `msgpack_restore` restores the tree.
 
     Raises:
-        TypeError: the tree has something else, such as a tuple; `to_bytes` takes more types.
+        TypeError: the tree contains another type, such as a tuple; `to_bytes` takes more types.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.msgpack_serialize({"a": [1, 2.5]}))
@@ -131,7 +131,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
         The tree; arrays are NumPy arrays that may be changed.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are something else.
+        toile.errors.UnreadableFileError: the bytes are not in this format.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.to_bytes((1, {"a": 2})))

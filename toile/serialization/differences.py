@@ -18,7 +18,7 @@ from toile.engine.records import dataclass
 
 @dataclass(frozen=True)
 class Differences:
-    """What a state dict lacks of a target, has besides it, and has in another shape or dtype.
+    """The differences between a state dict and a target: missing, unexpected and misshaped entries.
 
     It is true if there is any difference; `str` lists them.
 

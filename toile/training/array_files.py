@@ -30,9 +30,9 @@ _DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, War
 
 
 def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
-    """Arrays of .npy files that stay on disk: only the rows of a batch are read.
+    """Open arrays in .npy files that stay on disk: only the rows of a batch are read.
 
-    For data larger than memory. The files must not change while they are used.
+    This is for data that is larger than memory. The files must not change while they are used.
 
     Args:
         files: paths by the names that the arrays have in a batch, or a folder, all of whose .npy
@@ -42,7 +42,7 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: a file is damaged, or shorter than it says.
+        UnreadableFileError: a file is damaged, or shorter than its header says.
         ValueError: the arrays differ in length.
 
     >>> import tempfile
@@ -76,17 +76,17 @@ def map_file(path: StrPath, reader: str) -> np.ndarray:
 
 
 def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource:
-    """The arrays of a .npz file, in memory.
+    """Read the arrays of a .npz file into memory.
 
     Args:
         path: a file of `np.savez` or `np.savez_compressed`.
-        names: which arrays a batch has; all of them unless given.
+        names: names of the arrays that a batch has; None for all of them.
 
     Returns:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: the file is damaged, or shorter than it says.
+        UnreadableFileError: the file is damaged, or shorter than its header says.
         ValueError: there is no array of that name, or the arrays differ in length.
 
     >>> import tempfile

@@ -49,12 +49,20 @@ class Column:
 
 
 class CsvTable(ArraySource):
-    """What `csv_table` gives: a source of examples that knows its columns.
+    """The source of examples that `csv_table` returns, with its columns.
 
     Args:
         arrays: `numbers`, `categories` and, if there is one, `target`.
         columns: the columns that inputs come from, in the order of the file.
         target: the column to predict; None for none.
+
+    >>> import pathlib, tempfile
+    >>> from toile.training import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "plants.csv")
+    >>> _ = file.write_text("height,kind\\n1.5,fern\\n0.5,moss\\n")
+    >>> table = datasets.csv_table(file, target="kind")
+    >>> table.numbers, table.target.categories
+    (('height',), ('fern', 'moss'))
     """
 
     def __init__(
@@ -84,11 +92,12 @@ def csv_table(
     categories: Sequence[str] = (), missing: Literal["error", "mean", "nan", "drop"] = "error",
     delimiter: str = ",", like: CsvTable | None = None,
 ) -> CsvTable:
-    """The rows of a CSV file with a header, as examples.
+    """Read the rows of a CSV file with a header, as examples.
 
     A column whose entries are all numbers is numeric; any other one, and those that `categories`
     names, become integer codes. An entry is missing if it is empty or one of NA, N/A, NaN, null,
-    None and ?, in any case. For categories, missing is a category of its own, named "".
+    None and ?, in any case. In columns of categories, missing values are a separate category, named
+    "".
 
     Args:
         path: the file, in UTF-8.
@@ -98,8 +107,8 @@ def csv_table(
         missing: what happens to missing numbers: an "error" that says where they are, the "mean"
             of the column, "nan", or "drop" the rows that have any.
         delimiter: the character between fields.
-        like: a table whose columns, codes and means are used (train and test file), and whose
-            target and ignored columns replace `target`, `ignore` and `categories`.
+        like: a table, such as that of the training data, whose columns, codes and means are used
+            for this file too; it replaces `target`, `ignore` and `categories`.
 
     Returns:
         A source for a Loader, whose batches have `numbers` (float32 [batch, n]), `categories`
@@ -108,7 +117,8 @@ def csv_table(
 
     Raises:
         FileNotFoundError: there is no such file.
-        UnreadableFileError: a row has more or fewer fields than the header, or the file is no text.
+        UnreadableFileError: a row has more or fewer fields than the header, or the file is not
+            text.
         ValueError: there is no column of that name, or values are missing.
 
     >>> import pathlib, tempfile

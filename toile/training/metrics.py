@@ -228,7 +228,7 @@ class Sum(Average):
 
 
 class Std(Metric):
-    """Standard deviation of values, that of all of them and not of a sample.
+    """Standard deviation of values: that of the population, not of a sample.
 
     Args:
         total: sum of the values so far.
@@ -332,7 +332,7 @@ def _check_classes(who: str, logits: Any, labels: Any) -> None:
 
 
 class Accuracy(Average):
-    """Share of examples whose largest logit is that of the label.
+    """Fraction of examples whose largest logit is that of the label.
 
     Args:
         total: number of correct examples so far.
@@ -361,9 +361,10 @@ class Accuracy(Average):
 
 
 class TopKAccuracy(Average):
-    """Share of examples whose label is among the k largest logits; k is 5, or `TopKAccuracy.of(k)`.
+    """Fraction of examples whose label is among the k largest logits; by default k is 5.
 
-    Of equal logits, that of the lower class counts as larger.
+    `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, that of the lower class
+    counts as larger.
 
     Args:
         total: number of correct examples so far.
@@ -442,7 +443,7 @@ class LastValue(Average):
 class CollectingMetric(Metric):
     """Keep outputs of all batches, for metrics that need all of them at once.
 
-    `from_outputs` says which; a subclass may compute something from `super().compute()`. Merge
+    `from_outputs` selects them; a subclass may compute something from `super().compute()`. Merge
     outside of compiled functions, because the tree grows.
 
     Args:

@@ -54,8 +54,8 @@ def average(values: PyTree) -> PyTree:
     """Average the floating-point arrays of a tree over the devices of a replicated step.
 
     It is for steps that `replicated` runs; elsewhere, and on one device, it returns its argument.
-    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices count by
-    their number of real examples.
+    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices are
+    weighted by their numbers of real examples.
 
     Args:
         values: tree of arrays.
@@ -92,7 +92,7 @@ def _means(leaves: list[Any]) -> list[Any]:
 
 
 def average_metrics(values: PyTree) -> PyTree:
-    """Average what a step measured over the devices of a replicated step.
+    """Average metrics over the devices of a replicated step.
 
     `replicated` calls it for the metrics that a step returns.
 

@@ -121,7 +121,7 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """LARS, momentum whose step in each array has a length in proportion to the array's own norm.
+    """LARS: momentum whose step in each array has a length proportional to the norm of the array.
 
     The learning rate of an array is multiplied by
     `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 where a norm

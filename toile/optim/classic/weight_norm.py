@@ -32,7 +32,7 @@ class WeightNormParamState:
 
 
 class WeightNorm(OptimizerDef):
-    """Weight normalization: an optimizer that moves the direction and the length of weights apart.
+    """Weight normalization: an optimizer that updates direction and length of weights separately.
 
     Each parameter is `s * v / norm(v)`, and the wrapped optimizer moves v and s (Salimans and
     Kingma, 2016). Norms are taken over all axes but the last; parameters with no other axis

@@ -36,7 +36,7 @@ def polynomial_schedule(
     init_value: ArrayLike, end_value: ArrayLike, power: ArrayLike, transition_steps: int,
     transition_begin: int = 0,
 ) -> Schedule:
-    """Make a schedule that goes from one value to another along a power of the time left.
+    """Make a schedule that goes from one value to another as a power of the remaining time.
 
     With t going from 0 to 1 in `transition_steps` steps, the value is
     `(init_value - end_value) * (1 - t)**power + end_value`. It is constant before and after. With

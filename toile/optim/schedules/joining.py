@@ -20,7 +20,7 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Make a schedule of several, one after another.
+    """Make a schedule from several, one after another.
 
     Args:
         schedules: schedules in their order; each counts its steps from the boundary where it
@@ -77,7 +77,7 @@ def warmup_cosine_decay_schedule(
         init_value: value at the start.
         peak_value: value at step `warmup_steps`.
         warmup_steps: number of steps of the rise.
-        decay_steps: number of steps of the whole, rise included.
+        decay_steps: total number of steps, including the rise.
         end_value: value at step `decay_steps` and after it.
         exponent: power of the wave; 1 for the plain wave.
 

@@ -18,9 +18,9 @@ from typing import Any
 class AsyncManager:
     """Save checkpoints in a thread while training goes on.
 
-    It is given to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next
-    call; if none follows, it is printed at the end of the program. As a context manager it waits
-    for the last save.
+    Pass it to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next call;
+    if none follows, it is printed at the end of the program. As a context manager it waits for the
+    last save.
 
     Args:
         max_workers: number of threads; 1 is enough, since saves run one after another.

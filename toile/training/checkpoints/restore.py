@@ -41,12 +41,12 @@ def restore_checkpoint(
         ckpt_dir: path of a checkpoint, or of a folder of checkpoints.
         target: tree like the one that was saved, such as a new `TrainState`; None to get nested
             dicts of NumPy arrays.
-        step: step of the checkpoint to read; None is the newest.
+        step: step of the checkpoint to read; None for the newest.
         prefix: start of the names of checkpoints.
         parallel: whether large files are read in several threads.
         gda_manager: no effect.
-        allow_partial_mpa_restoration: whether a checkpoint of Flax is read of which some arrays
-            are stored elsewhere, spread over processes; their place has a text.
+        allow_partial_mpa_restoration: whether to read a checkpoint of Flax some of whose arrays are
+            stored elsewhere, spread over processes; strings take their place.
         orbax_checkpointer, orbax_transforms: must be None.
         partial: whether to restore what fits, leave the rest as in `target`, and print what is
             missing, unexpected or of another shape.
@@ -184,7 +184,7 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
 
 
 def convert_pre_linen(params: PyTree) -> PyTree:
-    """Rename parameters of Flax's API of before Linen, so that modules are numbered by class.
+    """Rename parameters of Flax's pre-Linen API, so that modules are numbered by class.
 
     Args:
         params: nested dict of parameters.

@@ -60,24 +60,25 @@ def save_checkpoint(
 ) -> str:
     """Write a tree to a file, and remove older checkpoints.
 
-    The file is written aside, forced to disk and renamed, and only then are others removed: an
-    interruption leaves a whole checkpoint. Arrays are written without a second copy.
+    The file is written under a temporary name, flushed to disk and renamed, and only then are
+    others removed: after an interruption there is always a complete checkpoint. Arrays are written
+    without a second copy.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
         target: tree to save, such as a `TrainState`.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
         keep: number of newest checkpoints that are kept.
         overwrite: whether a checkpoint of this step is replaced, and those of later steps are
             removed.
-        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
             none.
         async_manager: an `AsyncManager`, in whose thread the file is written, with the values at
             the time of the call; None to write it now.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint with which
-            `restore_checkpoint` finds damage.
+        checksums: whether a small file is written beside the checkpoint, by which
+            `restore_checkpoint` detects damage.
 
     Returns:
         The path of the checkpoint.
@@ -132,21 +133,21 @@ def save_checkpoint_multiprocess(
     The first process writes; without an `async_manager` the others wait for it.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
         target: tree to save; the first process must have all of each array.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
         keep: number of newest checkpoints that are kept.
         overwrite: whether a checkpoint of this step is replaced, and those of later steps are
             removed.
-        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
             none.
         async_manager: an `AsyncManager`, in whose thread the file is written; None to write it
             now.
         gda_manager: no effect.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint with which
-            `restore_checkpoint` finds damage.
+        checksums: whether a small file is written beside the checkpoint, by which
+            `restore_checkpoint` detects damage.
 
     Returns:
         The path of the checkpoint.
