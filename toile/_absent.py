@@ -35,7 +35,7 @@ _INSTEAD = {
     "experimental.transfer": "use toile.device_put and toile.device_get",
     "export": "toile.jit(f).lower(*args) gives the Program to look at",
     "extend": "it is JAX's own machinery; toile.core has Programs and avals",
-    "ffi": "use toile.pure_callback, or numpy with ctypes outside of traced code",
+    "ffi": "use toile.pure_callback, or numpy with ctypes outside traced code",
     "interpreters": "it is JAX's own machinery; toile.core has Programs and avals",
     "lib": "it is JAX's own machinery; toile has neither jaxlib nor XLA",
     "linear_util": "it is JAX's own machinery; toile.core has Programs and avals",

@@ -146,7 +146,7 @@ def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[Non
 
     Args:
         var_name: name of the option without `flax_`, such as "return_frozendict".
-        var_value: its value inside of the block.
+        var_value: its value inside the block.
 
     Returns:
         A context manager.

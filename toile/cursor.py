@@ -263,7 +263,7 @@ class Cursor(Generic[A]):
         """Return the cursor of the only part for which a function is true.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
                 a part that was found do not count.
 
         Raises:
@@ -287,7 +287,7 @@ class Cursor(Generic[A]):
         """Iterate over the cursors of all parts for which a function is true.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
                 a part that was found are left out.
 
         >>> from toile.cursor import cursor

@@ -57,7 +57,7 @@ class Ref:
     """An array that can be changed in place; `new_ref` makes one.
 
     `ref[...]` reads all of it, and `ref[index] = value` replaces elements, as in NumPy. A Ref can
-    be changed only in the transformed function in which it was made, or outside of any. A jitted
+    be changed only in the transformed function in which it was made, or outside any. A jitted
     function cannot read one from outside either.
 
     Args:

@@ -386,7 +386,7 @@ def debug_breakpoint(
     """Stop in Python's debugger when the traced code runs.
 
     Python's `breakpoint` is called with the values of the caller's local variables that are arrays,
-    in a dictionary `seen` by name. Arrays inside of lists and other trees are not among them.
+    in a dictionary `seen` by name. Arrays inside lists and other trees are not among them.
 
     Args:
         backend: accepted for code written for JAX, as `filter_frames` and `num_frames` are.

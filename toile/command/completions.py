@@ -128,7 +128,7 @@ def _zsh_pair(name: str, text: str | None) -> str:
 
 
 def _zsh_text(action: argparse.Action) -> str:
-    """A description inside of brackets, where brackets and colons have a meaning."""
+    """A description inside brackets, where brackets and colons have a meaning."""
     found = described(action)
     for sign in "\\[]:":
         found = found.replace(sign, f"\\{sign}")

@@ -1,4 +1,4 @@
-"""`toile new`: an example as a project that runs outside of the repository; `toile examples`.
+"""`toile new`: an example as a project that runs outside the repository; `toile examples`.
 
 A project is a folder with the example as a package, the data files that it reads, and a README,
 requirements and settings of pytest beside it. Its files are made in memory, written to a folder

@@ -91,7 +91,7 @@ def trace_state_clean() -> bool:
     """Tell whether nothing is being traced on this thread.
 
     Returns:
-        True outside of all transformations.
+        True outside all transformations.
 
     >>> from toile.core import trace_state_clean
     >>> trace_state_clean(), toile.jit(lambda: jnp.array(trace_state_clean()))()

@@ -36,7 +36,7 @@ class FrozenDict(Mapping[K, V]):
     """Nested dictionary that cannot be changed.
 
     It is equal to a dict of the same items, is hashable if its values are, and is a tree like a
-    dict. Dicts inside of it are read as `FrozenDict` too.
+    dict. Dicts inside it are read as `FrozenDict` too.
 
     Args:
         *args: a mapping or pairs of keys and values, as for `dict`.

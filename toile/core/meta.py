@@ -108,7 +108,7 @@ def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
 
 
 def unbox(tree: PyTree) -> PyTree:
-    """Replace each box of a tree by the value inside of it.
+    """Replace each box of a tree by the value inside it.
 
     Args:
         tree: tree of arrays, some of them in boxes, or in boxes in boxes.

@@ -269,7 +269,7 @@ class Config:
 
         Args:
             var_name: name of the option without `flax_`.
-            var_value: its value inside of the block.
+            var_value: its value inside the block.
 
         Yields:
             None; the value from before is restored at the end.

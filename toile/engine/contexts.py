@@ -19,7 +19,7 @@ class Context:
     """A setting that traced functions may read: `context(value)` is a context manager.
 
     Args:
-        default: value outside of blocks that set another one.
+        default: value outside blocks that set another one.
     """
 
     __slots__ = ("default", "number")
@@ -96,7 +96,7 @@ def make_user_context(default_value: Hashable = None) -> Context:
     the value of a user context changes.
 
     Args:
-        default_value: value outside of blocks that set another one.
+        default_value: value outside blocks that set another one.
 
     Returns:
         The context. `context(value)` is a context manager that sets the value on this thread,

@@ -327,7 +327,7 @@ _METHODS = ("tobytes", "tolist")
 
 def conversion_error(tracer: Any, wanted: str) -> Exception:
     """The error for a tracer that was asked for its value as `wanted`."""
-    fix = "compute it outside of the traced function, or mark the argument with static_argnums"
+    fix = "compute it outside the traced function, or mark the argument with static_argnums"
     used, arose = f" needed one for `{wanted}`, got", ""
     if wanted in _METHODS:
         used = f" needed a known value. The {wanted}() method was called on"

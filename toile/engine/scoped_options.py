@@ -100,7 +100,7 @@ def check_tracer_leaks(new_val: bool = True) -> None:
 def debug_infs(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result has an infinity.
 
-    Every result of an operation outside of `jit`, and every result of a jitted function, is
+    Every result of an operation outside `jit`, and every result of a jitted function, is
     checked. If a jitted function has a bad result, it is run again operation by operation, and the
     error names the operation and the line.
 
@@ -138,7 +138,7 @@ def debug_key_reuse(new_val: bool = True) -> None:
 def debug_nans(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result has a NaN.
 
-    Every result of an operation outside of `jit`, and every result of a jitted function, is
+    Every result of an operation outside `jit`, and every result of a jitted function, is
     checked. If a jitted function has a bad result, it is run again operation by operation, and the
     error names the operation and the line. Making an array of NaNs is not an error; computing with
     it is.
@@ -365,7 +365,7 @@ def log_compiles(new_val: bool = True) -> None:
 def no_execution(new_val: bool = True) -> None:
     """Raise RuntimeError when a jitted function would run.
 
-    Tracing, `lower` and `eval_shape` still work, and so do operations outside of `jit`.
+    Tracing, `lower` and `eval_shape` still work, and so do operations outside `jit`.
 
     Args:
         new_val: whether to raise; False by default.

@@ -258,7 +258,7 @@ def _joined(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
         raise RuntimeError(
             "Fetching value for an array that spans non-addressable (non process local) devices is "
             f"not possible: needed all parts in this process, got {aval.str_short()} under "
-            f"{sharding} (compute with it inside of jit, whose out_shardings can bring all of it "
+            f"{sharding} (compute with it inside jit, whose out_shardings can bring all of it "
             f"everywhere; addressable_shards are this process's parts){here()}"
         )
     owner = platform_of(parts[0])

@@ -44,7 +44,7 @@ class NameInUseError(FlaxError):
 
 
 class AssignSubModuleError(FlaxError):
-    """A submodule was created outside of `setup` and of methods marked `@nn.compact`.
+    """A submodule was created outside `setup` and of methods marked `@nn.compact`.
 
     Broken::
 
@@ -109,7 +109,7 @@ class SetAttributeInModuleSetupError(FlaxError):
 
 
 class SetAttributeFrozenModuleError(FlaxError):
-    """An attribute of a module was assigned outside of `setup`.
+    """An attribute of a module was assigned outside `setup`.
 
     Broken::
 
@@ -137,7 +137,7 @@ class SetAttributeFrozenModuleError(FlaxError):
         shown = shown if len(shown) <= 200 and shown.count("\n") < 4 else f"{type(attr_val)}"
         super().__init__(
             f"Can't set {attr_name}={shown} for Module of type {module_cls}: Module instance is"
-            " frozen outside of setup method.",
+            " frozen outside setup method.",
             f"use a local variable, self.variable(...) for what changes from call to call, or"
             f" module.clone({attr_name}=...) for a module with another field",
         )

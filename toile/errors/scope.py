@@ -308,7 +308,7 @@ class ModifyScopeVariableError(FlaxError):
 class JaxTransformError(FlaxError):
     """A plain transformation was put around something that changes a module's variables or keys.
 
-    Reading parameters inside of `toile.vmap`, `toile.grad` and the like is allowed. Variables that
+    Reading parameters inside `toile.vmap`, `toile.grad` and the like is allowed. Variables that
     are created or changed there, and keys that are drawn, would be traced values that outlive the
     transformation. The lifted transformations of `toile.linen` have arguments that say what happens
     to every collection and stream.

@@ -207,7 +207,7 @@ def BatchNorm(
 ) -> Layer:
     """A layer that normalizes its inputs to mean 0 and variance 1, then applies gamma and beta.
 
-    Mean and variance are those of the current batch, even outside of training. `gamma` and `beta`
+    Mean and variance are those of the current batch, even outside training. `gamma` and `beta`
     have the axes that are not in `axis`.
 
     Args:

@@ -102,12 +102,12 @@ class Profile:
     """The cost of a call of a compiled function. Times are in seconds.
 
     Times are means over the fastest third of the rounds. `call` is the time of the whole call,
-    `calling` the part of it that is spent outside of kernels.
+    `calling` the part of it that is spent outside kernels.
 
     Args:
         name: name of the function.
         call: time of the whole call.
-        calling: time outside of kernels.
+        calling: time outside kernels.
         rounds: how often each step was timed.
         times: kernels with their times.
         threads: number of threads.

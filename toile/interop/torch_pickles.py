@@ -64,7 +64,7 @@ class Machine:
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
-        """What is stored outside of the pickle."""
+        """What is stored outside the pickle."""
         raise NotImplementedError
 
     def run(self) -> Any:

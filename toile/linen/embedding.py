@@ -12,7 +12,7 @@ class Embed(Module):
     """Table of vectors that are looked up by integers.
 
     Integers of shape (...) give an array of shape (..., features). The parameter is `embedding` of
-    shape (num_embeddings, features). Negative integers count from the end; integers outside of
+    shape (num_embeddings, features). Negative integers count from the end; integers outside
     the table give NaN. A table of one vector gives that vector for every integer. The table can
     also be the weights of an output layer: see `attend`.
 

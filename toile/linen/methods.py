@@ -110,7 +110,7 @@ def compact_name_scope(fun: F) -> F:
         if not hasattr(self, "_compact_name_scope_modules"):
             raise ValueError(
                 f"Cannot call compact_name_scope method {name!r} on a Module that has not been "
-                f"setup. This is likely because you are calling {name!r} from outside of init or "
+                f"setup. This is likely because you are calling {name!r} from outside init or "
                 f"apply: use module.apply(variables, …, method={name!r}){here()}"
             )
         return self._compact_name_scope_modules[name](*args, **kwargs)

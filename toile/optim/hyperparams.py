@@ -268,7 +268,7 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
     """Collect the hyperparameters that a state holds.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside of it are found.
+        state: state of any optimizer; those made by `inject_hyperparams` inside it are found.
 
     Returns:
         A dict from names to values. If a name occurs more than once, the outermost value is
@@ -295,7 +295,7 @@ def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
     compiled again. A hyperparameter that has a schedule is overwritten by it in the next step.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside of it are changed.
+        state: state of any optimizer; those made by `inject_hyperparams` inside it are changed.
         values: new values by name.
 
     Returns:

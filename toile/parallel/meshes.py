@@ -392,7 +392,7 @@ def get_mesh() -> Mesh:
     """
     if state.trace is not None and state.trace.staging:
         raise ValueError(
-            "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
+            "`get_mesh` can only be used outside `toile.jit`. Maybe you want "
             "`toile.sharding.get_abstract_mesh()`?" + here()
         )
     return _concrete.value
@@ -444,7 +444,7 @@ class set_mesh:
                 f"Expected mesh of type `toile.sharding.Mesh`. Got {type(mesh)}{here()}"
             )
         if state.trace is not None and state.trace.staging:
-            raise ValueError("`set_mesh` can only be used outside of `toile.jit`." + here())
+            raise ValueError("`set_mesh` can only be used outside `toile.jit`." + here())
         self.prev_mesh, self.prev_abstract_mesh = _concrete.value, _abstract.value
         _concrete.set(EMPTY if mesh is None else mesh)
         _abstract.set(EMPTY_ABSTRACT if mesh is None else mesh.abstract_mesh)

@@ -68,7 +68,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A tree whose arrays have to be filled, and the checksum of all bytes outside of them."""
+    """A tree whose arrays have to be filled, and the checksum of all bytes outside them."""
 
     tree: Any
     placements: list[Placement]

@@ -179,7 +179,7 @@ def _bin_header(count: int) -> bytes:
     for code, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
         if count < 1 << 8 * width:
             return bytes([code]) + count.to_bytes(width, "big")
-    raise ValueError(f"needed less than 4 GiB in one array outside of dicts, got {count} bytes")
+    raise ValueError(f"needed less than 4 GiB in one array outside dicts, got {count} bytes")
 
 
 def _extension_header(count: int, path: str) -> bytes:

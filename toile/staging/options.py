@@ -111,7 +111,7 @@ def check_jittable(fun: Any) -> None:
     """Refuse what jit cannot trace, saying what it was given."""
     if isinstance(fun, staticmethod):
         raise TypeError(
-            f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside of "
+            f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside "
             f"@jit){here()}"
         )
     if not callable(fun):

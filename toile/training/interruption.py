@@ -18,7 +18,7 @@ class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
     In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt: they make the object true. A
-    second Ctrl-C interrupts at once, as usual. Outside of the main thread, where Python delivers no
+    second Ctrl-C interrupts at once, as usual. Outside the main thread, where Python delivers no
     signals, nothing is changed.
 
     >>> import signal

@@ -444,7 +444,7 @@ class CollectingMetric(Metric):
     """Keep outputs of all batches, for metrics that need all of them at once.
 
     `from_outputs` selects them; a subclass may compute something from `super().compute()`. Merge
-    outside of compiled functions, because the tree grows.
+    outside compiled functions, because the tree grows.
 
     Args:
         values: for each output the parts of it so far.

@@ -64,7 +64,7 @@ def average(values: PyTree) -> PyTree:
         A tree in which floating-point arrays are the means over devices.
 
     >>> from toile.training import average
-    >>> average({"grad": jnp.float32(2)})  # outside of a replicated step
+    >>> average({"grad": jnp.float32(2)})  # outside a replicated step
     {'grad': Array(2., dtype=float32)}
     """
     if _current.axis is None:
@@ -103,7 +103,7 @@ def average_metrics(values: PyTree) -> PyTree:
         A tree of the same structure.
 
     >>> from toile.training.replicas import average_metrics
-    >>> average_metrics({"loss": 2.0})  # outside of a replicated step
+    >>> average_metrics({"loss": 2.0})  # outside a replicated step
     {'loss': 2.0}
     """
     if _current.axis is None:
@@ -127,7 +127,7 @@ def fold(key: PyTree) -> PyTree:
         key: a key, or a tree of keys.
 
     Returns:
-        The key with the number of the device folded in; outside of a replicated step, the key.
+        The key with the number of the device folded in; outside a replicated step, the key.
 
     >>> from toile.training.replicas import fold
     >>> bool((toile.random.key_data(fold(key(1))) == toile.random.key_data(key(1))).all())

@@ -55,7 +55,7 @@ def replicated(
         train_step: function (state, batch, ...) -> (state, metrics). All devices get the same
             further arguments, but random keys among them differ.
         devices: the devices; None for all.
-        axis_name: name of the mapped axis inside of the step, for `BatchNorm` and the like.
+        axis_name: name of the mapped axis inside the step, for `BatchNorm` and the like.
         donate: whether the memory of the old state is reused, so that it cannot be read again.
 
     Returns:
@@ -92,7 +92,7 @@ class Replicated:
     Args:
         train_step: function (state, batch, ...) -> (state, metrics).
         devices: the devices; None for all.
-        axis_name: name of the mapped axis inside of the step.
+        axis_name: name of the mapped axis inside the step.
         donate: whether the memory of the old state is reused.
 
     >>> from toile import training

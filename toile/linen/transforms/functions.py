@@ -147,7 +147,7 @@ def checkpoint(
         rngs: filter of the random streams that are visible inside; True is all.
         concrete: must be False; use `static_argnums`.
         prevent_cse: whether the compiler is prevented from merging the recomputation with the first
-            computation. It may be False inside of `scan`.
+            computation. It may be False inside `scan`.
         static_argnums: positions of arguments that are not traced; the module is number 0.
         policy: function that selects the intermediate results to keep, such as those of
             `toile.checkpoint_policies`; None keeps none.

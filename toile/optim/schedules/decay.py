@@ -1,6 +1,6 @@
 """Schedules of one piece: constant, polynomial, linear, exponential and cosine.
 
-Outside of its transition a schedule keeps the value at the nearer end.
+Outside its transition a schedule keeps the value at the nearer end.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def _check_policy(name, nan_policy):
                                   f"implemented{here()}")
     if nan_policy == "raise":
         raise NotImplementedError(f"In order to best JIT compile `{name}`, we cannot know whether "
-                                  "`x` contains nans. Please check if nans exist in `x` outside of "
+                                  "`x` contains nans. Please check if nans exist in `x` outside "
                                   f"the `{name}` function.{here()}")
 
 

@@ -103,7 +103,7 @@ def _parsed(body: dict[str, Any]) -> Sums:
 
 
 def difference(sums: Sums, rest: int) -> str | None:
-    """What is wrong outside of the arrays."""
+    """What is wrong outside the arrays."""
     if rest == sums.rest:
         return None
     return "the names, shapes or Python values in it are not those that were saved (checksum)"

@@ -1,4 +1,4 @@
-"""`jax.extend.core`: primitives defined outside of JAX, as operations of toile.
+"""`jax.extend.core`: primitives defined outside JAX, as operations of toile.
 
 A `Primitive` has an implementation and a rule for its result types; its derivative, transpose and
 batching rules are in the tables of `jax.interpreters`. Each call of `bind` makes one `Foreign`

@@ -1,4 +1,4 @@
-"""`jax.interpreters`: tables of rules for primitives defined outside of JAX."""
+"""`jax.interpreters`: tables of rules for primitives defined outside JAX."""
 
 from toile.interop.faces.jax.interpreters import ad, batching, mlir, partial_eval
 
