@@ -135,13 +135,13 @@ def replace_boxed(tree: Any, updates: Any) -> Any:
 
 
 def get_global_mesh() -> AbstractMesh | Mesh | None:
-    """The mesh in force, or None."""
+    """The current mesh, or None."""
     mesh = get_abstract_mesh()
     return None if mesh.empty else mesh
 
 
 def global_mesh_defined() -> bool:
-    """Whether a mesh is in force."""
+    """Whether there is a current mesh."""
     return get_global_mesh() is not None
 
 

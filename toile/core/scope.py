@@ -72,7 +72,7 @@ def bind(
 
     Args:
         variables: nested dict of collections.
-        rngs: keys by name of stream; None for none.
+        rngs: keys by name of stream; None for no keys.
         mutable: collections that may change: True for all, a name, a list of names, or another
             filter. They are copied.
         flags: settings of the call that all its scopes can read, such as `{"initializing": True}`.

@@ -58,7 +58,7 @@ class Scope:
 
     Args:
         variables: the collections of this place, nested dicts that the scope may change.
-        rngs: keys by name of stream; None for none.
+        rngs: keys by name of stream; None for no keys.
         name: name of this place in its parent; None for a root.
         mutable: filter of the collections that may change.
         parent: the scope above; None for a root.

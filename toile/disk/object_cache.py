@@ -197,14 +197,14 @@ class ObjectCache:
         self.usable = False
         _warn("folder", self.folder,
               f"toile: the folder of compiled kernels {self.folder} is not used: {problem}. Each "
-              "process compiles its kernels anew (make the folder yours alone with chmod 700, set "
+              "process compiles its own kernels (make the folder yours alone with chmod 700, set "
               "TOILE_CACHE_DIR to another one, or TOILE_CACHE=off)")
 
     def _cannot_write(self, error: OSError) -> None:
         self.writable = False
         _warn("folder", self.folder,
               f"toile: the folder of compiled kernels {self.folder} cannot be written ({error}); "
-              "kernels will be compiled anew by each process (set TOILE_CACHE_DIR, or "
+              "each process will compile its own kernels (set TOILE_CACHE_DIR, or "
               "TOILE_CACHE=off)")
 
     def _warn_of_entry(self, key: str, problem: str) -> None:

@@ -105,7 +105,7 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 
     Args:
         tensors: arrays by name.
-        metadata: strings by name, which are saved with the arrays; None for none.
+        metadata: strings by name, which are saved with the arrays; None for no strings.
 
     Returns:
         The bytes.
@@ -129,7 +129,7 @@ def save_file(
     Args:
         tensors: arrays by name.
         filename: path of the file.
-        metadata: strings by name, which are saved with the arrays; None for none.
+        metadata: strings by name, which are saved with the arrays; None for no strings.
 
     Raises:
         TypeError: a name or an entry of `metadata` is not a string, or the format does not have

@@ -102,7 +102,8 @@ def export(
         like: state dict of the torch model. It provides the order of names, the dtypes and the
             values that toile has no variables for: the number of batches, the second bias of
             recurrent layers, tensors that `ignore` names. With the state dict that was loaded,
-            values that have not changed since are the same, byte for byte. None for none.
+            values that have not changed since are the same, byte for byte. None if there is no
+            such state dict.
         ignore: glob or globs of torch tensors that are copied from `like`.
         keep: glob or globs of variables that are not exported.
 

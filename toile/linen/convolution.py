@@ -266,7 +266,7 @@ class Conv(_Conv):
         feature_group_count: number of groups that the input features are divided into; each
             group is convolved to its own share of the output features.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
@@ -324,7 +324,7 @@ class ConvLocal(_Conv):
             None is 1.
         feature_group_count: must be 1.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
@@ -374,7 +374,7 @@ class ConvTranspose(Module):
         kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
             None is 1.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
         dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.

@@ -89,7 +89,7 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
             rngs: one key, for the stream `params`; or a dict of keys by name of stream, such as
-                `{"dropout": key}`; None for none.
+                `{"dropout": key}`; None for no keys.
             method: the method to call: its name, the method itself, or a function whose first
                 argument is the module; None is `__call__`.
             mutable: collections that the call may change: True for all, a name, a list of names, or
@@ -225,7 +225,7 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: no effect.
             rngs: one key, for the stream `params`; or a dict of keys by name of stream; None for
-                none.
+                no keys.
             mutable: collections that calls may change; see `apply`.
 
         Returns:

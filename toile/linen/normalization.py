@@ -155,8 +155,8 @@ class BatchNorm(Module):
         use_scale: whether the result is multiplied by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too, so
-            that several devices normalize as one; None for none.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken, so
+            that several devices normalize as one; None for no such axis.
         axis_index_groups: groups of indices of that axis that share statistics; None for a single
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
@@ -260,8 +260,8 @@ class LayerNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes that statistics are taken over.
         feature_axes: axis or axes that the scale and the bias have.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
         axis_index_groups: groups of indices of that axis that share statistics; None for a single
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
@@ -324,8 +324,8 @@ class RMSNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes that the mean square is taken over.
         feature_axes: axis or axes that the scale has.
-        axis_name: name of an axis of `vmap` or `pmap` over which the mean is taken too; None for
-            none.
+        axis_name: name of an axis of `vmap` or `pmap` over which the mean is also taken; None for
+            no such axis.
         axis_index_groups: groups of indices of that axis that share the mean; None for a single
             group.
         use_fast_variance: no effect on the result: the mean is not subtracted.
@@ -390,8 +390,8 @@ class GroupNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axes that statistics are taken over, the last one among them; None is all
             but the first. It is needed for inputs with several batch axes.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
         axis_index_groups: groups of indices of that axis that share statistics; None for a single
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
@@ -478,8 +478,8 @@ class InstanceNorm(Module):
         scale_init: initializer of the scale.
         feature_axes: axis or axes of the channels; statistics are taken over all other axes but
             the first.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
         axis_index_groups: groups of indices of that axis that share statistics; None for a single
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is

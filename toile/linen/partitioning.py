@@ -115,7 +115,7 @@ def param_with_axes(
         name: name of the parameter.
         init_fn: initializer, a function of a key and more arguments.
         *init_args, **init_kwargs: further arguments of `init_fn`.
-        axes: logical name of each axis; None for none.
+        axes: logical name of each axis; None for no names.
         module: the module; None for the one whose method runs.
 
     Returns:
@@ -147,7 +147,7 @@ class PartitionedVariable(Variable):
         scope: scope that has the variable.
         collection: name of the collection.
         name: name of the variable.
-        axes: logical name of each axis; None for none.
+        axes: logical name of each axis; None for no names.
         fallback: what to do with a name that no rule matches.
 
     >>> from toile.core import Scope
@@ -206,7 +206,7 @@ def variable_with_axes(
         name: name of the variable.
         init_fn: function that makes the first value.
         *init_args, **init_kwargs: arguments of `init_fn`.
-        axes: logical name of each axis; None for none.
+        axes: logical name of each axis; None for no names.
         module: the module; None for the one whose method runs.
         fallback: what to do with a name that no rule matches.
 

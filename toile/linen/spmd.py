@@ -1,8 +1,8 @@
 """Logical axes: names that say what an axis of an array is, and rules that map them to a mesh.
 
 `LogicallyPartitioned` boxes carry logical names in a model's variables; `logical_to_mesh` turns
-them into axes of a mesh, `with_logical_constraint` lays out a value by them. The rules in force
-live in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
+them into axes of a mesh, and `with_logical_constraint` shards a value by them. The current rules
+are in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
 """
 
 from __future__ import annotations

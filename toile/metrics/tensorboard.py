@@ -164,8 +164,8 @@ class SummaryWriter:
             tag: name of the value.
             tensor: array of numbers or text.
             step: number of the step.
-            metadata: a SummaryMetadata message, or its bytes, which says how it is shown; None for
-                none.
+            metadata: a SummaryMetadata message, or its bytes, which says how the tensor is shown;
+                None for no message.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())

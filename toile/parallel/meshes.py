@@ -431,7 +431,7 @@ class set_mesh:
     With a current mesh, `P("x")` can be used in place of a sharding, and `shard_map` needs no mesh.
 
     Args:
-        mesh: mesh to set; None for none.
+        mesh: mesh to set; None for no current mesh.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
     ...     print(toile.sharding.get_mesh().axis_names)

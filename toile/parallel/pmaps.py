@@ -49,7 +49,7 @@ def pmap(
 
     Args:
         fun: function of one slice.
-        axis_name: name of the mapped axis for collectives such as `lax.psum`; None for none.
+        axis_name: name of the mapped axis for collectives such as `lax.psum`; None for no name.
         in_axes: axis of each positional argument to map over, as for `vmap`; None to give the whole
             argument to each device. Keyword arguments are mapped over their first axis.
         out_axes: where the mapped axis is in each result; None for a result that is the same on all

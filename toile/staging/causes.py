@@ -71,7 +71,7 @@ def warn_of_retraces(name: str, cause: str) -> None:
     """Warn that a function is compiled over and over."""
     warnings.warn(
         f"jit: {name} is traced again and again ({cause[:300]}). Each trace costs a compilation: "
-        "give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
+        "call it with fewer different shapes and dtypes (pad arrays to a few shapes), or see "
         f"`f.why()`; `jit(f, max_traces=n)` makes it an error{here()}",
         errors.RetraceWarning,
         stacklevel=5,

@@ -35,8 +35,8 @@ def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
     This is for data that is larger than memory. The files must not change while they are used.
 
     Args:
-        files: paths by the names that the arrays have in a batch, or a folder, all of whose .npy
-            files are taken under their own names.
+        files: paths by the names that the arrays have in a batch, or a folder: all .npy files in
+            it are used, with their own names.
 
     Returns:
         A source for a Loader.

@@ -54,7 +54,7 @@ class CsvTable(ArraySource):
     Args:
         arrays: `numbers`, `categories` and, if there is one, `target`.
         columns: the columns that inputs come from, in the order of the file.
-        target: the column to predict; None for none.
+        target: the column to predict; None if there is none.
 
     >>> import pathlib, tempfile
     >>> from toile.training import datasets

@@ -37,8 +37,8 @@ class Plot(MetricWriter):
     `eval/loss`, or `train_loss` and `eval_loss`.
 
     Args:
-        panels: names of the metrics of each panel, by title; metrics that are not listed have
-            panels as described. None for none listed.
+        panels: names of the metrics of each panel, by title. Metrics that are not listed have
+            panels as described above; None lists no metrics.
         log: whether vertical axes are logarithmic; or the titles of the panels whose axes are.
         size: width and height of a panel, in pixels.
         every: smallest number of seconds between two drawings.

@@ -43,9 +43,9 @@ class Loader:
             it shorter, `"pad"` fills it up with zeros. Padded loaders add a mask to every batch,
             True for real examples: the entry `mask` of a dict, one more entry of a tuple, or the
             second of a pair with anything else.
-        transform: function of a batch that returns the batch to use; None for none.
+        transform: function of a batch that returns the batch to use; None for no transform.
         augment: function of a batch and a NumPy random generator, which depends on the key, the
-            epoch and the batch only; it is called before `transform`. None for none.
+            epoch and the batch only; it is called before `transform`. None for no augmentation.
         prefetch: number of batches to make ahead; 0 for none.
         threads: number of threads that make batches; 0 for none.
         process_index: number of this process among those that share the data; None for

@@ -223,7 +223,7 @@ class StaticScale(struct.PyTreeNode):
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function that returns (scale, finite, value, gradients).
@@ -256,7 +256,7 @@ class NoScale(struct.PyTreeNode):
             fun: function that returns a scalar.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function that returns (scale, True, value, gradients).

@@ -156,8 +156,8 @@ def value_and_grad(
         state: a `TrainState`, or anything with `params`.
         *args, **kwargs: further arguments of `fun`.
         has_aux: whether `fun` returns a pair, of which the second is not differentiated.
-        axis_name: mapped axis over which gradients are averaged; None for none.
-        scale: a loss scale, such as a `DynamicScale`; None for none.
+        axis_name: mapped axis over which gradients are averaged; None for no averaging.
+        scale: a loss scale, such as a `DynamicScale`; None for no scaling.
 
     Returns:
         (value, gradients), with `has_aux` ((value, aux), gradients); with `scale`, (new scale,
@@ -239,7 +239,7 @@ class ModelState(TrainState):
             tx: the optimizer.
             variables: all variables, such as from `model.init`; None if the next ones are given.
             params: the parameters, instead of those in `variables`.
-            rngs: keys by name of random stream, or one key for all streams; None for none.
+            rngs: keys by name of random stream, or one key for all streams; None for no keys.
             collections: further collections, by name.
             trainable: which parameters are optimized; see `TrainState.create`.
             **kwargs: values of fields of a subclass.

@@ -58,7 +58,7 @@ def dot_product_attention(
         value: array of shape (batch, *positions, heads, channels); the number of channels may
             differ.
         dtype: dtype of the weights.
-        bias: added before the softmax; None for none.
+        bias: added before the softmax; None for no bias.
         axis: axis or axes attended over; None is all positions.
         broadcast_dropout: whether all examples and heads drop the same weights.
         dropout_rng: key for dropout; None is the next key of the stream `dropout`.

@@ -167,7 +167,8 @@ def batch_norm(
         scale: whether the result is multiplied by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of a mapped axis over which statistics are taken too; None for none.
+        axis_name: name of a mapped axis over which statistics are also taken; None for no such
+            axis.
         axis_index_groups: groups of indices of that axis that share statistics.
         kind: collection of the averages.
 

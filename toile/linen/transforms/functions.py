@@ -251,7 +251,7 @@ def scan(
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function of (variables, random streams) of each step that returns both as
-            the step sees them; None for none.
+            the step sees them; None to leave them unchanged.
         metadata_params: information about the axis for the boxes around variables, such as
             `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, by default `__call__`; or a dict from names

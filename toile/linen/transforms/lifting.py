@@ -72,7 +72,7 @@ def _name(fn: Any) -> str | None:
 def _lift_class(
     transform: Callable[..., Any], target: Any, args: Any, kwargs: Any, methods: Any, cached: bool
 ) -> Any:
-    """A subclass some of whose methods (by default `__call__`) are transformed."""
+    """A subclass with some methods (by default `__call__`) transformed."""
     if methods is None:
         methods = ("__call__",)
     if isinstance(methods, list | tuple):

@@ -116,7 +116,7 @@ class DynamicScale(struct.PyTreeNode):
             fun: function to differentiate.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (value, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function with the arguments of `fun` that returns a `DynamicScaleResult`.

@@ -111,7 +111,7 @@ def exponential_decay(
         staircase: whether the exponent is rounded down, so that the value changes every
             `transition_steps` steps only.
         end_value: bound of the value: from below if `decay_rate < 1`, else from above; None for
-            none.
+            no bound.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.

@@ -115,7 +115,7 @@ def warmup_exponential_decay_schedule(
         transition_begin: number of steps between the rise and the decay.
         staircase: whether the value changes every `transition_steps` steps only.
         end_value: bound of the value in the decay: from below if `decay_rate < 1`, else from above;
-            None for none.
+            None for no bound.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.

@@ -372,8 +372,8 @@ def clip(
 
     Args:
         tree: tree of arrays.
-        min_value: lower bound; None for none.
-        max_value: upper bound; None for none.
+        min_value: lower bound; None for no lower bound.
+        max_value: upper bound; None for no upper bound.
 
     Returns:
         A tree like `tree`.

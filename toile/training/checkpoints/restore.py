@@ -45,8 +45,8 @@ def restore_checkpoint(
         prefix: start of the names of checkpoints.
         parallel: whether large files are read in several threads.
         gda_manager: no effect.
-        allow_partial_mpa_restoration: whether to read a checkpoint of Flax some of whose arrays are
-            stored elsewhere, spread over processes; strings take their place.
+        allow_partial_mpa_restoration: whether to read a Flax checkpoint that stores some arrays
+            elsewhere, spread over processes; strings take their place.
         orbax_checkpointer, orbax_transforms: must be None.
         partial: whether to restore what fits, leave the rest as in `target`, and print what is
             missing, unexpected or of another shape.
