@@ -193,7 +193,7 @@ def compiler() -> list[Finding]:
     problem = cache.problem()
     if problem:
         found.append(Finding("kernels on disk", f"{cache.folder} is not used: {problem}", False,
-                             "chmod 700 the folder, or set TOILE_CACHE_DIR to one of your own"))
+                             "chmod 700 the folder, or set TOILE_CACHE_DIR to one you own"))
         return found
     size = sum(f.stat().st_size for f in cache.folder.glob("*") if f.is_file())
     nearest = next((p for p in (cache.folder, *cache.folder.parents) if p.exists()), None)

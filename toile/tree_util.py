@@ -654,7 +654,7 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Make instances of a dataclass nodes of trees: some fields are children, the others structure.
+    """Register a dataclass as a tree node, with some fields as children, the rest as structure.
 
     With the field lists left out, this is a decorator: fields made by `toile.tree.static` (or with
     metadata `static=True`) are structure, and all others are children.
@@ -734,7 +734,7 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Decorate a hashable class so that its instances are structure of trees, without leaves.
+    """Register a hashable class whose instances are part of a tree's structure, not leaves.
 
     An argument of a jitted function that is such a value is a constant: another value compiles the
     function again.

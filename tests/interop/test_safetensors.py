@@ -94,7 +94,7 @@ WRONG = {
     "no_text": (with_header(b'{"\xff": 1}'), "a header of JSON"),
     "deep": (with_header(b'{"a":' + b"[" * 100_000), "a header of JSON"),
     "twins": (with_header(b'{"a": 1, "a": 2}'), "a name occurs twice"),
-    "metadata": (with_header({"__metadata__": {"a": 1}}), "texts as metadata"),
+    "metadata": (with_header({"__metadata__": {"a": 1}}), "strings as metadata"),
     "no_entry": (with_header({"a": [1]}), "dtype, shape and data_offsets of 'a'"),
     "dtype": (with_header({"a": entry("F4")}, b"1234"), "a dtype among .* at 'a', got 'F4'"),
     "shape": (with_header({"a": entry(shape=[-1])}, b"1234"), "sizes and two offsets at 'a'"),

@@ -1,7 +1,7 @@
 """Devices and placement: devices, device_put, device_get, block_until_ready and others.
 
-The default platform is the GPU if there is one. Asking for a platform that is not available is an
-error, never another platform.
+The default platform is the GPU if there is one. Asking for a platform that is not available raises
+an error; no other platform is used instead.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _check_donation(donate: Any, may_alias: Any, x: Any) -> None:
     if any(give and keep for give, keep in pairs):
         raise ValueError(
             "may_alias and donate cannot be True at the same time. Got both for a leaf of "
-            f"{structure(x)} (the memory is given up, or stays in use){here()}"
+            f"{structure(x)} (donated memory cannot stay in use){here()}"
         )
 
 
@@ -359,7 +359,7 @@ def device_get(x: PyTree) -> PyTree:
 def block_until_ready(x: PyTree) -> PyTree:
     """Wait until the arrays of a tree are computed.
 
-    A GPU computes while Python goes on; a measurement of time has to wait for it.
+    A GPU computes while Python continues, so wait for the result before you measure time.
 
     Args:
         x: tree of arrays; objects of other types are ignored.

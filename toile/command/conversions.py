@@ -1,8 +1,8 @@
-"""`toile convert`: weights from one format to another, whole or not at all.
+"""`toile convert`: converts weights from one format to another, completely or not at all.
 
-Every source becomes a list of leaves with their paths, tuples of names: the names of a flat file,
-or of a state dict of torch, are split at the separator, those of a nested one are what they are.
-What the target cannot hold is an error before anything is written.
+Every source becomes a list of leaves with their paths, which are tuples of names. The names in a
+flat file, or in a torch state dict, are split at the separator; those in a nested one are used
+unchanged. If the target cannot hold a value, an error is raised before anything is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`main`: reads the command line, runs the subcommand, and turns errors into one line.
 
-Exit status: 0 if all is well, 1 where something failed, 2 where the command line is wrong.
+Exit status: 0 if all is well, 1 if something failed, 2 if the command line is wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`toile new`: an example as a project that runs outside the repository; `toile examples`.
+"""`toile new`, which makes a project from an example, and `toile examples`.
 
-A project is a folder with the example as a package, the data files that it reads, and a README,
-requirements and settings of pytest beside it. Its files are made in memory, written to a folder
-aside and renamed into place, so that an error leaves nothing behind.
+A project runs outside the repository. It is a folder with the example as a package, the data files
+that it reads, a README, requirements and settings for pytest. Its files are made in memory, written
+to a temporary folder and renamed into place, so that an error leaves nothing behind.
 """
 
 from __future__ import annotations

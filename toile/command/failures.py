@@ -1,4 +1,4 @@
-"""The two kinds of errors that the command tells in one line: of usage, and of the work itself."""
+"""The two kinds of errors that the command reports in one line: wrong usage, and failed work."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def cache(args: argparse.Namespace) -> None:
           f"entries  {count:,}\n"
           f"size     {megabytes(size)} of at most {megabytes(found.limit)}")
     if object_cache.from_environment() is None:
-        print("It is off: TOILE_CACHE or TOILE_CACHE_SIZE says so.")
+        print("It is turned off by TOILE_CACHE or TOILE_CACHE_SIZE.")
 
 
 def _cache() -> ObjectCache:
@@ -37,7 +37,7 @@ def _cache() -> ObjectCache:
     problem = found.problem()
     if problem:
         raise Failure(f"the folder {found.folder} is not used: {problem} (chmod 700 the folder, or "
-                      "set TOILE_CACHE_DIR to one of your own)")
+                      "set TOILE_CACHE_DIR to a folder that you own)")
     return found
 
 

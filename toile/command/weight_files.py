@@ -1,7 +1,7 @@
-"""Files of weights as trees and back: msgpack, checkpoints, safetensors, npz, and torch's files.
+"""Reads and writes files of weights: msgpack, checkpoints, safetensors, npz, and torch's files.
 
-A reader gives a nested dict; of a flat file, one level whose names are not split yet. A writer
-writes to a file aside and renames it, so that a target is complete whenever it is there.
+A reader returns a nested dict; for a flat file, it has one level, and names are not split yet. A
+writer writes to a temporary file and renames it, so that a target that exists is complete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """scan over any axis of its arguments and results, with values that are the same in every step.
 
-The body is `(shared, carry, *args) -> (shared, carry, ys)`. What it returns as shared is computed
-once, before the loop, from what does not depend on the loop; the loop then starts from it.
+The body is `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that it returns are
+computed once, before the loop, from values that do not depend on the loop; the loop starts with
+them.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def _shared_results(
     if any(v is None for v in values):
         raise ValueError(
             "broadcasted variable has a data dependency on the scan body. Needed values that are "
-            "the same in every step, got one that the carry, a scanned input or a split random "
-            "stream goes into: carry it (variable_carry), scan it (variable_axes), or do not "
+            "the same in every step, got one that depends on the carry, a scanned input or a "
+            "split random stream: carry it (variable_carry), scan it (variable_axes), or do not "
             f"split the stream it is made from{here()}"
         )
     return unflatten(out_tree[0], values)

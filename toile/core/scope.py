@@ -1,8 +1,8 @@
 """Scopes: where the functions of a network find their variables and random keys.
 
 A Scope is a cursor into one nested dict of variables, owned by the root scope, and into a tree of
-counters of random draws. `init` and `apply` make pure functions of functions that take a Scope;
-Modules are a layer over this.
+counters of random draws. `init` and `apply` turn functions that take a Scope into pure functions;
+Modules are built on this.
 """
 
 from __future__ import annotations

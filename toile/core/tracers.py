@@ -1,4 +1,4 @@
-"""Which transforms run around the code that asks; how raw transforms around modules are noticed."""
+"""Which transforms surround the current code, and whether one of them is not lifted."""
 
 from typing import Any
 

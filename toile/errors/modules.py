@@ -44,7 +44,7 @@ class NameInUseError(FlaxError):
 
 
 class AssignSubModuleError(FlaxError):
-    """A submodule was created outside `setup` and of methods marked `@nn.compact`.
+    """A submodule was created outside `setup` and outside methods marked `@nn.compact`.
 
     Broken::
 

@@ -1,8 +1,8 @@
 """`profile`: where the time of a call goes, by kernel, by module path and by operation.
 
 The steps of the compiled plan run one by one in the native runner (see measurements.py), or on a
-GPU with events between them (platforms/gpu/step_times.py); the overhead of the call is a row of its
-own. The time of a kernel with operations of several modules is divided among them in proportion to
+GPU with events between them (platforms/gpu/step_times.py); the overhead of the call has its own
+row. The time of a kernel with operations of several modules is divided among them in proportion to
 a rough weight of each.
 """
 
@@ -108,7 +108,7 @@ class Profile:
         name: name of the function.
         call: time of the whole call.
         calling: time outside kernels.
-        rounds: how often each step was timed.
+        rounds: how many times each step was timed.
         times: kernels with their times.
         threads: number of threads.
         device: GPU; None for the CPU.
@@ -308,7 +308,8 @@ def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[...
 
     Args:
         f: function to measure, jitted or not.
-        rounds: how often each step is timed; None for as often as fits into about a second.
+        rounds: how many times each step is timed; None for as many times as fit into about a
+            second.
 
     Returns:
         A function with the arguments of `f` that returns a `Profile`, which prints as a table.

@@ -1,6 +1,6 @@
 """The subject of an inspection: a function traced and compiled for certain arguments.
 
-The function gets a `jit` of its own, so that other callers are not affected. Arguments are never
+The function gets its own `jit`, so that other callers are not affected. Arguments are never
 donated: they are used for many calls.
 """
 

@@ -1,7 +1,7 @@
 """Import redirection: a second copy of a package, in which `jax` and `flax` mean toile.
 
 A finder serves the installed source of a package under `toile.interop.<package>`. Each of its
-modules is executed with a `__builtins__` of its own whose `__import__` maps `jax...`, `flax...` and
+modules is executed with its own `__builtins__`, whose `__import__` maps `jax...`, `flax...` and
 the packages that are redirected to their places here. Functions inherit the builtins of the module
 that defines them, so imports inside functions are mapped as well. Nothing is rewritten: files, line
 numbers and the cached bytecode are those of the installed package.

@@ -1,8 +1,8 @@
 """The zip archive that `torch.save` writes: entries uncompressed, separate and checked.
 
 Python's zipfile reads the directory; the entries are read here. torch compresses nothing, so an
-entry has to lie in the file as it is, between its own header and the next entry's. What is read is
-therefore never more than the file, and no two entries are the same bytes.
+entry must be stored unchanged, between its own header and the next entry's. Therefore no more bytes
+are read than the file has, and no two entries share bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A machine for the pickles of `torch.save`: a few instructions, plain values, bounded work.
 
-Names of functions and classes stay names; what is made of them is up to a subclass. Each
+Names of functions and classes stay names; a subclass decides what they become. Each
 instruction is charged for the memory it takes, and all of them together may take `FACTOR` bytes for
 each byte of the pickle. Keys are checked before they are hashed, and the tree that comes out is
 measured before it is walked: shared parts count each time they occur, cycles are refused.
@@ -79,7 +79,7 @@ class Machine:
                 return value
             operation = _OPERATIONS.get(code)
             if operation is None:
-                fail("instructions of trees of tensors", f"{code:#04x} at byte {self.at - 1}")
+                fail("opcodes for trees of tensors", f"{code:#04x} at byte {self.at - 1}")
             self.left -= operation.cost
             if self.left < 0:
                 self.charge(0)
@@ -117,14 +117,14 @@ class Machine:
     def top(self) -> Any:
         """The last value, which stays."""
         if not self.stack:
-            fail("a whole pickle", "one that takes what is not there")
+            fail("a whole pickle", "one that takes values from an empty stack")
         return self.stack[-1]
 
     def popped(self, n: int) -> list[Any]:
         """The last n values, which leave the stack."""
         values = self.stack[-n:]
         if len(values) < n or any(v is MARK for v in values):
-            fail("a whole pickle", "one that takes what is not there")
+            fail("a whole pickle", "one that takes values from an empty stack")
         del self.stack[len(self.stack) - n :]
         return values
 
@@ -324,7 +324,7 @@ def _build(m: Machine) -> None:
 
 def _remembered(m: Machine, index: int) -> None:
     if index not in m.memo:
-        fail("a whole pickle", "one that recalls what it has not stored")
+        fail("a whole pickle", "one that reads a memo entry it has not stored")
     m.stack.append(m.memo[index])
 
 

@@ -1,9 +1,9 @@
-"""How the tensors of a torch layer are the variables of a toile layer, kind by kind.
+"""How the tensors of torch layers correspond to the variables of toile's, kind by kind.
 
 A rule is a frozen dataclass that holds the path of a layer; its `pairs` say which torch tensors
-make which variables, in what shapes, and the two functions that lead from one side to the other.
-Everything is a rearrangement that loses nothing, but for recurrent layers: there torch adds two
-biases where toile has one, and the way back needs torch's second one to give the first.
+make which variables, in what shapes, and the two functions that convert in each direction.
+Conversions only rearrange values, except for recurrent layers: torch adds two biases where toile
+has one, so converting back needs torch's second bias to compute the first.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """Create a token that follows nothing.
+    """Create a token that depends on nothing.
 
     Returns:
         A new token.

@@ -110,7 +110,7 @@ def dot_product_attention_weights(
     if (precision or einsum_dot_general) and einsum:
         raise ValueError(
             "dot_product_attention_weights: precision/einsum_dot_general and einsum are mutually "
-            f"exclusive: an einsum of your own chooses both itself{here()}"
+            f"exclusive: a custom einsum chooses both itself{here()}"
         )
     query, key = promote_dtype(query, key, dtype=dtype)
     dtype = query.dtype
@@ -214,7 +214,7 @@ def dot_product_attention(
     if (precision or einsum_dot_general) and qk_attn_weights_einsum:
         raise ValueError(
             "dot_product_attention: precision/einsum_dot_general and qk_attn_weights_einsum/"
-            "attn_weights_value_einsum are mutually exclusive: einsums of your own choose both "
+            "attn_weights_value_einsum are mutually exclusive: custom einsums choose both "
             f"themselves{here()}"
         )
     query, key, value = promote_dtype(query, key, value, dtype=dtype)

@@ -1,4 +1,4 @@
-"""What modules know of the call they are in: the stack of modules, interceptors, captures.
+"""What modules know about the current call: the stack of modules, interceptors, captures.
 
 Everything here belongs to one thread.
 """

@@ -2,7 +2,7 @@
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
 of `toile.lax` or `toile.numpy`, which the user may replace. In files of layers, annotations are
-real types, because Module makes fields of them.
+real types, because Module turns them into fields.
 """
 
 import functools
@@ -319,7 +319,7 @@ def _bias_shapes(
     letters = named.replace("...", "")
     if len(set(letters)) != len(letters) or (letters == named and len(named) != len(shape)):
         raise AssertionError(
-            f"Einsum: needed a label of its own for each axis of the kernel {shape}, got {named!r} "
+            f"Einsum: needed a different label for each axis of the kernel {shape}, got {named!r} "
             f"in {equation!r} (with use_bias=False a label may occur twice){here()}"
         )
     terms, out = einsum_labels(equation, ranks)

@@ -1,8 +1,8 @@
 """Module: the base class of layers and models.
 
 A Module is a dataclass of hyperparameters. Bound to a Scope (by `init`, `apply`, `bind`, or by the
-parent it is created in), it finds its variables there. This file has its life: construction,
-attachment to a parent, `setup`, calls of methods. What a bound module can do with variables is in
+parent it is created in), it finds its variables there. This file handles its life cycle:
+construction, attachment to a parent, `setup`, calls of methods. The methods for variables are in
 `module_variables`, running and cloning in `module_functional`, summaries in `module_summaries`.
 """
 

@@ -1,8 +1,8 @@
 """Modules as HTML: a folded tree of submodules with their fields, and the variables of bound ones.
 
-Of a bound module `setup` is run, as by `dir`, and nothing else. Submodules that only a call creates
-are known by their variables: they have names, shapes and counts, but no class. Module loads this
-file in notebooks, not the reverse.
+For a bound module only `setup` is run, as `dir` does. Submodules that are created by a call are
+known by their variables: they have names, shapes and counts, but no class. Module loads this file
+in notebooks; this file does not import Module.
 """
 
 from __future__ import annotations

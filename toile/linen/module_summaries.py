@@ -1,6 +1,6 @@
 """The summaries of a module, for `Module` to inherit.
 
-They load `summary` when one is asked for: it is large, and few programs do.
+They load `summary` when they are first called: it is large, and few programs need it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
 They differ in the axes that statistics are taken over; the mathematics is shared with
-`toile.core.nn.normalization`. Statistics are float32 at least, unless a layer is told
-otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer, live in
-`weight_normalization`.
+`toile.core.nn.normalization`. Statistics are computed in float32 or wider, unless an option of the
+layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer,
+are in `weight_normalization`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Carry = Any
 
 
 class RNNCellBase(Module):
-    """Base class of recurrent cells; subclass it for a cell of your own.
+    """Base class of recurrent cells; subclass it to define your own cell.
 
     A cell is called with a carry and the input of one step, and returns the new carry and the
     output. `RNN` runs it over a sequence.

@@ -52,7 +52,7 @@ def png(image: np.ndarray) -> bytes:
         The bytes.
 
     Raises:
-        ValueError: the shape or the dtype is another one.
+        ValueError: the image has another shape or dtype.
     """
     height, width, channels = image.shape
     if channels not in _COLOR_TYPES or image.dtype != np.uint8:

@@ -95,7 +95,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """Sum the elements over the given axes treating NaN as 0.
+    """Sum the elements over the given axes, treating NaN as 0.
 
     A complex number counts as NaN if one of its parts is NaN.
 

@@ -1,7 +1,7 @@
 """einsum: parse once per (subscripts, shapes), then contract pairwise with dot_general.
 
 The order of contraction is NumPy's einsum_path; a plan is cached, so that a traced or repeated call
-pays a dictionary lookup. Labels are characters; an ellipsis becomes labels of its own.
+pays a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
 """
 
 from __future__ import annotations

@@ -311,8 +311,8 @@ def scale_by_rprop(
 
     Args:
         learning_rate: step size of all elements at the start.
-        eta_minus: factor of a step size when the sign turns, less than 1.
-        eta_plus: factor of a step size when the sign stays, greater than 1.
+        eta_minus: factor less than 1 for a step size when the sign changes.
+        eta_plus: factor greater than 1 for a step size when the sign stays the same.
         min_step_size: smallest step size.
         max_step_size: largest step size.
 

@@ -188,9 +188,9 @@ def scale_by_backtracking_linesearch(
         max_backtracking_steps: largest number of times that a step size shrinks.
         slope_rtol: fraction, between 0 and 1, of the decrease predicted by the slope that has to be
             reached.
-        decrease_factor: factor of a step size that is too large, less than 1.
-        increase_factor: factor of the last step size at the start of a search; 1 never lets it
-            grow.
+        decrease_factor: factor less than 1 for a step size that is too large.
+        increase_factor: factor for the last step size at the start of a search; with 1, step sizes
+            never grow.
         max_learning_rate: largest step size.
         atol: absolute tolerance of the required decrease.
         rtol: tolerance of the required decrease relative to the loss.
@@ -249,8 +249,8 @@ def value_and_grad_from_state(
 
     Returns:
         A function `f(params, *args, state=opt_state, **kwargs)` that returns (loss, gradient), from
-        the state where its `value` is finite and computed where not, as before the first step. It
-        raises ValueError where the state lacks one of the two.
+        the state if its `value` is finite, and computed otherwise, as before the first step. It
+        raises ValueError if the state lacks one of the two.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)

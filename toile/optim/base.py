@@ -1,7 +1,7 @@
 """What a gradient transformation is: a pair of functions, `init` and `update`.
 
 `init(params)` makes a state; `update(updates, state, params)` gives new updates and a new state,
-both as trees, with nothing hidden: an update is a pure function that jit stages whole.
+both as trees. An update is a pure function, so `jit` can compile all of it.
 A `GradientTransformationExtraArgs` also takes keywords (a loss value, a function for line search).
 """
 

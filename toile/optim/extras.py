@@ -1,4 +1,4 @@
-"""Scaled gradients of a value that stays itself, and a normal distribution by its log scale."""
+"""A value with scaled gradients, and a normal distribution given by its log scale."""
 
 from __future__ import annotations
 

@@ -383,7 +383,7 @@ def lion(
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
-            Adam, with a weight decay that is larger by as much.
+            Adam, with a weight decay that is larger by the same factor.
         b1: weight of the average against the gradient in the sign.
         b2: decay rate of the average of gradients.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to

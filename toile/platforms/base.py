@@ -202,8 +202,8 @@ class Platform:
     def inspection(self) -> Any:
         """What tells `toile.inspection` about compiled Programs: `platforms.gpu.kernel_reports`."""
         raise NotImplementedError(
-            f"{self.name}: needed a device whose kernels can be shown, got one of a platform that "
-            f"does not tell about them (explain and profile work on the CPU and on GPUs){here()}"
+            f"{self.name}: needed a device whose kernels can be shown, got one whose platform does "
+            f"not support it (explain and profile work on the CPU and on GPUs){here()}"
         )
 
     def release_code(self) -> None:

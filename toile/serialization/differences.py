@@ -1,4 +1,4 @@
-"""Where two state dicts differ, and the one filled in from the other.
+"""Where two state dicts differ, and filling in one from the other.
 
 A state dict is a nested dict with leaves. Paths are its keys joined by slashes. A leaf of the
 target is compared only where it is an array (or has a shape and a dtype): None, Python numbers and

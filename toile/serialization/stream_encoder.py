@@ -1,7 +1,7 @@
 """Trees as the bytes of `msgpack_serialize`, piece by piece, without a second copy of the arrays.
 
 `encode` walks a state dict once and computes every header; the arrays themselves stay where they
-are until their turn comes to be written. An array on another device is fetched alone and released
+are until they are written. An array on another device is fetched alone and released
 before the next one. Arrays that are not row-major are copied one block at a time.
 """
 

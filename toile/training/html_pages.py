@@ -1,7 +1,7 @@
 """The page of a report: HTML, style, tables, diagrams and embedded pictures, as one text.
 
-Everything that comes from outside is escaped, and the page forbids itself to load anything
-(Content-Security-Policy), so that a report of a stranger's run is safe to open.
+Everything that comes from outside is escaped, and the page's Content-Security-Policy forbids
+loading anything, so that a report from someone else is safe to open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Curves as SVG for notebooks: one panel with axes, a grid and a legend.
 
-Lines have colors that can be told from a white and from a black page; everything else has the color
-of the page's text. A panel is a few kilobytes however many points there are.
+Lines have colors that stand out on white and on black pages; everything else has the color of the
+page's text. A panel is a few kilobytes however many points there are.
 """
 
 from __future__ import annotations

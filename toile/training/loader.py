@@ -309,7 +309,7 @@ class ArraySource:
 
 
 def as_source(source: PyTree) -> Any:
-    """Turn what a Loader accepts into a source of examples.
+    """Convert data that a Loader accepts to a source of examples.
 
     Args:
         source: tree of arrays whose first axes are equal, or a source of examples.

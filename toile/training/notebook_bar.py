@@ -1,4 +1,4 @@
-"""The progress bar in a notebook: one output with HTML, with what the bar on a terminal has."""
+"""The progress bar in a notebook: an HTML output with the same contents as on a terminal."""
 
 from __future__ import annotations
 

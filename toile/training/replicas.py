@@ -1,7 +1,8 @@
-"""What a train step knows of the devices it runs on while `training.replicated` traces it.
+"""What a train step knows about its devices while `training.replicated` traces it.
 
-`average` is the mean of a tree over devices and `fold` a key of each device's own; both leave their
-argument alone in a step that runs on one device, so a step is written once. `TrainState` uses them.
+`average` is the mean of a tree over devices, and `fold` gives each device its own key. In a step
+that runs on one device both return their argument unchanged, so that the same step works for any
+number of devices. `TrainState` uses them.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ def documents_of_tfds(
         count: largest number of texts of the first split; 0 for all.
 
     Returns:
-        For each split a sequence of texts, which are read when they are asked for.
+        For each split a sequence of texts, which are read when they are accessed.
 
     >>> from toile.training.text import documents_of_tfds
     >>> train, test = documents_of_tfds("lm1b", ["train", "test"])  # doctest: +SKIP

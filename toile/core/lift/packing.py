@@ -1,4 +1,4 @@
-"""How scopes cross the border of a transformation: the one mechanism under all lifted ones.
+"""How scopes enter and leave a transformation: the mechanism behind all lifted ones.
 
 Outside, the variables and random streams of some scopes are grouped by filters, which makes them
 plain trees. Inside, scopes are made from such trees, a function of scopes runs, and the variables

@@ -1,7 +1,7 @@
 """jit and checkpoint of functions of scopes, and folding of random streams as jit does it.
 
-A jitted function of a scope runs its Python once; what that did to the counters of random draws is
-kept in the structure of its result, and done again by each call that finds it traced.
+The Python code of a jitted function of a scope runs once. Its changes to the counters of random
+draws are kept in the structure of its result, and repeated by each later call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The cache of decoding: keys and values of the positions so far, one more with each call.
+"""The cache for decoding: the keys and values of all positions so far; each call adds one.
 
-It is the variable 'entry' of the collection 'cache'. How many positions there will be is not known
-when it is declared, so that it starts as a function from their shape to the CacheEntry.
+It is the variable 'entry' of the collection 'cache'. The number of positions is not known when it
+is declared, so it starts as a function from their shape to the CacheEntry.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def advance_cache(
     if expected != inputs.shape:
         raise ValueError(
             "multi_head_dot_product_attention: Invalid shape provided, expected shape "
-            f"{expected} instead got {inputs.shape} (a cache takes one position a call){here()}"
+            f"{expected} instead got {inputs.shape} (a cache takes one position per call){here()}"
         )
     # The count of positions, as indices into the axes attended over, the last running fastest.
     start, left = [0] * len(sizes), entry.i

@@ -1,4 +1,4 @@
-"""How modules cross the border of a transformation.
+"""How modules enter and leave a transformation.
 
 Outside, the scopes of a module, of the modules in its fields and of the modules and Variables in
 its arguments are collected. Inside, all of them are built again over the scopes that the

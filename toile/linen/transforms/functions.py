@@ -93,7 +93,7 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module, which is traced once for each kind of fields, variables and arguments.
+    """Compile a module; it is traced again only for new fields, shapes or dtypes.
 
     Usually the whole training step is compiled with `toile.jit` instead. This is for a part of a
     model that is used often, since equal modules share one trace.
@@ -463,7 +463,7 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Show the name of a module at the operations of a method, in programs and profiles.
+    """Label the operations of a method with the module's name, in programs and profiles.
 
     Methods of modules do so by default, unless `disable_named_call` was called.
 

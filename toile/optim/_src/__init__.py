@@ -1,7 +1,8 @@
-"""Optax's private modules by their names: optimizers that people have written import from them.
+"""Modules with the names of Optax's private ones, from which existing optimizers import.
 
-`from toile.optim._src import base, numerics, transform` gives modules with what Optax's have, each
-name being `toile.optim`'s own; nothing loads before it is used. New code imports `toile.optim`.
+`from toile.optim._src import base, numerics, transform` gives modules with the same names as in
+Optax, which refer to parts of `toile.optim` and are loaded on first use. New code imports
+`toile.optim`.
 """
 
 import sys as _sys

@@ -1,4 +1,4 @@
-"""What the losses ask of their arguments; Python numbers and lists are treated as arrays."""
+"""Checks of the arguments of losses; Python numbers and lists are treated as arrays."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The first runs of a Program issue its steps one by one; repeated calls launch them as one CUDA
 graph. The pointers of a graph are fixed: graphs are kept for a few sets of pointers, and an input
-or result whose address changes with every call gets a buffer of its own, from or to which it is
+or result whose address changes with every call gets its own buffer, from or to which it is
 copied. All Programs of a device share one stream and one growing arena.
 """
 

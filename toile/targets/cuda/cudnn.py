@@ -322,8 +322,8 @@ def make() -> Any:
 @functools.cache
 def _warn(problem: str) -> None:
     """Warn once that toile's own kernels are used instead of cuDNN's, and what to install."""
-    warnings.warn(f"{problem}; until then convolutions and attention run on kernels of toile's "
-                  "own, which are slower", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"{problem}; until then convolutions and attention run on toile's own kernels, "
+                  "which are slower", RuntimeWarning, stacklevel=2)
 
 
 _used: list[Any] = []  # engines that tests substitute

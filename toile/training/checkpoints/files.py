@@ -1,9 +1,9 @@
-"""The files of a save, so that a kill at any moment leaves the old checkpoints whole.
+"""The files of a save: a kill at any moment leaves the old checkpoints intact.
 
 A file is written under a new, unpredictable name, forced to disk and renamed; then the directory
-is forced to disk. Links are never followed. Savers of one directory take turns by a lock
-on it, and each holds a lock on the file it writes: the system gives both back when a saver dies, so
-that a later one can tell what was left behind.
+is forced to disk. Links are never followed. Processes that save to one directory take turns with a
+lock on it, and each holds a lock on the file it writes. The system releases both locks when a
+process dies, so that a later save can tell which files were left behind.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _wait_for_lock(handle: int, folder: str) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _logger.warning("another process has been saving in %s for long", folder)
+                _logger.warning("another process has been saving to %s for a long time", folder)
                 return False
         except OSError:  # some network file systems
             return False

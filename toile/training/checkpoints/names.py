@@ -1,6 +1,6 @@
 """How checkpoints are named: a prefix and a number, and how such names are sorted.
 
-A directory may hold other files. Those that belong to a save under way (`<prefix>tmp` of Flax,
+A directory may hold other files. Those that belong to a save in progress (`<prefix>tmp` of Flax,
 `.<prefix>tmp-*` of toile), checksums (`.<name>.sums_gda`), parts kept beside a checkpoint
 (`*_gda`), Orbax's unfinished directories and checkpoints set aside as unreadable are not
 checkpoints. A name that ends in anything but a number sorts before all numbers and is never
@@ -40,7 +40,7 @@ def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
 
     Args:
         file_list: the names.
-        signed: whether a sign belongs to the number behind it.
+        signed: whether a sign belongs to the number after it.
 
     Returns:
         The sorted names.

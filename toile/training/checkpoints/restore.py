@@ -165,8 +165,8 @@ def _is_orbax(path: str) -> bool:
 def _load(parallel: bool, checksums: bool, path: str) -> Any:
     if _is_orbax(path):
         raise ValueError(
-            "restore_checkpoint: needed a msgpack file, got a checkpoint of Orbax at"
-            f" {path} (load it with what wrote it, and save the tree by"
+            f"restore_checkpoint: needed a msgpack file, got an Orbax checkpoint at {path}"
+            " (load it with Orbax, and save the tree with"
             f" toile.training.checkpoints.save_checkpoint){here()}"
         )
     if io.isdir(path):

@@ -1,4 +1,4 @@
-"""`save_checkpoint`: one file per step, of Flax's name and format, and which older ones stay."""
+"""`save_checkpoint`: one file per step, with Flax's name and format; removes older checkpoints."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def _write_sums(
     try:
         sidecar.write(sums, save.path, pending.inode, folder, save.start)
     except OSError as error:  # a checkpoint without checksums is better than none
-        warnings.warn(f"save_checkpoint: no checksums of {save.path}: {error}", stacklevel=2)
+        warnings.warn(f"save_checkpoint: no checksums for {save.path}: {error}", stacklevel=2)
 
 
 def _refuse_outdated(save: _Save) -> list[str]:

@@ -1,9 +1,9 @@
-"""Checksums of a checkpoint, in a small JSON file beside it, and what they say at restore.
+"""Checksums of a checkpoint, in a small JSON file beside it, and their check on restoring.
 
 Every byte of the checkpoint is covered: arrays in blocks, each block with a CRC-32, and one more
-for everything that is not array data. The file has a checksum of itself; one that is damaged, or
-that belongs to a checkpoint which was replaced since, is not used. It is not forced to disk: after
-a power cut it may be missing or damaged, and the checkpoint is then restored unchecked.
+for everything that is not array data. The file has its own checksum; it is not used if it is
+damaged, or if the checkpoint has been replaced since. It is not forced to disk: after a power
+failure it may be missing or damaged, and the checkpoint is then restored unchecked.
 """
 
 from __future__ import annotations

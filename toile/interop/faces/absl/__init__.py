@@ -1,4 +1,4 @@
-"""`absl` for redirected code: the installed one, with `flags` of our own."""
+"""`absl` for redirected code: the installed one, with toile's own `flags`."""
 
 from toile.interop.faces import fallback_to
 from toile.interop.faces.absl import flags

@@ -1,4 +1,4 @@
-"""`unittest` for redirected code: the standard one, with `mock` of our own."""
+"""`unittest` for redirected code: the standard one, with toile's own `mock`."""
 
 from toile.interop.faces import fallback_to
 from toile.interop.faces.unittest import mock

@@ -1,4 +1,4 @@
-"""`jax.extend`: what packages that bring primitives of their own use."""
+"""`jax.extend`: the parts used by packages that define their own primitives."""
 
 from toile.interop.faces.jax.extend import core, linear_util
 
