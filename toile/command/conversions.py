@@ -113,7 +113,7 @@ def part(leaves: Leaves, name: str, separator: str) -> Leaves:
 
 
 def tree_of(leaves: Leaves, writes: Format, separator: str) -> Tree:
-    """What is given to the writer; an error if the format cannot hold it."""
+    """The tree to pass to the writer; raises an error if the format cannot hold it."""
     if not leaves:
         raise Failure("needed at least one array, got none")
     if not writes.nested:
@@ -125,7 +125,7 @@ def tree_of(leaves: Leaves, writes: Format, separator: str) -> Tree:
 
 
 def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
-    """Refuse what has no place in a flat file of arrays."""
+    """Refuse values that a flat file of arrays cannot hold."""
     holding = [path for path, _ in leaves if any(separator in name for name in path)]
     if holding:
         raise Failure(f"the separator {separator!r} is in the name of {_listed(holding)}, which "
@@ -152,7 +152,7 @@ def _check_dtypes(leaves: Leaves, writes: Format) -> None:
 
 
 def nested(leaves: Leaves, separator: str) -> Tree:
-    """Dicts in dicts; an error where one name is an array and has others below it."""
+    """Nested dicts; raises an error if a name is an array and also has entries below it."""
     tree: Tree = {}
     for path, x in leaves:
         at = tree

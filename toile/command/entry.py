@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run what was asked for; an error becomes one line, unless its traceback is asked for."""
+    """Run the command; an error is printed in one line, unless a traceback is requested."""
     name = f"toile {args.command}"
     try:
         with warnings.catch_warnings():

@@ -101,7 +101,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _data(example: Example, name: str) -> dict[str, bytes]:
-    """A data file that the example reads by `datasets.shipped`, with its README and license."""
+    """A data file that the example reads with `datasets.shipped`, with its README and license."""
     folders = [example.folder.parent / "data", *sorted(example.folder.parent.glob("*/data"))]
     place = next((f for f in folders if (f / name).is_file()), None)
     if place is None:
@@ -137,7 +137,7 @@ def commands(example: Example) -> list[tuple[str, str]]:
 
 
 def _own_commands(example: Example) -> list[tuple[str, str]]:
-    """The commands of the README with their comments, those for the repository left out."""
+    """The commands of the README with their comments, without those for the repository."""
     block = _BLOCK.search(example.text)
     found = []
     for line in block[1].splitlines() if block else []:
@@ -188,7 +188,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def _parents(folder: Path) -> Iterator[Path]:
-    """A folder made with those above it; an error removes again those that were made."""
+    """Make a folder and those above it; after an error, the new ones are removed again."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ def function_of(module: types.ModuleType, name: str, file: str) -> Callable[...,
 def arguments(
     module: types.ModuleType, function: Callable[..., Any], text: str | None, name: str
 ) -> Arguments:
-    """The arguments to compile for: those of --args, or those that the file has for examples."""
+    """The arguments to compile for: those of --args, or the examples in the file."""
     if text is not None:
         return evaluated(text, {"toile": toile, "jnp": jnp, "np": np, **vars(module)})
     make = getattr(module, EXAMPLE_ARGUMENTS, None)
@@ -121,7 +121,7 @@ def arguments(
 
 
 def evaluated(text: str, scope: dict[str, Any]) -> Arguments:
-    """The values of arguments that are written as in a call, with the names of `scope`."""
+    """The values of arguments written as in a call, evaluated with the names in `scope`."""
     try:
         call = ast.parse(f"_({text}\n)", mode="eval")
     except SyntaxError as error:

@@ -27,7 +27,7 @@ def cache(args: argparse.Namespace) -> None:
 
 
 def _cache() -> ObjectCache:
-    """The cache; also if it is turned off, since its folder may have entries."""
+    """The cache, even if it is turned off, since its folder may have entries."""
     on = {k: v for k, v in os.environ.items() if k != "TOILE_CACHE"}
     limited = object_cache.from_environment(on)
     found = limited or object_cache.from_environment(on | {"TOILE_CACHE_SIZE": "1"})
@@ -62,5 +62,5 @@ def _clear(found: ObjectCache, sure: bool) -> None:
 
 
 def megabytes(size: int) -> str:
-    """A size in words."""
+    """A size as text."""
     return f"{size / 1e6:,.1f} MB"

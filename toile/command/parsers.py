@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.subcommands: dict[str, Parser] = {}
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error instead of printing the usage and leaving."""
+        """Raise the error instead of printing the usage and exiting."""
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
     @property
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_names(parser: Parser, argv: Sequence[str]) -> None:
-    """Refuse unknown subcommands and options before argparse does, which knows no near ones."""
+    """Refuse unknown subcommands and options; argparse would not suggest similar names."""
     for i, token in enumerate(argv):
         if token == "--":
             return
@@ -111,7 +111,7 @@ def _add_debug(parser: Parser, default: Any) -> None:
 
 
 def _added(commands: Any, name: str, action: str, text: str, more: str, example: str) -> Parser:
-    """A subcommand: its line in the list of commands, its description, and an example."""
+    """Add a subcommand: its line in the list of commands, its description, and an example."""
     lines = "\n".join(f"  {line}" for line in example.splitlines())
     title = "examples" if "\n" in example else "example"
     parser: Parser = commands.add_parser(

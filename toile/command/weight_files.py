@@ -43,7 +43,7 @@ class Format:
     hint: str = ""  # what to do instead of writing it
 
     def left_out(self, path: Path) -> list[str]:
-        """What else a file has, which is not converted."""
+        """The other contents of a file, which are not converted."""
         if self.name != "safetensors":
             return []
         with safetensors.safe_open(path) as file:
@@ -92,7 +92,7 @@ def _checked(path: Path, tree: Any) -> Tree:
 # ---- writing
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the name `path` when all is written, and is lost if not."""
+    """A temporary file that is renamed to `path` when complete, and is removed otherwise."""
     aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with open(aside, "xb") as file:
@@ -145,7 +145,7 @@ def _safetensors_holds(dtype: np.dtype) -> bool:
 
 
 def _is_extended(dtype: np.dtype) -> bool:
-    """Whether a dtype is one of ml_dtypes, as bfloat16: .npz files store such as bytes."""
+    """Whether a dtype is from ml_dtypes, such as bfloat16: .npz files store these as bytes."""
     return dtype.type.__module__ == "ml_dtypes"
 
 
@@ -161,7 +161,7 @@ FORMATS = {f.name: f for f in (
 
 
 def format_of(path: Path, given: str | None, option: str, folder: bool) -> Format:
-    """The format that an option names, or that the suffix of a path says."""
+    """The format that an option names, or that the suffix of a path implies."""
     if given is not None:
         return FORMATS[given]
     for f in FORMATS.values():

@@ -66,7 +66,7 @@ def scan(
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of arguments; results are stacked along `out_axes`.
 
-    Without `check_constancy_invariants` the body is traced one time fewer: shared values are
+    Without `check_constancy_invariants` the body is traced once less: shared values are
     taken as they come in, and results cannot be `broadcast`.
 
     >>> import toile.numpy as jnp
@@ -107,7 +107,7 @@ Array([0, 2, 4], dtype=int32))
 def _shared_results(
     step: Callable[..., Any], shared: Any, init: Any, xs: Any, out_axes: Any
 ) -> tuple[Any, Any]:
-    """What the body returns as shared and as results with axis `broadcast`, without the loop."""
+    """The shared values and results with axis `broadcast` of the body, without the loop."""
     carry, carry_tree = flatten(init)
     rows, rows_tree = flatten(xs)
     rows = [x if isinstance(x, Array) else as_array(x) for x in rows]

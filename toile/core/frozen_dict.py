@@ -180,7 +180,7 @@ trees.register(
 
 
 def _view(xs: dict[Any, Any]) -> Any:
-    """A FrozenDict around a dict that is not changed any more, without a copy."""
+    """A FrozenDict around a dict that will not change, without a copy."""
     out = object.__new__(FrozenDict)
     out._dict, out._hash = xs, None
     return out

@@ -48,14 +48,14 @@ def _is_valid_collection(col: Any) -> bool:
 
 
 def _is_valid_variables(variables: Mapping[str, Any]) -> bool:
-    """Whether names map to collections; what is in those is the user's."""
+    """Whether names map to collections, whose contents are not checked."""
     return all(
         isinstance(name, str) and _is_valid_collection(col) for name, col in variables.items()
     )
 
 
 def _owned(variables: Mapping[str, Any], mutable: CollectionFilter) -> dict[str, Any]:
-    """Copies of the collections that may change, the others as they are."""
+    """Copies of the collections that may change; the others are not copied."""
     return {
         key: unfreeze(value) if in_filter(mutable, key) else value
         for key, value in variables.items()

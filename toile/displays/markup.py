@@ -45,12 +45,12 @@ def escaped(text: str) -> str:
 
 
 def pale(text: str) -> str:
-    """Text of less importance."""
+    """Less important text."""
     return f'<span style="{PALE}">{escaped(text)}</span>'
 
 
 def bold(text: str) -> str:
-    """Text of more importance."""
+    """More important text."""
     return f"<b>{escaped(text)}</b>"
 
 

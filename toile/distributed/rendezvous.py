@@ -108,7 +108,7 @@ class Meeting:
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its one command, or none; wait for it to exit unless it is to watch."""
+        """Send the watcher its only command, or none; wait until it exits unless it must watch."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()

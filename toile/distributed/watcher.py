@@ -229,7 +229,7 @@ def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
 
 
 def main(folder: str, shared: str, rank: str, size: str, local: str, limit: str) -> None:
-    """Watch the rendezvous, then the processes of this machine if told to."""
+    """Watch the rendezvous, then, on request, the processes of this machine."""
     numbers = int(rank), int(size), int(local), float(limit)
     command = wait_for_all(folder, shared, *numbers).split()
     if command[:1] == ["watch"]:

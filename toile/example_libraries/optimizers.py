@@ -196,7 +196,7 @@ def sgd(step_size: float | Schedule) -> Rule:
 
 
 def _with_velocity(step_size: float | Schedule, mass: float, ahead: bool) -> Rule:
-    """Steps along a velocity, or along what it is going to be."""
+    """Steps along a velocity, or along its next value."""
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:

@@ -56,7 +56,7 @@ def load(name: str) -> ModuleType:
 
 
 def attribute(name: str) -> ModuleType:
-    """What `toile.interop.<name>` is: a module of its own, or a redirected package."""
+    """The value of `toile.interop.<name>`: one of its modules, or a redirected package."""
     if _is_own(name):
         return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):

@@ -285,7 +285,7 @@ def _header_size(first: bytes, length: int) -> int:
 
 
 def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]:
-    """What a header says about the `length` bytes behind it: arrays in their order, metadata."""
+    """The contents of a header for the `length` bytes after it: arrays in order, metadata."""
     try:
         if text[:1] != b"{":
             raise ValueError(f"it begins with {text[:8]!r}")

@@ -57,7 +57,7 @@ class Archive:
         return name in self.entries
 
     def length(self, name: str) -> int:
-        """The bytes of an entry, none of which has been read."""
+        """The number of bytes of an entry."""
         if name not in self.entries:
             raise self.wrong(f"an entry {name}", "none, so that the file is corrupted")
         return self.entries[name].info.file_size

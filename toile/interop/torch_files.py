@@ -62,7 +62,7 @@ class _Stored:
 
 
 class _Storage:
-    """Raw bytes, and what they are numbers of (None: each tensor says)."""
+    """Raw bytes and their dtype (None: each tensor has one)."""
 
     def __init__(self, stored: _Stored, dtype: np.dtype | None):
         self.stored, self.dtype = stored, dtype
@@ -149,7 +149,7 @@ class _Tensors(Machine):
         return Name(text) if dtype is None else dtype
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """Look up what we make of a name."""
+        """The value that stands for a call of this name."""
         if name.text not in _BUILDERS:
             fail("a known function and its arguments", name.text)
         try:
@@ -270,7 +270,7 @@ def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _from_type(machine: _Tensors, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
-    """A tensor with attributes of its own, which are left out."""
+    """A tensor with additional attributes, which are left out."""
     if getattr(function, "text", "") not in _REBUILDERS or type(arguments) is not tuple:
         fail("a tensor and its parts", shown(function))
     if getattr(kind, "text", "") not in _TENSOR_TYPES:
@@ -304,7 +304,7 @@ def _encoded(machine: _Tensors, text: Any, coding: Any) -> bytes:
 
 
 def _pairs(machine: _Tensors, pairs: Any) -> dict:
-    """A dict of a dict, or of a list of pairs."""
+    """A dict from a dict, or from a list of pairs."""
     if isinstance(pairs, dict):
         return machine.put({}, pairs.items())
     listed = type(pairs) in (list, tuple)
@@ -360,7 +360,7 @@ _ARGUMENTS = {
 
 
 def _refuse(names: list[str]) -> Any:
-    """The error for names that are not known, all together."""
+    """Raise one error for all unknown names."""
     foreign = [n[:200] for n in names if not _is_known(n)]
     hint = "in torch, save model.state_dict(), a tree of tensors, not the object itself"
     if any("sparse" in n or "qtensor" in n for n in foreign):
@@ -381,7 +381,7 @@ def _dtype_named(name: str) -> np.dtype | None:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """A NumPy array of an entry of a state dict, which may be a live torch tensor."""
+    """An entry of a state dict, which may be a torch tensor, as a NumPy array."""
     kind = str(getattr(x, "dtype", ""))
     if not kind.startswith("torch."):
         return np.asarray(x)

@@ -28,7 +28,7 @@ __all__ = ["FACTOR", "Machine", "Name", "check_tree", "fail", "global_names", "s
 
 
 class Name(NamedTuple):
-    """A function or class that a pickle names; never the thing itself."""
+    """The name of a function or class in a pickle; never the object itself."""
 
     text: str
 
@@ -56,7 +56,7 @@ class Machine:
         self.equal_hashes: dict[tuple[int, int], int] = {}
 
     def named(self, text: str) -> Any:
-        """What stands for a name."""
+        """The value that stands for a name."""
         raise NotImplementedError
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
@@ -64,11 +64,11 @@ class Machine:
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
-        """What is stored outside the pickle."""
+        """The value of an object stored outside the pickle."""
         raise NotImplementedError
 
     def run(self) -> Any:
-        """The value that the pickle is of."""
+        """The value that the pickle describes."""
         text, size = self.text, len(self.text)
         while self.at < size:
             code = text[self.at]
@@ -87,7 +87,7 @@ class Machine:
         return fail("a whole pickle", "one without an end")
 
     def charge(self, size: int) -> None:
-        """Count the memory of what an instruction makes."""
+        """Count the memory that an instruction allocates."""
         self.left -= size
         if self.left < 0:
             most = FACTOR * len(self.text) + FLOOR
@@ -232,7 +232,7 @@ _CONTAINERS = frozenset((dict, collections.Counter, list, tuple, set, frozenset)
 
 
 def _inner(x: Any) -> list[Any]:
-    """What has to be looked at within a value: containers that are not empty, and what is odd."""
+    """The parts of a value to check: containers that are not empty, and unexpected types."""
     kind = type(x)
     if kind in _CONTAINERS:
         values = x.values() if isinstance(x, dict) else x
@@ -250,7 +250,7 @@ def shown(x: Any) -> str:
 
 
 class Operation(NamedTuple):
-    """An instruction: what it does, and the bytes that it is charged for in any case."""
+    """An instruction: its action, and the bytes that it is always charged for."""
 
     step: Callable[[Machine], Any]
     cost: int
@@ -315,7 +315,7 @@ def _reduce(m: Machine) -> None:
 
 
 def _build(m: Machine) -> None:
-    """Give an object its state. A state dict's notes on versions are all that may come."""
+    """Set the state of an object. Only the version notes of a state dict are allowed."""
     target, _ = m.popped(2)
     if type(target) is not dict:
         fail("a state for a dict", f"one for {shown(target)}")

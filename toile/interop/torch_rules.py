@@ -260,7 +260,7 @@ _LAYER = re.compile(r"(?:(?P<network>.*)\.)?(?P<layer>l\d+(?:_reverse)?)")
 
 @dataclass(frozen=True)
 class _Recurrent(Rule):
-    """What recurrent layers share; torch keeps the gates below each other in one matrix."""
+    """Base of recurrent layers; torch stacks the gates in one matrix."""
 
     def torch_name(self, layer: str, name: str) -> str:
         match = _LAYER.fullmatch(layer)

@@ -142,7 +142,7 @@ def _exported(
     full: list[str], leaves: list[str], pair: Pair, values: list[np.ndarray],
     model: Mapping[str, np.ndarray] | None, problems: _Problems,
 ) -> list[np.ndarray]:
-    """The torch tensors of a pair, as the model has them; none where it has no such tensors."""
+    """The torch tensors of a pair, as in the model; empty if the model has no such tensors."""
     own = None
     if model is not None:
         if pair.optional and not any(name in model for name in full):
@@ -232,7 +232,7 @@ class _Tree:
         return found
 
     def _claims(self, rule: Rule) -> set[str]:
-        """The variables that a rule is about; none where it does not fit them."""
+        """The variables that a rule covers; empty if it does not match them."""
         try:
             pairs = rule.pairs(self.shapes(rule.path))
         except (KeyError, ValueError, IndexError):
@@ -253,7 +253,7 @@ def _leaf_path(rule: Rule, leaf: str) -> str:
 
 
 def _torch_name(path: str, known: Iterable[str] = ()) -> str:
-    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have it with underscores."""
+    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have underscores there."""
     plain = path.replace("/", ".")
     listed = re.sub(r"_(\d+)(?=\.|$)", r".\1", plain)
     heads = (plain, plain + ".")
@@ -355,7 +355,7 @@ def _show(name: str, x: Any) -> str:
 
 
 class _Problems:
-    """What does not fit, collected to be told at once."""
+    """Problems, collected to be reported together."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

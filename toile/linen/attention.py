@@ -203,13 +203,13 @@ class MultiHeadDotProductAttention(Module):
 
 
 def _shared_options(layer: MultiHeadDotProductAttention) -> dict[str, Any]:
-    """The options that all four projections have from the layer."""
+    """The options that the layer passes to all four projections."""
     names = ("use_bias", "dtype", "param_dtype", "precision")
     return {name: getattr(layer, name) for name in names}
 
 
 def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | None) -> tuple:
-    """What keys and values are made from; `kv` is the older spelling of both."""
+    """The inputs of keys and values; `kv` is the older name for both."""
     if kv is not None:
         if k is not None or v is not None:
             raise ValueError(

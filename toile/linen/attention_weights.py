@@ -25,7 +25,7 @@ __all__ = ["dot_product_attention", "dot_product_attention_weights"]
 
 
 def _check_heads(**heads: Array) -> None:
-    """Queries, keys and values are (*batch, length, heads, depth), all but the length shared."""
+    """Check that the shapes of queries, keys and values, (*batch, length, heads, depth), fit."""
     shapes = {name: x.shape for name, x in heads.items()}
     q, k, v = shapes["q"], shapes["k"], shapes.get("v", shapes["k"])
     names = ", ".join(heads)

@@ -27,14 +27,14 @@ def arbitrary_mergeable_leaf(min_num_dims: int, args: Any, kwargs: Any) -> Any:
 
 
 def merge_leading_dims(x: Any, num_dims: int) -> Any:
-    """The first axes made one; arrays with fewer axes stay as they are."""
+    """Merge the first axes into one; arrays with fewer axes stay unchanged."""
     if not ndim_at_least(x, num_dims):
         return x
     return x.reshape((math.prod(x.shape[:num_dims]), *x.shape[num_dims:]))
 
 
 def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
-    """The first axis made several."""
+    """Split the first axis into several."""
     return x.reshape((*to_dim, *x.shape[1:]))
 
 

@@ -43,7 +43,7 @@ class CallInfo:
 
 @dataclass
 class CallInfoContext:
-    """The calls recorded so far; `represent` gives what stands for a tree of values in them."""
+    """The calls recorded so far; `represent` converts the trees of values in them."""
 
     index: int
     calls: list[CallInfo]
@@ -201,7 +201,7 @@ def _intercepted(
 
 
 def function_name(fn: Any) -> str:
-    """The name of a function, also of a partial one."""
+    """The name of a function, or of the function in a partial."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", "unnamed_function")

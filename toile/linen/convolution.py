@@ -101,7 +101,7 @@ def _with_one_batch_axis(layer: Module, inputs: Any, rank: int) -> tuple[Any, An
 
 
 def _masked_parameters(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:
-    """The kernel, multiplied with the mask if there is one, and the bias or None."""
+    """The kernel, multiplied by the mask if there is one, and the bias or None."""
     mask = layer.mask
     if mask is not None and mask.shape != kernel_shape:
         raise ValueError(
@@ -119,7 +119,7 @@ _LAX_MODES = ("SAME", "VALID", "SAME_LOWER")
 def _padded(
     inputs: Any, padding: PaddingLike, kernel_size: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[Any, LaxPadding]:
-    """The input with the padding done that `lax` does not know, and the padding left to do."""
+    """The input after padding that `lax` does not support, and the remaining padding."""
     left = canonicalize_padding(padding, len(kernel_size))
     if not isinstance(left, str):
         return inputs, left
@@ -139,7 +139,7 @@ def _padded(
 
 
 def _check_mode(layer: Module, padding: LaxPadding) -> None:
-    """Check that a name of a padding that is passed on to `lax` is one that it knows."""
+    """Check that `lax` supports a padding mode that is passed to it."""
     if isinstance(padding, str) and padding.upper() not in _LAX_MODES:
         raise RuntimeError(
             f"Unrecognized padding type. {type(layer).__name__}: needed one of {_LAX_MODES}, "
@@ -149,7 +149,7 @@ def _check_mode(layer: Module, padding: LaxPadding) -> None:
 
 
 class _Conv(Module):
-    """What Conv and ConvLocal share; see Conv for the fields."""
+    """Base class of Conv and ConvLocal; see Conv for the fields."""
 
     features: int
     kernel_size: int | Sequence[int]
@@ -453,7 +453,7 @@ class ConvTranspose(Module):
 
 
 def _wrapped_around(y: Any, periods: Sequence[int], extra_right: bool) -> Any:
-    """Sum what lies a whole number of periods apart, along each spatial axis of a full result.
+    """Sum elements a whole number of periods apart, along each spatial axis of a full result.
 
     The result is centered on a multiple of two periods first, so that position 0 of the sum is
     position 0 of the input; of an odd number of zeros to add, the kernel's flip decides the side.

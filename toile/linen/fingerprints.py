@@ -37,7 +37,7 @@ _ABSENT = _Absent()
 
 @functools.cache
 def _states() -> Any:
-    """How objects say what their state is; it loads msgpack, which few programs need."""
+    """The registry of state dicts; it loads msgpack, which few programs need."""
     with loading:
         return importlib.import_module("toile.serialization.states")
 

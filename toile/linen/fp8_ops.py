@@ -78,7 +78,7 @@ def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
 
 
 def compute_amax_history(x: Any, amax_history: Any) -> Any:
-    """The history one step on: the largest magnitude in x comes first, the oldest goes."""
+    """The history after one more step: the largest magnitude in x first, the oldest removed."""
     newest = jnp.max(jnp.abs(x)).astype(amax_history.dtype)
     return jnp.roll(amax_history, shift=-1, axis=0).at[0].set(newest)
 
@@ -110,7 +110,7 @@ def in_qdq(compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_hist
 def in_qdq_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The operand, and what the gradients of scale and history will be."""
+    """The operand, and the gradients of scale and history."""
     out, *new = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
     return out, tuple(new)
 
@@ -156,7 +156,7 @@ def in_q(
 def in_q_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The results, and what the gradients of scale and history will be."""
+    """The results, and the gradients of scale and history."""
     new = update_fp8_meta(inp, q_dtype, scale, amax_history)
     return (quantize(inp, q_dtype, new[0], compute_dtype), new[0]), new
 
@@ -171,7 +171,7 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """The product of scaled operands, with both scales again; its cotangent passes through."""
+    """The product of scaled operands, multiplied by both scales; its cotangent is unchanged."""
     return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 

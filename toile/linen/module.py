@@ -79,7 +79,7 @@ _NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
 class SetupState(enum.IntEnum):
-    """How far `setup` got; TRANSFORMED: it ran outside the transform that we are in."""
+    """The progress of `setup`; TRANSFORMED: it ran outside the current transform."""
 
     NEW = 0
     TRANSFORMED = 1
@@ -104,13 +104,13 @@ class ModuleState:
         self.containers: list[str] = []  # fields with containers or modules in them
 
     def reset(self) -> None:
-        """Forget what belongs to one call of a method."""
+        """Clear the state of one call of a method."""
         self.in_compact_method = False
         self.in_setup = False
         self.autoname_cursor = {}
 
     def export(self) -> ModuleState:
-        """What a clone inside a transform must know."""
+        """The state that a clone inside a transform needs."""
         new = ModuleState()
         new.reimport(self)
         new.setup_called = SetupState.TRANSFORMED if self.setup_called else SetupState.NEW
@@ -368,7 +368,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         """
 
     def _try_setup(self, shallow: bool = False) -> None:
-        """Run `setup` if the module is bound and it did not run; shallow: adopt fields only."""
+        """Run `setup` if the module is bound and it has not run; shallow: adopt fields only."""
         state = self._state
         if self.scope is None or state.setup_called is SetupState.DONE or state.in_setup:
             return
@@ -388,7 +388,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 state.setup_called = SetupState.DONE
 
     def _add_name_scopes(self) -> None:
-        """A child for each method that has a scope of its own."""
+        """A child for each method that has its own scope."""
         me: Any = weakref.ref(self)
         self._compact_name_scope_modules = {
             name: CompactNameScope(getattr(type(self), name).inner_fun, me, name=name)
@@ -416,7 +416,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         self, fun: Callable[..., Any], fun_name: str, is_compact: bool, args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:  # fmt: skip
-        """Call a method of the user's with `setup` done and this module on the stack."""
+        """Call a user's method, after `setup` and with this module on the stack."""
         state = self._state
         # A method may call its parent class's: only the outermost call ends the naming.
         ends_naming = False

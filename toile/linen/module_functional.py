@@ -57,7 +57,7 @@ class Functional:
         return {"params": rngs}
 
     def _method(self, method: Any, submodules: bool) -> Callable[..., Any]:
-        """The function that `apply` or `init` is to call."""
+        """The function that `apply` or `init` calls."""
         if method is None:
             method = self.__call__  # type: ignore[operator]
         elif isinstance(method, str):
@@ -325,7 +325,7 @@ class Functional:
 def _scope_function(
     fn: Callable[..., Any], module: Any, mutable: CollectionFilter, capture: Any
 ) -> tuple[Callable[..., Any], CollectionFilter]:
-    """`fn` of a bound module as a function of a scope; what is mutable then."""
+    """`fn` of a bound module as a function of a scope, and the filter of mutable collections."""
     if capture is True:
         capture = capture_call_intermediates
     if capture:

@@ -78,7 +78,7 @@ def _entry(module: Any, variables: dict[str, Branch], lines: int) -> tuple[str, 
 
 
 def _children(module: Any, variables: dict[str, Branch], lines: int) -> str:
-    """Folds of the submodules, and of those that only their variables tell of."""
+    """Folds of the submodules, including those known only by their variables."""
     modules = _submodules(module)
     names = dict.fromkeys([*modules, *(n for b in variables.values() for n in b.branches)])
 
@@ -115,7 +115,7 @@ def _counts(variables: dict[str, Branch]) -> str:
 
 
 def _submodules(module: Any) -> dict[str, Any]:
-    """The submodules of a bound module; of another one, those in its fields."""
+    """The submodules of a bound module, or those in the fields of an unbound one."""
     if module.scope is not None:
         return {n: m for n, m in module._state.children.items() if _is_module(m)}
     return {

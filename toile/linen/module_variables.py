@@ -14,12 +14,12 @@ from toile.engine.trees import tree_map
 
 
 def append(xs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
-    """How `sow` combines what it kept with what is new, by default."""
+    """The default function with which `sow` adds a new value to the stored ones."""
     return (*xs, x)
 
 
 def no_values() -> tuple[Any, ...]:
-    """What `sow` starts with, by default."""
+    """The default initial value of `sow`."""
     return ()
 
 

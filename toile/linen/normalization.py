@@ -52,7 +52,7 @@ def _stats(
     use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
     force_float32_reductions: bool = True,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """`statistics` in the dtype that they are taken in."""
+    """`statistics`, in the dtype that they are computed in."""
     x = jnp.asarray(x)
     if dtype is None:
         dtype = x.dtype

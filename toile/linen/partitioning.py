@@ -75,7 +75,7 @@ class AxisMetadata:
 
 
 def _same_names(old: Any, new: Any) -> Any:
-    """How names that are sown again join those that are there: they have to be the same."""
+    """Check that names that are sown again are the same as before."""
     if not isinstance(new, AxisMetadata):
         raise TypeError(
             f"Expected newly sown value to be an AxisMetadata, got {type(new).__name__}{here()}"
@@ -92,7 +92,7 @@ def _same_names(old: Any, new: Any) -> Any:
 
 
 def _running(module: Any) -> Any:
-    """The module that is given, or the one that runs."""
+    """The given module, or the one whose method runs."""
     if module is None:
         module = context.module_stack[-1]
         assert module is not None, "needed a module that runs, got none (pass module=self)"

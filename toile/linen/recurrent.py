@@ -203,7 +203,7 @@ def _concatenate(a: Array, b: Array) -> Array:
 
 
 class RNNBase(Protocol):
-    """What `Bidirectional` needs of a network: the call of `RNN`."""
+    """The interface that `Bidirectional` needs: the call of `RNN`."""
 
     def __call__(
         self,

@@ -177,7 +177,7 @@ class RulesFallback(enum.Enum):
 
 
 def _with_sharding_constraint(x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None) -> Any:
-    """Lay out a value where there is a mesh; elsewhere it stays as it is."""
+    """Shard a value if there is a mesh; otherwise it stays unchanged."""
     if mesh is None and not meta.global_mesh_defined():
         return x
     if mesh is not None and spec is not None:

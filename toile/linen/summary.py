@@ -133,11 +133,11 @@ def _cell(value: Any) -> str:
 
 @dataclass
 class Row:
-    """One call of a module: where, of what, with what, and what it costs.
+    """One call of a module: its path, its module, its arguments and its cost.
 
     `module_variables` are the module's own variables, without those of submodules that have rows;
     `counted_variables` are those that this row counts, with the submodules' that `depth` hides.
-    FLOPs are -1 where they were not asked for."""
+    FLOPs are -1 if they were not requested."""
 
     path: tuple[str, ...]
     module_copy: Any
@@ -159,7 +159,7 @@ class Row:
 
 
 class Table(list[Row]):
-    """The rows of a summary, with the module that it is of and the names of its collections."""
+    """The rows of a summary, with its module and the names of its collections."""
 
     def __init__(self, module: Any, collections: Sequence[str], rows: Iterable[Row]):
         super().__init__(rows)
@@ -208,7 +208,7 @@ def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _variables_at(path: tuple[str, ...], variables: Any) -> dict[str, Any]:
-    """The collections below a path, as dicts of our own."""
+    """The collections below a path, as copied dicts."""
     found = {}
     for col, inside in variables.items():
         for name in path:
@@ -298,7 +298,7 @@ def _cotangent(x: Any) -> Any:
 
 
 def _call_flops(call: CallInfo, forward: bool, backward: bool) -> tuple[int, int]:
-    """FLOPs of a call, and of its result with its vector-Jacobian product; -1 if not asked for."""
+    """FLOPs of a call, and of a call with its vector-Jacobian product; -1 if not requested."""
     if not forward and not backward:
         return -1, -1
     keys = tree_map(lambda x: x.rng, call.rngs, is_leaf=lambda x: isinstance(x, LazyRng))

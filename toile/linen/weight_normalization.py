@@ -207,6 +207,6 @@ class WeightNorm(Module):
 
 
 def _name(module: Any, path: Any) -> str:
-    """What a parameter of the wrapped layer is called: the layer's name and the path in it."""
+    """The name of a parameter of the wrapped layer: the layer's name and the path in it."""
     inner = keystr(path[1:], simple=True, separator="/")  # path[0] is the collection
     return f"{module.layer_instance.name}/{inner}"

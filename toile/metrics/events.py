@@ -91,7 +91,7 @@ class EventWriter:
         self._file.write(records.frame(event(summary_proto, int(step), time.time())))
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass everything to the operating system."""
         self._file.flush()
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
     u, v, _, _, back, column = lax.while_loop(taken, extend, start)
 
     def shift(state: Any) -> Any:
-        """Hand a column of the path to the row before."""
+        """Assign a column of the path to the row before."""
         owner, column = state
         before = back[column - 1]
         return owner.at[column].set(owner[before]), before

@@ -132,7 +132,7 @@ def _in_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _sorted_arguments(arguments: dict[str, Any], static: set[str]) -> tuple[dict, dict, dict]:
-    """Arguments as schedules, numbers, and what the factory gets as it is."""
+    """Arguments as schedules, as numbers, and those that the factory gets unchanged."""
     schedules, numbers, others = {}, {}, {}
     for name, value in arguments.items():
         if name in static or isinstance(value, bool):

@@ -44,7 +44,7 @@ class MaskedNode(NamedTuple):
 
 
 def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
-    """The tree of bools that a mask means: of globs, of a function, or itself."""
+    """The tree of bools for a mask given as globs, as a function, or as a tree."""
     if paths.globs_of(mask) is not None:
         return paths.mask_tree(mask, tree, who)
     callables = [callable(leaf) for leaf in trees.leaves(mask)]

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def canonical(dtype: DTypeLike | None) -> Any:
-    """The dtype as arrays have it (float64 is float32 where x64 is off); None stays None."""
+    """The dtype that arrays have (float32 for float64 if x64 is off); None stays None."""
     return None if dtype is None else canonicalize_dtype(dtype)
 
 

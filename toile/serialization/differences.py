@@ -94,7 +94,7 @@ def leaf_paths(path: str, x: Any) -> list[str]:
 
 
 def by_field(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
-    """A named tuple's state by field, also where it was written in the form of before 2022."""
+    """A named tuple's state by field, even if it was written in the form used before 2022."""
     if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
         return state
     names, values = state["fields"], state["values"]

@@ -164,7 +164,7 @@ def _mismatch_message(lines: list[str]) -> str:
 
 
 def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
-    """Add to the error at the first difference what else differs."""
+    """Add all other differences to the error for the first one."""
     # Functions of users run here a second time, on a state that is known to be wrong.
     with contextlib.suppress(Exception):
         found = fill(

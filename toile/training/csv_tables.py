@@ -197,7 +197,7 @@ class _File:
         return tuple(self.column(name, name in categories) for name in wanted), goal
 
     def column(self, name: str, as_categories: bool) -> Column:
-        """What a column has: numbers or categories."""
+        """The contents of a column: numbers or categories."""
         fields = self.fields(name)
         values = [_number(x) for x in fields if x]
         if not as_categories and None not in values:
@@ -208,7 +208,7 @@ class _File:
         return Column(name, tuple(sorted(set(fields), key=order)))
 
     def check_target(self, name: str, missing: str) -> None:
-        """Raise ValueError where the target has no value: none can be made up."""
+        """Raise ValueError if a target is missing: it cannot be filled in."""
         absent = [i for i, x in enumerate(self.fields(name)) if not x]
         if absent and missing != "drop":
             raise ValueError(
@@ -226,7 +226,7 @@ class _File:
         return np.flatnonzero(present)
 
     def numbers(self, column: Column, kept: np.ndarray, missing: str) -> np.ndarray:
-        """A column of numbers, with what is missing filled in."""
+        """A column of numbers, with missing ones filled in."""
         fields = self.fields(column.name)
         filling = column.mean if missing == "mean" else math.nan
         values = np.empty(len(kept), np.float32)

@@ -184,7 +184,7 @@ def pixels(image: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _one_image(image: np.ndarray) -> np.ndarray:
-    """An image [height, width, channels] of what a figure was given."""
+    """The input of a figure as one image [height, width, channels]."""
     has_channels = image.ndim > 2 and image.shape[-1] <= 4
     if image.ndim not in (2, 3, 4) or image.ndim == 4 and not has_channels:
         raise ValueError(

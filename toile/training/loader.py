@@ -131,7 +131,7 @@ class Loader:
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the batches that are left of the current epoch, which then ends."""
+        """Iterate over the remaining batches of the current epoch."""
         epoch = self._epoch
         for number, batch in self._ahead(epoch, self._batch):
             self._epoch, self._batch = epoch, number + 1
@@ -187,7 +187,7 @@ class Loader:
         self._epoch, self._batch = epoch, batch
 
     def _identity(self) -> dict[str, int]:
-        """What decides the order of batches, as numbers."""
+        """The settings that determine the order of batches, as numbers."""
         bits = [] if self._key is None else _words(self._key)
         mixed = 0
         for word in bits:
@@ -248,7 +248,7 @@ class Loader:
         return batch if self._transform is None else self._transform(batch)
 
     def _examples(self, indices: np.ndarray) -> Any:
-        """The examples of a batch, stacked. Of no examples: as many axes and no entries."""
+        """The examples of a batch, stacked; for no indices, arrays whose first axis is empty."""
         if isinstance(self._source, ArraySource):
             return self._source.take(indices)
         wanted = indices.tolist() or [0]
@@ -338,7 +338,7 @@ def _words(key: Any) -> list[int]:
 
 
 def _padded(batch: Any, real: int, size: int) -> Any:
-    """The batch filled up with zeros, and a mask of what is real."""
+    """The batch padded with zeros, and a mask of the real examples."""
 
     def fill(x: np.ndarray) -> np.ndarray:
         if len(x) == size:

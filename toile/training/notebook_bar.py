@@ -79,7 +79,7 @@ class NotebookBar:
                 "text/plain": "  ".join([*label, *texts])}  # fmt: skip
 
     def _track(self) -> str:
-        """The bar itself: how much of the total is done. Without a total there is none."""
+        """The bar itself, which shows the completed fraction; empty without a total."""
         if not self._total:
             return ""
         done = 100 * min(max(self._done / self._total, 0.0), 1.0)

@@ -173,7 +173,7 @@ class Bar(Protocol):
         """Draw it for the last time."""
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Count that many more items as done."""
 
     def show(self, text: str) -> None:
         """The text next to the bar."""

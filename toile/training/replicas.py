@@ -141,7 +141,7 @@ def fold(key: PyTree) -> PyTree:
 
 
 def changed(state: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """New values of a state's fields, averaged where they are not the old ones."""
+    """New values of a state's fields, averaged if they have changed."""
     if _current.axis is None:
         return fields
     kept = {id(x) for name in fields for x in tree.leaves(getattr(state, name, None))}
@@ -157,7 +157,7 @@ def _is_metric(x: Any) -> bool:
 
 
 def _differing_processes(values: Any) -> list[str]:
-    """The arrays that other processes have with other bits than the first one; all call this."""
+    """The arrays whose bits differ from the first process's; all processes call this."""
     if process_count() == 1:
         return []
     paths, sums = [], []

@@ -198,7 +198,7 @@ class Replicated:
 
 
 class _AloneTrace(BatchTrace):
-    """An axis of size 1 that no value has: results that vmap gives one for lose it at once."""
+    """An axis of size 1 that no value has; it is removed from results that vmap adds it to."""
 
     __slots__ = ()
 
@@ -207,7 +207,7 @@ class _AloneTrace(BatchTrace):
 
 
 def _alone(step: Callable[..., Any], axis_name: str) -> Callable[..., Any]:
-    """The step of the only device, with the axis in scope."""
+    """The step on a single device, with the axis in scope."""
 
     @functools.wraps(step, updated=())
     def run(*args: Any) -> Any:
@@ -223,6 +223,6 @@ def _mask_of(batch: Any) -> Any:
 
 
 def _own(x: Any) -> Any:
-    """A random key of this device's own; anything else as it is."""
+    """This device's own random key for a key; any other value unchanged."""
     is_key = isinstance(x, Array) and dtypes.is_extended(x.dtype)
     return replicas.fold(x) if is_key else x

@@ -128,7 +128,7 @@ def _ended(
     train: Callable[..., Any], configs: Mapping[str, Any], points: Iterable[dict[str, Any]],
     folder: Path, slots: list[dict[str, str]],
 ) -> Iterable[Result]:
-    """The results of points, each when its run has ended; at the end no process is left."""
+    """The results of points, each when its run has ended; no process remains at the end."""
     waiting, free = collections.deque(points), list(reversed(slots))
     running: dict[Any, tuple[Run, dict[str, Any], Path, dict[str, str], float]] = {}
     try:

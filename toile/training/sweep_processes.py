@@ -124,7 +124,7 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _child(pipe: Connection, train: Callable[..., Any], config: Any, folder: str) -> None:
-    """Call the function, and send what came of it."""
+    """Call the function, and send its result or error."""
     if hasattr(os, "setsid"):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()

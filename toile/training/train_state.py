@@ -362,7 +362,7 @@ class _Chosen:
 
 
 def _comparable(trainable: Any, params: Any) -> Any:
-    """`trainable=` as structure: globs and functions as they are, a tree of bools by its paths."""
+    """`trainable=` as structure: globs and functions unchanged, a tree of bools by its paths."""
     globs = paths.globs_of(trainable)
     if globs is not None:
         return globs
@@ -398,7 +398,7 @@ def _merged(params: Any, part: Any) -> Any:
 
 
 def _join(params: Any, part: Any) -> Any:
-    """`_merged`, past the variables that have no optimizer."""
+    """`_merged`, ignoring variables without an optimizer."""
     if not _overwrites(params):
         return _merged(params, part)
     return {**part, "params": _merged(params["params"], part["params"])}

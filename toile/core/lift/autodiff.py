@@ -63,7 +63,7 @@ def _vjp(
     name: str, fn: Callable[..., Any], scope: Scope, primals: tuple[Any, ...], has_aux: bool,
     vjp_variables: CollectionFilter, variables: CollectionFilter, rngs: PRNGSequenceFilter,
 ) -> Any:  # fmt: skip
-    """(value, function from its cotangent to gradients), and what is auxiliary if `has_aux`."""
+    """(value, function from its cotangent to gradients), and auxiliary results if `has_aux`."""
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables

@@ -56,7 +56,7 @@ Axes = tuple[tuple[Any, ...], tuple[Any, ...]]  # filters and, in the same order
 
 
 def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axes]:
-    """Filters and axes of what goes in, and of what comes out."""
+    """Filters and axes for inputs, and for outputs."""
     ins = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, Out)]
     outs = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, In)]
     return unzipped(ins), unzipped(outs)
@@ -117,7 +117,7 @@ def _is_key(x: Any) -> bool:
 
 
 def split_streams(groups: Any, splits: tuple[bool, ...], size: int) -> tuple[Any, ...]:
-    """A key for each step in the groups that are split; the others as they are."""
+    """A key for each step in the groups that are split; other groups are unchanged."""
     return tuple(
         tree_map_rngs(lambda key: random.split(key, size), group) if split else group
         for group, split in zip(groups, splits, strict=True)

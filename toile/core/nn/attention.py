@@ -222,7 +222,7 @@ def _first(given: Any, default: Any) -> Any:
 
 
 def _as_bias(masks: list[Any], dtype: Any) -> Any:
-    """What to add to the logits: 0 where all masks hold, a large negative number elsewhere."""
+    """A bias for the logits: 0 where all masks hold, a large negative number elsewhere."""
     if not masks:
         return None
     mask = functools.reduce(jnp.logical_and, masks)

@@ -30,7 +30,7 @@ class CacheEntry(struct.PyTreeNode):
 def advance_cache(
     scope: Scope, inputs: Any, key: Any, value: Any, axes: tuple[int, ...]
 ) -> CacheEntry | None:
-    """The cache with the key and value of one more position, None if it is not there yet."""
+    """The cache with the key and value of one more position; None if there is no cache yet."""
     if not scope.has_variable("cache", "entry"):
         scope.put_variable("cache", "entry", _cache_maker(key.ndim, key.shape[-2:]))
         return None

@@ -19,7 +19,7 @@ from toile.optim.numerics import safe_norm as safe_norm
 
 
 def tile_second_to_last_dim(a: Any) -> Any:
-    """`a` with another last axis, along which its elements are repeated as often as there are."""
+    """`a` with a new last axis as long as the old one, along which its elements are repeated."""
     a = jnp.asarray(a)
     return jnp.broadcast_to(a[..., None], (*a.shape, a.shape[-1]))
 
@@ -70,7 +70,7 @@ def set_diags(a: Any, new_diags: Any) -> Any:
 
 @contextmanager
 def x64_precision(enable_x64_precision: bool = True) -> Iterator[None]:
-    """A block in which 64-bit dtypes are there, or are not."""
+    """A block in which 64-bit dtypes are enabled or disabled."""
     before = config.read("jax_enable_x64")
     config.update("jax_enable_x64", enable_x64_precision)
     try:

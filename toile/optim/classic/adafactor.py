@@ -21,7 +21,7 @@ __all__ = ["Adafactor"]
 
 @struct.dataclass
 class AdafactorHyperParams:
-    """What `Adafactor` is given."""
+    """The hyperparameters of `Adafactor`."""
 
     learning_rate: Any
     factored: bool
@@ -38,7 +38,7 @@ class AdafactorHyperParams:
 
 @struct.dataclass
 class AdafactorParamState:
-    """Second moments, factored or whole, and the momentum; what is unused has shape (1,)."""
+    """Second moments, factored or whole, and the momentum; unused arrays have shape (1,)."""
 
     v_row: Any
     v_col: Any

@@ -19,7 +19,7 @@ __all__ = ["LAMB", "AdaBelief", "Adam"]
 
 @struct.dataclass
 class AdamHyperParams:
-    """What `Adam` and `AdaBelief` are given."""
+    """The hyperparameters of `Adam` and `AdaBelief`."""
 
     learning_rate: Any
     beta1: Any
@@ -127,7 +127,7 @@ class AdaBelief(Adam):
 
 @struct.dataclass
 class LAMBHyperParams:
-    """What `LAMB` is given."""
+    """The hyperparameters of `LAMB`."""
 
     learning_rate: Any
     beta1: Any

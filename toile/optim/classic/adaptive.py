@@ -15,7 +15,7 @@ __all__ = ["Adadelta", "Adagrad", "RMSProp"]
 
 @struct.dataclass
 class AdagradHyperParams:
-    """What `Adagrad` is given."""
+    """The hyperparameters of `Adagrad`."""
 
     learning_rate: Any
     eps: Any
@@ -59,7 +59,7 @@ class Adagrad(OptimizerDef):
 
 @struct.dataclass
 class AdadeltaHyperParams:
-    """What `Adadelta` is given."""
+    """The hyperparameters of `Adadelta`."""
 
     learning_rate: Any
     rho: Any
@@ -116,7 +116,7 @@ class Adadelta(OptimizerDef):
 
 @struct.dataclass
 class RMSPropHyperParams:
-    """What `RMSProp` is given."""
+    """The hyperparameters of `RMSProp`."""
 
     learning_rate: Any
     beta2: Any

@@ -15,7 +15,7 @@ __all__ = ["LARS", "GradientDescent", "Momentum"]
 
 @struct.dataclass
 class GradientDescentHyperParams:
-    """What `GradientDescent` is given."""
+    """The hyperparameters of `GradientDescent`."""
 
     learning_rate: Any
 
@@ -44,7 +44,7 @@ class GradientDescent(OptimizerDef):
 
 @struct.dataclass
 class MomentumHyperParams:
-    """What `Momentum` is given."""
+    """The hyperparameters of `Momentum`."""
 
     learning_rate: Any
     beta: Any
@@ -103,7 +103,7 @@ class Momentum(OptimizerDef):
 
 @struct.dataclass
 class LARSHyperParams:
-    """What `LARS` is given."""
+    """The hyperparameters of `LARS`."""
 
     learning_rate: Any
     beta: Any

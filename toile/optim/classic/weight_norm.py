@@ -118,7 +118,7 @@ def _split(param: Any, state: Any, grad: Any, decay: Any) -> tuple[Any, Any, Any
 
 
 def _merge(direction: Any, scale: Any, eps: Any) -> tuple[Any, Any]:
-    """The parameter and what its direction was multiplied by."""
+    """The parameter and the factor of its direction."""
     if not _is_normalized(direction):
         return direction, ()
     mult = scale / (eps + _norm(direction))

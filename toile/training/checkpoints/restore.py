@@ -107,7 +107,7 @@ def restore_checkpoint(
 
 
 def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | None:
-    """The path and the state of the checkpoint that was asked for."""
+    """The path and the state of the requested checkpoint."""
     if step is not None:
         path = naming.checkpoint_path(place, step, prefix)
         if not io.exists(path):
@@ -175,7 +175,7 @@ def _load(parallel: bool, checksums: bool, path: str) -> Any:
 
 
 def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
-    """An error where a leaf says that the array is stored elsewhere, in parts."""
+    """Raise an error if a leaf says that its array is stored elsewhere, in parts."""
     if isinstance(state, Mapping):
         for value in state.values():
             _refuse_placeholders(path, step, value)

@@ -29,7 +29,7 @@ _logger = logging.getLogger("toile")
 
 @dataclasses.dataclass(frozen=True)
 class _Save:
-    """One checkpoint to be written, and what happens to those beside it."""
+    """A checkpoint to write, and which others to remove."""
 
     folder: str
     prefix: str
@@ -187,7 +187,7 @@ def _refuse_orbax(caller: str, checkpointer: Any) -> None:
 
 
 def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
-    """Write the file, then remove what has to go."""
+    """Write the file, then remove the superfluous ones."""
     monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
     folder = os.path.dirname(save.path)
     files.make_folder(folder)
@@ -215,7 +215,7 @@ def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
 
 
 def _put(save: _Save, folder: str, pending: files.PendingFile, sums: sidecar.Sums | None) -> None:
-    """Give the file its name, and its checksums theirs: never those of one to the other."""
+    """Rename the file and its checksums, so that checksums never belong to another file."""
     replaces = io.exists(save.path)
     if files.is_there(naming.sums_path(save.path)):
         files.remove(naming.sums_path(save.path))

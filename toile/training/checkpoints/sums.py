@@ -59,7 +59,7 @@ def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
 
 
 def read(path: str, source: sources.FileSource) -> Sums | None:
-    """The checksums of a checkpoint that is open; None where there are none that can be used."""
+    """The checksums of an open checkpoint; None if there are no usable ones."""
     place = naming.sums_path(path)
     if not io.exists(place):
         return None
@@ -110,7 +110,7 @@ def difference(sums: Sums, rest: int) -> str | None:
 
 
 def damaged_arrays(arrays: list[ArraySums]) -> str:
-    """Which arrays are not those that were saved, in words."""
+    """A message that names the arrays that have changed."""
     names = list(dict.fromkeys(map(str, arrays)))
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     noun = "array" if len(names) == 1 else "arrays"

@@ -14,7 +14,7 @@ _WITHOUT_NAME = ("DEFINE_alias", "DEFINE_flag")
 
 
 def _shared(define: Callable[..., Any], flags: Any) -> Callable[..., Any]:
-    """`define`, which takes the flag that is there if there is one."""
+    """`define`, except that it returns the existing flag if there is one."""
 
     @functools.wraps(define)
     def shared(name: str, *args: Any, **options: Any) -> Any:

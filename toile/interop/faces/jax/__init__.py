@@ -36,7 +36,7 @@ STANDS_FOR = "toile"
 
 
 def pure_callback(callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """toile's, in which what a staged callback raises arrives as JAX's error for it."""
+    """toile's function, in which an error of a staged callback is raised as JAX's error."""
     if state.trace is None:
         return _pure_callback(callback, *args, **kwargs)
 

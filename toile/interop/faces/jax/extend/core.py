@@ -37,7 +37,7 @@ class Primitive:
         self.abstract_eval: Callable[..., Any] = self._missing("type rule (def_abstract_eval)")
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """What the primitive computes, on arrays."""
+        """Set the function that computes the primitive on arrays."""
         self.impl = impl
         return impl
 
@@ -52,7 +52,7 @@ class Primitive:
         return rule
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Apply the primitive, whatever traces."""
+        """Apply the primitive in the current trace."""
         return Foreign(self, params)(*[a if isinstance(a, Array) else as_array(a) for a in args])
 
     def _missing(self, what: str) -> Callable[..., Any]:
@@ -153,7 +153,7 @@ class DropVar(Var):
 
 
 class OpaqueTraceState:
-    """What traces at a moment; equal when it is the same."""
+    """The traces that are active at some point; equal if they are the same."""
 
     __slots__ = ("trace",)
 
@@ -168,7 +168,7 @@ class OpaqueTraceState:
 
 
 def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
-    """What traces now, to be compared later."""
+    """The traces that are active now, for a later comparison."""
     return OpaqueTraceState(state.trace)
 
 

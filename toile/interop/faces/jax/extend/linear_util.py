@@ -40,7 +40,7 @@ def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = No
 
 
 def transformation(generator: Transformation) -> Callable[..., WrappedFun]:
-    """What puts `generator` around a WrappedFun."""
+    """A function that puts `generator` around a WrappedFun."""
 
     def around(fun: WrappedFun, *given: Any) -> WrappedFun:
         return WrappedFun(fun.f, ((generator, given), *fun.transforms))

@@ -23,7 +23,7 @@ instantiate_zeros = instantiate
 
 
 class UndefinedPrimal:
-    """A linear operand, of which a transpose rule knows the aval only."""
+    """A linear operand; a transpose rule knows only its aval."""
 
     __slots__ = ("aval",)
 

@@ -9,7 +9,7 @@ __all__ = ["lower_fun", "register_lowering"]
 
 
 def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Accepted; a compiled Program calls what `def_impl` was given."""
+    """Do nothing; a compiled Program calls the function given to `def_impl`."""
     return rule
 
 
