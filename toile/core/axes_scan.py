@@ -67,7 +67,7 @@ def scan(
     """Loop over the axes `in_axes` of arguments; results are stacked along `out_axes`.
 
     Without `check_constancy_invariants` the body is traced once less: shared values are
-    taken as they come in, and results cannot be `broadcast`.
+    used unchanged, and results cannot be `broadcast`.
 
     >>> import toile.numpy as jnp
     >>> loop = scan(lambda b, c, x: (b + 2, c + 1, 2 * x), in_axes=0, out_axes=0)

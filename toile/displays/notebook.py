@@ -35,8 +35,9 @@ class LiveDisplay:
 
     Args:
         draw: returns what to show, by MIME type ("text/html", "text/plain").
-        interval: seconds between two drawings, at least.
-        tick: draw again after so many seconds even if nobody asks, until `close`; None for never.
+        interval: smallest number of seconds between two drawings.
+        tick: draw again after this many seconds, even without a call of `refresh`, until `close`;
+            None for never.
     """
 
     def __init__(

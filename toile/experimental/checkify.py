@@ -191,8 +191,8 @@ def check(
 ) -> None:
     """Fail unless a condition holds.
 
-    In a function that `checkify` has transformed, the failure is recorded and the function goes on.
-    Otherwise JaxRuntimeError is raised when the check runs.
+    In a function that `checkify` has transformed, the failure is recorded and the function
+    continues. Otherwise JaxRuntimeError is raised when the check runs.
 
     Args:
         pred: condition, a boolean of shape ().

@@ -86,7 +86,7 @@ def import_(
 
 
 def private_name(name: str) -> str:
-    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is to be found."""
+    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is found."""
     root = name.partition(".")[0]
     if root in ("jax", "flax"):
         return f"{HERE}.faces.{name}"

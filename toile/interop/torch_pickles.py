@@ -2,7 +2,7 @@
 
 Names of functions and classes stay names; a subclass decides what they become. Each
 instruction is charged for the memory it takes, and all of them together may take `FACTOR` bytes for
-each byte of the pickle. Keys are checked before they are hashed, and the tree that comes out is
+each byte of the pickle. Keys are checked before they are hashed, and the resulting tree is
 measured before it is walked: shared parts count each time they occur, cycles are refused.
 """
 
@@ -194,7 +194,7 @@ _KEY_TYPES = frozenset((str, bytes, bool, type(None), float, complex))
 
 
 def check_tree(root: Any, most: int) -> None:
-    """Raise where a tree is too deep, has a cycle, or has more than so many nodes when walked.
+    """Raise if a tree is too deep, has a cycle, or has too many nodes when walked.
 
     A list that is in two places counts twice: thirty of them, each twice in the next, are small in
     memory and a billion nodes for code that walks the tree.

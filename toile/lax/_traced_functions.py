@@ -134,7 +134,7 @@ def check_same_types(subject: str, tree: Any, needed: Sequence[Aval], got: Seque
         for i, a, b in bad[:6]
     ]
     raise TreeStructureError(f"{subject}\n\n{_listed(lines)}\n\n{hint} (convert with .astype, or "
-                             f"start with an array of the dtype and shape that comes out){here()}")
+                             f"start with an array of the resulting dtype and shape){here()}")
 
 
 def _why(a: Aval, b: Aval) -> str:

@@ -69,7 +69,7 @@ def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
 def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
     """The scale that brings `amax` to fp8_max / 2**margin; the old one if amax is 0 or not finite.
 
-    Computed by way of its reciprocal, which is what other libraries call the scale: the rounding
+    It is computed from its reciprocal, which is what other libraries call the scale: the rounding
     of both divisions is part of the result."""
     old = 1.0 / scale
     found = (fp8_max / amax) / (2**margin)

@@ -161,7 +161,7 @@ class BatchNorm(Module):
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
             faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         toile.errors.ModifyScopeVariableError: the batch is used, and `batch_stats` is not
@@ -266,7 +266,7 @@ class LayerNorm(Module):
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
             faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5))
@@ -329,7 +329,7 @@ class RMSNorm(Module):
         axis_index_groups: groups of indices of that axis that share the mean; None for a single
             group.
         use_fast_variance: no effect on the result: the mean is not subtracted.
-        force_float32_reductions: whether the mean square is computed in float32 at least.
+        force_float32_reductions: whether the mean square is computed in float32 or wider.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (5, 6))
@@ -396,7 +396,7 @@ class GroupNorm(Module):
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
             faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         ValueError: both or neither of `num_groups` and `group_size` are given; the channels are
@@ -484,7 +484,7 @@ class InstanceNorm(Module):
             group.
         use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
             faster but less accurate than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         ValueError: `feature_axes` has the first axis.

@@ -279,7 +279,7 @@ class CsvWriter(MetricWriter):
         return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:
-        """Rewrite the file with the current columns, by way of a temporary file."""
+        """Rewrite the file with the current columns, through a temporary file."""
         aside = f"{self._path}.tmp"
         with open(aside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")

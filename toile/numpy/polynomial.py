@@ -87,7 +87,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def _trim_leading(p: Array) -> Array:
-    """`p` without leading zeros, one coefficient at least; needs concrete values."""
+    """`p` without leading zeros but with at least one coefficient; needs concrete values."""
     values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
     used = np.nonzero(values)[0]
     return p[int(used[0]):] if used.size else p[-1:]

@@ -90,7 +90,7 @@ def widened(dtype: Any) -> Any:
 
 
 def promoted_integer(dtype: Any) -> Any:
-    """The dtype integers are summed in: the default width of their kind at least."""
+    """The dtype integers are summed in: at least the default width of their kind."""
     if dtype == BOOL:
         return default_int()
     if dtype in UNSIGNED_INTEGERS:
@@ -690,7 +690,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the largest element along an axis; of equal elements, the first.
+    """Find the index of the largest element along an axis; the first if several are equal.
 
     NaN counts as larger than all numbers.
 
@@ -713,7 +713,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the smallest element along an axis; of equal elements, the first.
+    """Find the index of the smallest element along an axis; the first if several are equal.
 
     NaN counts as smaller than all numbers.
 

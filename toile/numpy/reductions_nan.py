@@ -294,8 +294,8 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the largest element along an axis, ignoring NaN.
 
-    Of equal elements, the first is found. The index is -1 where all elements are NaN. NaN is
-    treated as -inf, so its index may be returned where no number is greater than -inf.
+    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
+    NaN is treated as -inf, so its index may be returned where no number is greater than -inf.
 
     Args:
         a: array or number.
@@ -323,8 +323,8 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the smallest element along an axis, ignoring NaN.
 
-    Of equal elements, the first is found. The index is -1 where all elements are NaN. NaN is
-    treated as inf, so its index may be returned where no number is less than inf.
+    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
+    NaN is treated as inf, so its index may be returned where no number is less than inf.
 
     Args:
         a: array or number.

@@ -330,7 +330,7 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
           sorted: bool = True) -> Sequence[Array]:
     """Find the largest or smallest elements along an axis.
 
-    NaN counts as larger than every number, unless its sign bit is set. Of equal elements, those
+    NaN counts as larger than every number, unless its sign bit is set. Among equal elements, those
     with a lower index come first.
 
     Args:

@@ -285,7 +285,7 @@ def _contracted(work, order, target, sizes, options):
 
 
 def _product(first, second, needed, sizes, options):
-    """Two operands contracted over the labels that are not needed any more."""
+    """Two operands contracted over the labels that are no longer needed."""
     (x, xs), (y, ys) = first, second
     for _ in range(2):  # a label dropped from one operand may have become private to the other
         x, xs = _simplify(x, xs, needed | set(ys), sizes)

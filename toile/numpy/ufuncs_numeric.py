@@ -280,7 +280,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """x ** n for a known n, which has no part in the dtype of the result."""
+    """x ** n for a known n, which does not affect the dtype of the result."""
     x = as_array("power", x)
     if x.dtype is BOOL:
         x = convert(x, _INT32)

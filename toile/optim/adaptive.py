@@ -346,7 +346,7 @@ def scale_by_rprop(
         sizes = trees.map(resized, agreement, state.step_sizes)
         signed = lambda s, g, size: jnp.where(s < 0, jnp.zeros_like(g), size * jnp.sign(g))
         steps = trees.map(signed, agreement, updates, sizes)
-        # Optax hands out the step before this one, and so do we: results are the same.
+        # Optax returns the step before this one, and so do we: results are the same.
         taken = trees.map(stopped, agreement, state.prev_updates)
         return taken, ScaleByRpropState(sizes, steps)
 

@@ -169,9 +169,9 @@ def _augment(cost: Any, row: Any, m: _Matching) -> _Matching:
 
 
 def _advance(cost: Any, m: _Matching, s: _Search) -> _Search:
-    """Relax the edges of a row and go on from the nearest column.
+    """Relax the edges of a row and continue from the nearest column.
 
-    Of equally near columns a free one is taken, the last in `left`; if none is free, the first.
+    Among equally near columns a free one is taken, the last in `left`; if none is free, the first.
     """
     cols = cost.shape[1]
     places = jnp.arange(cols)

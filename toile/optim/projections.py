@@ -175,7 +175,7 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to vectors of Euclidean length `scale` at most.
+    """Project a tree to vectors of Euclidean length at most `scale`.
 
     Args:
         tree: tree of arrays, which counts as one vector.

@@ -28,7 +28,7 @@ ALIVE, GOODBYE, WAITING, STATUS, PING, PONG, VERDICT, FAILING = range(1, 9)
 
 
 class Member:
-    """What is known of a process: its rank, its pid and its machine."""
+    """What is known about a process: its rank, its pid and its machine."""
 
     __slots__ = ("rank", "pid", "host")
 
@@ -63,7 +63,7 @@ class Control:
         now = time.monotonic()
         self.heard = dict.fromkeys(self.others, now)
         self.looked = now
-        self.suspected: float | None = None  # when all were asked for a sign of life
+        self.suspected: float | None = None  # when all were asked for a heartbeat
         self.gone: dict[int, float] = {}  # when each process said goodbye
         self.failing: set[int] = set()  # ranks that have reported a failure
         self.histories: dict[Ranks, History] = {}

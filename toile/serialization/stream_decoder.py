@@ -268,7 +268,7 @@ class _Decoder:
         return taken
 
     def _refill(self, count: int) -> None:
-        """A window that begins at the current position and has at least so many bytes."""
+        """A window that begins at the current position and has at least this many bytes."""
         offset = self._offset()
         if offset + count > self._source.size:
             raise ValueError(f"the file ends where {count} bytes should follow byte {offset}")

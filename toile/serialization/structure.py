@@ -43,7 +43,7 @@ def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
 
 
 def check(data: Any, deepest: int = MAX_DEPTH) -> None:
-    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most so many levels."""
+    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most this many levels."""
     size, at = len(data), 0
     left = [1]  # the values that are still to come, at each level that is open
     pending = 1  # and at all of them: a value is a byte at least

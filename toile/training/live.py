@@ -64,8 +64,8 @@ class Plot(MetricWriter):
     def add(self, step: int | float, /, **values: ArrayLike) -> None:
         """Add a point to each of some curves.
 
-        Arrays are copied from the device, which waits for them: in a fast loop, add every so many
-        steps.
+        Arrays are copied from the device, which waits for them: in a fast loop, do not add numbers
+        at every step.
 
         Args:
             step: where the points are along the horizontal axis.

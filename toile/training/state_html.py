@@ -43,7 +43,7 @@ def state_html(state: TrainState) -> str:
 
 
 def _trained(state: TrainState) -> str:
-    """How many parameters are trained, where not all of them are."""
+    """How many parameters are trained; empty if all of them are."""
     if state.trainable is None:
         return ""
     return f", {branch_of(state._trained()).size:,} of them trained"

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Marks a collection that goes into a transformation along an axis and does not come out.
+    """Marks a collection that is an input of a transformation, along an axis, and not a result.
 
     It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
 
@@ -33,7 +33,7 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Marks a collection that only comes out of a transformation, along an axis.
+    """Marks a collection that is only a result of a transformation, along an axis.
 
     It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
 

@@ -114,7 +114,7 @@ class Packed:
         ]
 
     def _collections(self, scope: Scope, filters: Sequence[Filter]) -> list[dict[str, Any]]:
-        """The variables of a scope by filter; what cannot come out again is frozen."""
+        """The variables of a scope by filter; those that cannot be results are frozen."""
         scope._populate_collections()
         groups, _ = _grouped(scope._variables, filters)
         return [

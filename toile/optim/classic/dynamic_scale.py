@@ -23,8 +23,7 @@ class DynamicScaleResult(NamedTuple):
 
     Args:
         dynamic_scale: scale for the next step.
-        finite: boolean scalar, whether all gradients are finite; where not, the step should be left
-            out.
+        finite: boolean scalar, whether all gradients are finite; if not, skip the step.
         aux: value of the function, or the pair (value, aux).
         grad: gradients in float32, scaled back.
 

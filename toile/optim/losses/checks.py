@@ -34,7 +34,7 @@ def check_same_shape(name: str, **arrays: Any) -> None:
 
 
 def check_rank(name: str, rank: int, **arrays: Any) -> None:
-    """Raise ValueError unless each array has so many axes."""
+    """Raise ValueError unless each array has the given number of axes."""
     for argument, x in arrays.items():
         if jnp.ndim(x) != rank:
             raise ValueError(f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}")

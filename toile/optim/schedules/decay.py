@@ -97,7 +97,7 @@ def exponential_decay(
     init_value: ArrayLike, transition_steps: int, decay_rate: ArrayLike, transition_begin: int = 0,
     staircase: bool = False, end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """Make a schedule that is multiplied by a constant every so many steps.
+    """Make a schedule that is multiplied by a constant at regular intervals.
 
     The value is `init_value * decay_rate**(step / transition_steps)`. With `transition_steps <= 0`
     or a `decay_rate` of 0 it stays `init_value`.

@@ -40,7 +40,7 @@ _lock = compiling
 _code: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()  # by digest
 _kept: list[Library] = []  # for the life of the process
 # Recently used libraries stay loaded for a while, so that a loop outside jit, or a function that
-# is created anew for each call, finds its kernels although nothing else holds them.
+# is created again for each call, finds its kernels although nothing else holds them.
 _recent: deque[Library] = deque(maxlen=16)
 _compiled = 0  # how many kernels this process has compiled
 _seconds: dict[bytes, float] = {}  # CPU time of compiling, by digest; not for kernels from disk

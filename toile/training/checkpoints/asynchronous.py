@@ -16,7 +16,7 @@ from typing import Any
 
 
 class AsyncManager:
-    """Save checkpoints in a thread while training goes on.
+    """Save checkpoints in a thread while training continues.
 
     Pass it to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next call;
     if none follows, it is printed at the end of the program. As a context manager it waits for the

@@ -128,7 +128,7 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     """The newest checkpoint of a directory that can be read."""
     bad: dict[str, str] = {}
     while True:
-        # Listed anew each time: a saver may remove what was just found, after writing a newer one.
+        # Listed again each time: another process may write a newer one and remove what was found.
         rest = [path for path in naming.all_checkpoints(folder, prefix) if path not in bad]
         if not rest:
             break
