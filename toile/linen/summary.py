@@ -2,7 +2,8 @@
 
 `init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
 calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
-vector-Jacobian product. Module loads this file when it needs a summary; this file does not import Module.
+vector-Jacobian product. Module loads this file when it needs a summary; this file does not import
+Module.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hyperparameters as part of the state: seen, scheduled and set while training runs.
 
 `inject_hyperparams(adam)(learning_rate=1e-3)` keeps its numbers in `state.hyperparams` as arrays of
-the parameters' dtype. They are arguments of a jitted step, and `set_hyperparams` keeps their dtypes,
-so changing them does not trace the step again.
+the parameters' dtype. They are arguments of a jitted step, and `set_hyperparams` keeps their
+dtypes, so changing them does not trace the step again.
 """
 
 from __future__ import annotations
