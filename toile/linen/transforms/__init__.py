@@ -1,7 +1,7 @@
 """Lifted transformations: those of toile for classes, methods and functions of modules.
 
-A plain `toile.vmap` does not know about variables and random streams; the arguments of `nn.vmap` say
-what happens to each collection and stream.
+A plain `toile.vmap` does not know about variables and random streams; the arguments of `nn.vmap`
+say what happens to each collection and stream.
 """
 
 from toile.engine.lazy import attach as _attach
