@@ -40,7 +40,7 @@ class StopAfter:
 
 @pytest.fixture(autouse=True)
 def own_eval_step(monkeypatch):
-    """Each test has networks of its own: `jit` would count those of all tests, and warn about retracing."""
+    """Each test has its own networks: `jit` would count those of all, and warn about retracing."""
     step = train.eval_step.__wrapped__
     monkeypatch.setattr(train, "eval_step", toile.jit(lambda state, batch: step(state, batch)))
 

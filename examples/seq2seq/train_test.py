@@ -141,7 +141,7 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
     accuracy = report.show(config, tmp_path, state)
     assert 0 <= accuracy <= 1
     text = capsys.readouterr().out
-    for part in ("Seq2Seq Summary", "training loss by step", "5 held-out sums", "checkpoint_16", " = "):
+    for part in ("Seq2Seq Summary", "training loss", "5 held-out sums", "checkpoint_16", " = "):
         assert part in text
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page and "Configuration" in page and "Summary" in page

@@ -129,8 +129,8 @@ def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
     """Refuse what has no place in a flat file of arrays."""
     holding = [path for path, _ in leaves if any(separator in name for name in path)]
     if holding:
-        raise Failure(f"the separator {separator!r} occurs in the name of {_listed(holding)}, which "
-                      "would look like nested names (choose another with --separator)")
+        raise Failure(f"the separator {separator!r} occurs in the name of {_listed(holding)}, "
+                      "which would look like nested names (choose another with --separator)")
     other = [(path, x) for path, x in leaves if not isinstance(x, (np.ndarray, np.generic))]
     if other:
         what = ", ".join(f"{'/'.join(path)} ({_described(x)})" for path, x in other[:SHOWN])

@@ -133,7 +133,8 @@ class Explanation:
             how = f" and {quantity(calls, 'library call')}, {self.graph}"
         return (
             f"{name}: {quantity(len(self.kernels), 'kernel')}{more} in "
-            f"{quantity(self.steps, 'step')}, {launches}{how}; {where}; {quantity(self.views, 'operation')} cost nothing (views); "
+            f"{quantity(self.steps, 'step')}, {launches}{how}; {where}; "
+            f"{quantity(self.views, 'operation')} cost nothing (views); "
             f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
         )
 
