@@ -390,7 +390,7 @@ def test_a_fault_names_the_program(device, monkeypatch):
         raise driver.CudaError("cuLaunchKernel", driver.OUT_OF_MEMORY, "out of memory")
 
     monkeypatch.setattr(driver.driver(), "launch", full)
-    with pytest.raises(OutOfMemoryError, match="program needed more than there is"):
+    with pytest.raises(OutOfMemoryError, match="program needed more than is available"):
         host_driver.run(executable, raws, device)
 
 

@@ -303,7 +303,9 @@ def _put(
         return
     array = jnp.array(np.array(value, to, order="C"))
     if path in new and np.asarray(new[path]).tobytes() != np.asarray(array).tobytes():
-        problems.misshaped.append(f"{', '.join(full)}: needed the value of {path} under its other name")
+        problems.misshaped.append(
+            f"{', '.join(full)}: needed the value that another tensor has for {path}"
+        )
     new[path] = array
 
 
