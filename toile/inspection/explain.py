@@ -120,7 +120,7 @@ class Explanation:
     def _head(self) -> str:
         """The first line: the number of kernels, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
-        more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
+        more = f" ({inner} including those in loops)" if inner > len(self.kernels) else ""
         launches = quantity(self.launches, "launch")
         python = quantity(len(self.python_steps), "step")
         if self.device is None:
@@ -246,7 +246,7 @@ def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
 def _times(k: Kernel) -> str:
     if k.kind == "cond":
         return "one of its branches"
-    return f"{k.trips} times" if k.trips else "as often as its condition holds"
+    return f"{k.trips} times" if k.trips else "while its condition holds"
 
 
 def _part(k: Kernel, i: int) -> str:
