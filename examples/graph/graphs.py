@@ -1,8 +1,8 @@
 """Graphs as arrays: many graphs joined into one by offsets, and padded to a few shapes.
 
 The fields of a GraphsTuple are those of jraph's. Nodes and edges of all graphs are concatenated;
-`n_node` and `n_edge` are the numbers of each graph. One graph of a padded batch holds all padding
-nodes and edges, which are connected only to each other.
+`n_node` and `n_edge` count those of each graph. One graph of a padded batch holds all padding nodes
+and edges, which are connected only to each other.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def pad(graph: GraphsTuple, n_node: int, n_edge: int, n_graph: int) -> GraphsTup
     return GraphsTuple(
         nodes=filled(graph.nodes, more[0]),
         edges=filled(graph.edges, more[1]),
-        receivers=filled(graph.receivers, more[1], len(graph.nodes)),  # the first padding graph
+        receivers=filled(graph.receivers, more[1], len(graph.nodes)),  # the first padding node
         senders=filled(graph.senders, more[1], len(graph.nodes)),
         globals=filled(graph.globals, more[2]),
         n_node=np.concatenate([graph.n_node, np.where(extra, more[0], 0)]).astype(np.int32),
