@@ -283,7 +283,7 @@ def test_npz_files(tmp_path, save):
     (batch,) = batches(datasets.npz_arrays(path, ["x", "y"]))
     np.testing.assert_array_equal(batch["x"], x)
     assert list(batch) == ["x", "y"] and batch["y"].dtype == bool
-    with pytest.raises(ValueError, match="which are x, y, note, got 'z'"):
+    with pytest.raises(ValueError, match="arrays x, y, note of .*, got 'z'"):
         datasets.npz_arrays(path, ["z"])
     with pytest.raises(ValueError, match=r"same length .*x: \[4, 3\], y: \[4\], note: \[\]"):
         datasets.npz_arrays(path)

@@ -252,7 +252,7 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
               rounds: int | None) -> Profile:
     """Measure one subject; `again`, of the same function, is used for calls that run nothing."""
     if of.consts is None:
-        raise ValueError(f"profile: needed a function without tracers, got one that has some{here()}")
+        raise ValueError(f"profile: needed a function without tracers, got one with some{here()}")
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
     raws = [*of.consts, *(raw_operand(x) for x in flatten((args_in, kwargs_in))[0])]
 

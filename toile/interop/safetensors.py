@@ -167,8 +167,8 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
         wrong = {k: v for k, v in metadata.items() if type(k) is not str or type(v) is not str}
         if wrong:
             raise TypeError(
-                f"safetensors.{who}: needed strings as names and values of metadata, got {wrong!r} (use"
-                f" json.dumps for anything else){here()}"
+                f"safetensors.{who}: needed strings as names and values of metadata, got {wrong!r}"
+                f" (use json.dumps for anything else){here()}"
             )
         header[_METADATA] = dict(metadata)
     rows = sorted(

@@ -262,7 +262,7 @@ def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
     if tree.shapes(path):
         return f"{layer!r}: {path!r} has no known rule (pass a rule, or name its layers)"
     close = difflib.get_close_matches(path, [rule.path for rule in tree.rules()], 3, 0.5)
-    near = f" (did you mean {', '.join(map(repr, close))})" if close else ""
+    near = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     return f"{layer!r}: no layer at {path!r}{near}"
 
 
@@ -340,7 +340,7 @@ class _Problems:
     def raise_any(self, who: str, needed: str) -> None:
         """One ValueError for all of them."""
         kinds = {
-            "names": self.names,
+            "wrong names": self.names,
             "torch tensors without a place": self.unplaced,
             "variables without a tensor": self.unfilled,
             "tensors that do not fit": self.misshaped,
@@ -350,6 +350,6 @@ class _Problems:
             return
         lines = [f"torch_weights.{who}: needed {needed}, got"]
         for kind, rows in told.items():
-            lines += [f"  {len(rows)} {kind}:", *(f"    {row}" for row in rows)]
+            lines += [f"  {kind} ({len(rows)}):", *(f"    {row}" for row in rows)]
         hint = "names={torch layer: path} pairs them; ignore= skips tensors, keep= skips variables"
         raise ValueError("\n".join([*lines, f"({hint})"]) + here())
