@@ -250,7 +250,7 @@ def test_a_file_that_grows(cache, monkeypatch):
         return found
 
     monkeypatch.setattr(os, "fstat", fstat)
-    with pytest.warns(CacheWarning, match="grows"):
+    with pytest.warns(CacheWarning, match="grew"):
         assert cache.get(KEY) is None
 
 
