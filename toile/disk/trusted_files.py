@@ -83,7 +83,7 @@ def resolved(folder: Path) -> str:
             if not found.st_mode & stat.S_ISVTX:
                 _check_mode(found, 0o002)
         except Untrusted as problem:
-            raise problem if not todo else Untrusted(f"of {here}, on its way: {problem}") from None
+            raise problem if not todo else Untrusted(f"in its path, {here}: {problem}") from None
         at = here
     return at
 
