@@ -226,7 +226,7 @@ def test_arrays_and_placement():
         toile.make_array_from_process_local_data(sharding, np.arange(4), (8,))
     with toile.set_mesh(mesh):
         np.testing.assert_array_equal(toile.reshard(x, P("x")), x)
-    with pytest.raises(ValueError, match="mesh in force"):
+    with pytest.raises(ValueError, match="active mesh"):
         toile.reshard(x, P("x"))
 
 

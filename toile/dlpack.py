@@ -55,7 +55,7 @@ def from_dlpack(
     if not hasattr(external_array, "__dlpack__"):
         raise TypeError(
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
-            "(a capsule has lost its device; pass the array itself)" + here()
+            "(a capsule does not name its device; pass the array itself)" + here()
         )
     elsewhere = shared(external_array)
     if elsewhere is not None:

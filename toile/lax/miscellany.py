@@ -166,7 +166,7 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
         given = [PartitionSpec() if s is None else s for s in given]
     elif any(s is None for s in given):
         raise ValueError("One of with_sharding_constraint arguments got sharding None which is not "
-                         "allowed: needed a Sharding, or a mesh in force (use "
+                         "allowed: needed a Sharding, or an active mesh (use "
                          f"toile.set_mesh){here()}")
     elif any(isinstance(s, PartitionSpec) for s in given):
         raise RuntimeError("with_sharding_constraint requires a non-empty mesh in context if you "

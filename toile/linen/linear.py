@@ -319,7 +319,7 @@ def _bias_shapes(
     letters = named.replace("...", "")
     if len(set(letters)) != len(letters) or (letters == named and len(named) != len(shape)):
         raise AssertionError(
-            f"Einsum: needed a label of its own for each axis of the kernel {shape}, got {named!r} "
+            f"Einsum: needed a distinct label for each axis of the kernel {shape}, got {named!r} "
             f"in {equation!r} (with use_bias=False a label may occur twice){here()}"
         )
     terms, out = einsum_labels(equation, ranks)

@@ -157,8 +157,8 @@ def _as_numpy(x: Any, path: str = "") -> Any:
     if isinstance(x, KeyArray):
         raise TypeError(
             "msgpack_serialize: random keys have no NumPy form: needed numbers, got an array of"
-            f" {x.dtype} at path {path or '.'} (save toile.random.key_data(key), and make the key"
-            f" again by toile.random.wrap_key_data){here()}"
+            f" {x.dtype} at path {path or '.'} (save toile.random.key_data(key), and restore the"
+            f" key with toile.random.wrap_key_data){here()}"
         )
     if isinstance(x, Array):
         return np.asarray(x)
