@@ -2,7 +2,7 @@
 
 `from toile.interop import optax`, or `load("optax")`, gives the installed Optax with toile in the
 place of jax: its own source is imported a second time, under the name `toile.interop.optax`, and
-what it imports from `jax` and `flax` comes from `toile.interop.faces`. `sys.modules["jax"]` is not
+what it imports from `jax` and `flax` comes from `toile.compat.faces`. `sys.modules["jax"]` is not
 touched: the real jax may be in the same process, or not be installed at all.
 
 >>> from toile.interop import optax
