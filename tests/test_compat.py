@@ -95,6 +95,8 @@ def test_programs_do_not_load_the_package():
 import sys
 import toile, toile.numpy as jnp, toile.linen as nn, toile.optim as optim
 from toile import core, lax, serialization
+from toile.serialization import states
+from toile.training import checkpoints, train_state
 model = nn.Sequential([nn.Dense(4), nn.LayerNorm(), nn.Dense(2)])
 params = model.init(toile.random.key(0), jnp.ones((3, 5)))
 tx = optim.adam(0.1)

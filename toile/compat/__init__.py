@@ -1,9 +1,9 @@
 """Names that exist only because code written for JAX, Flax or Optax imports them.
 
-No module of toile imports this package, so that the rest can be read without it. The `__init__.pyi`
-of `toile.core` and `toile.lax` take public names from here. Everything else is found through
-`toile.engine.lazy`: modules of `MODULES` when they are imported, and private names of `NAMES` when
-a module is asked for a name that it does not have.
+No other module of toile imports this package, so the rest can be read without it. The
+`__init__.pyi` of `toile.core` and of `toile.lax` take public names from here. Everything else is
+found through `toile.engine.lazy`: the modules in `MODULES` when they are imported, and the names in
+`NAMES` when a module is asked for a name that it does not have.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# The name that a module is imported by -> the module. Modules below it are found below that.
+# The name that a module is imported by -> the module. The modules in a package move with it.
 MODULES = {
     "toile.core._jax_names": "toile.compat.jax_core",
     "toile.interop.faces": "toile.compat.faces",
     "toile.lax._names": "toile.compat.jax_primitives",
     "toile.optim._src": "toile.compat.optax_src",
 }
-# Private names of modules of Flax -> what has them here; both without `toile.` in front.
+# Names of modules of Flax, most of them private -> what they are here; all without `toile.`.
 NAMES = {
     "core.scope._is_valid_rng": "core.rng.is_valid_rng",
     "core.scope._is_valid_rngs": "core.rng.is_valid_rngs",

@@ -26,9 +26,8 @@ from toile.primitives import (
 )
 from toile.primitives import transcendental as curves
 
-cond_p, scan_p, while_p = cond.Cond, scan.Scan, while_loop.While
-linear_solve_p, fft_p = linear_solve.LinearSolve, fft.Fft
-stop_gradient_p = barriers.stop_gradient
+cond_p, scan_p, while_p, fft_p = cond.Cond, scan.Scan, while_loop.While, fft.Fft
+linear_solve_p, stop_gradient_p = linear_solve.LinearSolve, barriers.stop_gradient
 all_gather_p, all_to_all_p = collectives.AllGather, collectives.AllToAll
 ppermute_p, axis_index_p = collectives.PPermute, collectives.AxisIndex
 psum_p = pmax_p = pmin_p = collectives.AllReduce

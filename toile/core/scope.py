@@ -41,7 +41,7 @@ __all__ = [
     "subtract_filters", "union_filters",
 ]  # fmt: skip
 
-__getattr__, __dir__ = attach_table(__name__, {})  # private names of Flax's: toile.compat
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 
 def _is_valid_collection(col: Any) -> bool:

@@ -65,7 +65,7 @@ from toile.linen.reprs import module_repr
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
-__getattr__, __dir__ = attach_table(__name__, {})  # private names of Flax's: toile.compat
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 # Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
 _COPY_PROTOCOL = frozenset(

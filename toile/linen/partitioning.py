@@ -55,7 +55,7 @@ __all__ = [
     "variable_with_axes", "vmap_with_axes", "with_sharding_constraint",
 ]  # fmt: skip
 
-__getattr__, __dir__ = attach_table(__name__, {})  # private names of Flax's: toile.compat
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 Axes = tuple[str, ...] | None
 UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
 
-__getattr__, __dir__ = attach_table(__name__, {})  # private names of Flax's: toile.compat
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 UNNAMED_METHODS = ("__call__", "<lambda>")
 

@@ -37,7 +37,7 @@ __all__ = [
     "restore_partially", "to_bytes", "to_state_dict",
 ]
 
-__getattr__, __dir__ = attach_table(__name__, {})  # private names of Flax's: toile.compat
+__getattr__, __dir__ = attach_table(__name__, {}, __path__[0])  # Flax's private names: toile.compat
 
 # Arrays of more bytes are written in pieces of this many.
 MAX_CHUNK_SIZE = 2**30
