@@ -1,16 +1,17 @@
 """Parts of JAX and Flax that toile does not provide, and what to use instead.
 
 A finder at the end of `sys.meta_path` raises an error with that advice when one of them is
-imported, instead of a bare "No module named". It only handles names under `toile.`.
+imported, instead of a bare "No module named". It also finds the modules that `toile.compat` has
+under another name. It only handles names under `toile.`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from typing import Any
 
-from toile.engine.lazy import MissingName
+from toile.engine.lazy import MissingName, compat_spec
 
 # What to use instead of each part; a name also covers everything below it.
 _INSTEAD = {
@@ -64,15 +65,15 @@ def explanation(name: str) -> str | None:
 
 
 class _Finder:
-    """Raises an ImportError that says what to use instead."""
+    """Finds modules of `toile.compat`; else raises an ImportError that says what to use instead."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        if name.startswith("toile."):
-            why = explanation(name)
-            if why is not None:
-                # Without a name: `from package import part` hides errors that name the part.
-                raise ModuleNotFoundError(why)
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        why = explanation(name)
+        if why is not None:
+            # Without a name: `from package import part` hides errors that name the part.
+            raise ModuleNotFoundError(why)
+        return compat_spec(name) if name.startswith("toile.") else None
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:

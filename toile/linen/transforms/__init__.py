@@ -7,5 +7,3 @@ say what happens to each collection and stream.
 from toile.engine.lazy import attach as _attach
 
 __getattr__, __dir__, __all__ = _attach(__name__, __file__)
-
-from toile.linen.transforms.keys import ModuleKey as _HashableProxy  # noqa: E402, F401
