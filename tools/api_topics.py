@@ -66,7 +66,7 @@ LAX: Table = {
     "Collectives over named axes": ("toile.lax.collectives",),
     "Random bits": ("toile.lax.raw_bits",),
     "Gradients, barriers and placement": ("toile.lax.miscellany",),
-    "Operations under JAX's names": ("toile.lax._names",),
+    "Operations under JAX's names": ("toile.compat.jax_primitives",),
 }
 LINEN: Table = {
     "Modules": ("toile.linen.module", "toile.core", "toile.core.scope", "toile.linen.summary"),

@@ -96,7 +96,7 @@ WRONG = {
     "twins": (with_header(b'{"a": 1, "a": 2}'), "a name occurs twice"),
     "metadata": (with_header({"__metadata__": {"a": 1}}), "strings as metadata"),
     "no_entry": (with_header({"a": [1]}), "dtype, shape and data_offsets of 'a'"),
-    "dtype": (with_header({"a": entry("F4")}, b"1234"), "a dtype among .* at 'a', got 'F4'"),
+    "dtype": (with_header({"a": entry("F4")}, b"1234"), "one of the dtypes .* at 'a', got 'F4'"),
     "shape": (with_header({"a": entry(shape=[-1])}, b"1234"), "sizes and two offsets at 'a'"),
     "bools": (with_header({"a": entry(shape=[True])}, b"1234"), "sizes and two offsets"),
     "offsets": (with_header({"a": entry(offsets=[0])}, b"1234"), "sizes and two offsets"),

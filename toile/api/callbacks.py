@@ -113,7 +113,7 @@ def pure_callback(
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     if vmap_method not in _VMAP_METHODS:
         raise ValueError(
-            f"vmap_method must be on of the allowed methods {list(_VMAP_METHODS)}, but got: "
+            f"vmap_method must be one of the allowed methods {list(_VMAP_METHODS)}, but got: "
             f"{vmap_method}{here()}"
         )
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)

@@ -135,7 +135,7 @@ def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
         if type(leaf) is not CustomVJPPrimal:
             raise TypeError(
                 f"unexpected leaf type {type(leaf)}: needed CustomVJPPrimal, got {describe(leaf)} "
-                f"(give it arguments of a forward rule with symbolic_zeros=True){here()}"
+                f"(pass it the arguments of a forward rule with symbolic_zeros=True){here()}"
             )
         return leaf.value
 

@@ -153,8 +153,8 @@ def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
         raise ValueError(
             f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
             f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
-            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for what "
-            f"is not mapped){here()}"
+            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for "
+            f"arguments that are not mapped){here()}"
         )
     return dim % ndim
 
@@ -191,7 +191,7 @@ def _mapped_size(
             lines.append(f"  * {count} had size {n}, e.g. {found[0]}")
     raise ValueError(
         "vmap got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(lines)
-        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for what is shared)"
+        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for shared arguments)"
         + here()
     )
 

@@ -30,7 +30,7 @@ def convert(args: argparse.Namespace) -> None:
     """Convert a file and say what was written."""
     source, target = Path(args.source), Path(args.target)
     if not source.exists():
-        raise Failure(f"there is no {source}")
+        raise Failure(f"{source} does not exist")
     reads = format_of(source, args.source_format, "--from", source.is_dir())
     is_folder = target.is_dir() or args.target.endswith(("/", os.sep))
     writes = format_of(target, args.target_format, "--to", is_folder)
@@ -53,19 +53,19 @@ def convert(args: argparse.Namespace) -> None:
 
 def _check_options(args: argparse.Namespace, reads: Format, writes: Format) -> None:
     if writes.write is None:
-        raise UsageError(f"the format {writes.name} is read, not written ({writes.hint})")
+        raise UsageError(f"the format {writes.name} can only be read ({writes.hint})")
     if not args.separator:
-        raise UsageError("--separator: needed a text, got an empty one")
+        raise UsageError("--separator: needed a non-empty text, got an empty one")
     if args.step is not None and "checkpoint" not in (reads.name, writes.name):
-        raise UsageError("--step is for folders of checkpoints, and there is none")
+        raise UsageError("--step applies to folders of checkpoints, got none")
     if args.force and writes.name == "checkpoint":
-        raise UsageError("--force is for files (to add to a folder of checkpoints, give --step)")
+        raise UsageError("--force applies to files (--step adds to a folder of checkpoints)")
 
 
 def _check_target(source: Path, target: Path, writes: Format, force: bool) -> None:
     """Refuse to write over something by mistake."""
     if target.exists() and target.samefile(source):
-        raise UsageError(f"needed another file to write, got {target} twice")
+        raise UsageError(f"SOURCE and TARGET: needed two different files, got {target} twice")
     if writes.name == "checkpoint":
         return  # it refuses a step that is there, or older than one that is
     if target.is_dir():
@@ -93,7 +93,8 @@ def _walk(x: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]
         return
     for name, y in x.items():
         if not isinstance(name, str):
-            raise Failure(f"needed names of text, got {name!r} in {'/'.join(path) or 'the tree'}")
+            where = "/".join(path) or "the tree"
+            raise Failure(f"needed names that are strings, got {name!r} in {where}")
         yield from _walk(y, (*path, name))
 
 
@@ -107,8 +108,8 @@ def part(leaves: Leaves, name: str, separator: str) -> Leaves:
         top = ", ".join(dict.fromkeys(path[0] for path, _ in leaves))
         longer = sorted(k for k in known if k.endswith(f"{separator}{name}"))
         near = (f" (did you mean {longer[0]!r}?)" if longer else did_you_mean(name, known)
-                or f" (it has {top[:200]})")
-        raise UsageError(f"--only: there is no {name!r}{near}")
+                or f" (the tree has {top[:200]})")
+        raise UsageError(f"--only: {name!r} was not found{near}")
     return found
 
 
@@ -128,15 +129,15 @@ def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
     """Refuse values that a flat file of arrays cannot hold."""
     holding = [path for path, _ in leaves if any(separator in name for name in path)]
     if holding:
-        raise Failure(f"the separator {separator!r} is in the name of {_listed(holding)}, which "
-                      "could not be told from nested names (give another by --separator)")
+        raise Failure(f"the separator {separator!r} occurs in the name of {_listed(holding)}, "
+                      "which would look like nested names (choose another with --separator)")
     other = [(path, x) for path, x in leaves if not isinstance(x, (np.ndarray, np.generic))]
     if other:
         what = ", ".join(f"{'/'.join(path)} ({_described(x)})" for path, x in other[:SHOWN])
         params = next((separator.join(path[: path.index("params") + 1]) for path, _ in leaves
                        if "params" in path), "NAME")
-        raise Failure(f"the format {writes.name} has arrays only, got {what}{_more(other)} "
-                      f"(convert a part: --only {params}; or write .msgpack)")
+        raise Failure(f"the format {writes.name} holds only arrays, got {what}{_more(other)} "
+                      f"(convert a part with --only {params}, or write .msgpack)")
 
 
 def _described(x: Any) -> str:
@@ -148,7 +149,7 @@ def _check_dtypes(leaves: Leaves, writes: Format) -> None:
              if isinstance(x, (np.ndarray, np.generic)) and not writes.holds(x.dtype)]
     if wrong:
         what = ", ".join(f"{dtype} at {'/'.join(path)}" for path, dtype in wrong[:SHOWN])
-        raise Failure(f"the format {writes.name} has no {what}{_more(wrong)}")
+        raise Failure(f"the format {writes.name} cannot hold {what}{_more(wrong)}")
 
 
 def nested(leaves: Leaves, separator: str) -> Tree:
@@ -167,8 +168,8 @@ def nested(leaves: Leaves, separator: str) -> Tree:
 
 
 def _collision(path: tuple[str, ...], name: str, separator: str) -> Failure:
-    return Failure(f"{separator.join(path)!r} collides with {name!r}, which would be an array and "
-                   "have others below it (give another --separator)")
+    return Failure(f"{separator.join(path)!r} collides with {name!r}, which would be both an array "
+                   "and a dict of arrays (choose another --separator)")
 
 
 def _listed(paths: list[tuple[str, ...]]) -> str:

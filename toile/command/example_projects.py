@@ -52,8 +52,8 @@ def new(args: argparse.Namespace) -> None:
     folder = Path(args.folder)
     made = files(example)
     write(folder, made)
-    print(f"made {folder}: {len(made)} files of the example {example.name} ({example.title})\n\n"
-          f"next:\n  cd {shlex.quote(str(folder))}")
+    print(f"created {folder}: {len(made)} files from the example {example.name} "
+          f"({example.title})\n\nnext:\n  cd {shlex.quote(str(folder))}")
     for line in commented(commands(example)):
         print(f"  {line}")
 
@@ -130,10 +130,11 @@ def readme(example: Example) -> str:
 def commands(example: Example) -> list[tuple[str, str]]:
     """What to run in a new project, each with a comment: install, train, test, look."""
     train = _own_commands(example)[0][0]
-    found = [("python -m pip install -r requirements.txt", "what it needs"),
+    found = [("python -m pip install -r requirements.txt", "install requirements"),
              (train, "train"), ("python -m pytest", "run its tests")]
     workdir = re.search(r"--workdir=(\S+)", train)
-    return found + ([(f"tensorboard --logdir={workdir[1]}", "look at results")] if workdir else [])
+    look = [(f"tensorboard --logdir={workdir[1]}", "look at the results")] if workdir else []
+    return found + look
 
 
 def _own_commands(example: Example) -> list[tuple[str, str]]:
@@ -161,7 +162,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
     if there and not folder.is_dir():
         raise UsageError(f"needed a new or empty folder, got the file {folder}")
     if there and any(folder.iterdir()):
-        raise UsageError(f"needed a new or empty folder, got {folder}, which has files in it")
+        raise UsageError(f"needed a new or empty folder, got {folder}, which contains files")
     with _parents(folder.absolute().parent) as parent:
         aside = (folder if there else parent) / f".toile-new-{os.urandom(8).hex()}"
         moved: list[Path] = []

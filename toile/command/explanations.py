@@ -113,8 +113,8 @@ def arguments(
         inspect.signature(function).bind()
     except TypeError as error:
         raise UsageError(
-            f"needed arguments for {name}: {error} (give --args \"jnp.ones((2, 3)), ...\", or "
-            f"write a function {EXAMPLE_ARGUMENTS}() that returns them in a tuple)") from None
+            f"needed arguments for {name}: {error} (use --args \"jnp.ones((2, 3)), ...\", or "
+            f"write a function {EXAMPLE_ARGUMENTS}() that returns them as a tuple)") from None
     except ValueError:
         pass  # it has no signature; calling it will tell
     return (), {}

@@ -13,7 +13,7 @@ from toile.disk.object_cache import ObjectCache
 def cache(args: argparse.Namespace) -> None:
     """Show the cache, or clear it."""
     if args.yes and args.what is None:
-        raise UsageError("--yes is for `toile cache clear` (did you forget clear?)")
+        raise UsageError("--yes applies to `toile cache clear` (did you forget clear?)")
     found = _cache()
     if args.what == "clear":
         _clear(found, args.yes)
@@ -23,7 +23,7 @@ def cache(args: argparse.Namespace) -> None:
           f"entries  {count:,}\n"
           f"size     {megabytes(size)} of at most {megabytes(found.limit)}")
     if object_cache.from_environment() is None:
-        print("It is turned off by TOILE_CACHE or TOILE_CACHE_SIZE.")
+        print("The cache is turned off by TOILE_CACHE or TOILE_CACHE_SIZE.")
 
 
 def _cache() -> ObjectCache:
@@ -36,7 +36,7 @@ def _cache() -> ObjectCache:
                       "(set TOILE_CACHE_DIR)")
     problem = found.problem()
     if problem:
-        raise Failure(f"the folder {found.folder} is not used: {problem} (chmod 700 the folder, or "
+        raise Failure(f"the folder {found.folder} is not used: {problem} (run chmod 700 on it, or "
                       "set TOILE_CACHE_DIR to a folder that you own)")
     return found
 

@@ -60,7 +60,7 @@ def _read_msgpack(path: Path, step: int | None) -> Tree:
 def _read_checkpoint(path: Path, step: int | None) -> Tree:
     tree = checkpoints.restore_checkpoint(path, target=None, step=step)
     if tree is None:
-        raise Failure(f"needed a folder with files {PREFIX}N, got {path}, which has none")
+        raise Failure(f"needed a folder with files named {PREFIX}N, got {path}, which has none")
     return _checked(path, tree)
 
 
@@ -123,7 +123,7 @@ def _write_safetensors(path: Path, tree: Tree, step: int | None) -> Path:
 def _write_npz(path: Path, tree: Tree, step: int | None) -> Path:
     for name in tree:
         if "\0" in name or name.endswith(".npy") and name.removesuffix(".npy") in tree:
-            raise Failure(f"NumPy could not find {name!r} again in an .npz file (use .safetensors)")
+            raise Failure(f"NumPy cannot read {name!r} back from an .npz file (use .safetensors)")
     with replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, x in tree.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -156,7 +156,7 @@ FORMATS = {f.name: f for f in (
            _safetensors_holds),
     Format("npz", (".npz",), False, _read_npz, _write_npz, _npz_holds),
     Format("torch", (".pt", ".pth", ".bin"), True, _read_torch, None, lambda dtype: False,
-           "write .safetensors: safetensors.torch.load_file reads it in torch"),
+           "write .safetensors, which torch reads with safetensors.torch.load_file"),
 )}
 
 
@@ -170,6 +170,6 @@ def format_of(path: Path, given: str | None, option: str, folder: bool) -> Forma
     if folder or path.name.startswith(PREFIX) and path.name.removeprefix(PREFIX).isdigit():
         return FORMATS["checkpoint" if folder else "msgpack"]
     known = [s for f in FORMATS.values() for s in f.suffixes]
-    near = did_you_mean(path.suffix, known) or f" (or say the format with {option})"
-    raise UsageError(f"needed a suffix among {', '.join(known)}, or a folder of checkpoints, got "
-                     f"{str(path)!r}{near}")
+    near = did_you_mean(path.suffix, known) or f" (or choose the format with {option})"
+    raise UsageError(f"needed one of the suffixes {', '.join(known)}, or a folder of checkpoints, "
+                     f"got {str(path)!r}{near}")

@@ -129,6 +129,6 @@ def _shared_results(
             "broadcasted variable has a data dependency on the scan body. Needed values that are "
             "the same in every step, got one that depends on the carry, a scanned input or a "
             "split random stream: carry it (variable_carry), scan it (variable_axes), or do not "
-            f"split the stream it is made from{here()}"
+            f"split the stream that it is drawn from{here()}"
         )
     return unflatten(out_tree[0], values)

@@ -27,11 +27,10 @@ from toile.core.filters import (
     union_filters,
 )
 from toile.core.frozen_dict import FrozenDict, unfreeze
-from toile.core.rng import LazyRng, fold_in_static
-from toile.core.rng import is_valid_rng as _is_valid_rng
-from toile.core.rng import is_valid_rngs as _is_valid_rngs
+from toile.core.rng import LazyRng, fold_in_static, is_valid_rng, is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trace import Array
 
@@ -41,6 +40,8 @@ __all__ = [
     "in_filter", "init", "intersect_filters", "is_filter_empty", "lazy_init", "no_flag",
     "subtract_filters", "union_filters",
 ]  # fmt: skip
+
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 
 def _is_valid_collection(col: Any) -> bool:
@@ -90,7 +91,7 @@ def bind(
     """
     if not hasattr(variables, "items") or not _is_valid_variables(variables):
         raise errors.ApplyScopeInvalidVariablesTypeError()
-    if rngs is not None and not _is_valid_rngs(rngs):
+    if rngs is not None and not is_valid_rngs(rngs):
         raise errors.InvalidRngError(
             "rngs should be a dictionary mapping strings to `jax.PRNGKey` (toile.random.key), got "
             f"{type(rngs).__name__}: {rngs!r}"
@@ -100,7 +101,7 @@ def bind(
 
 def _named_streams(rngs: Any, where: str) -> Any:
     """A single key feeds the stream 'params'."""
-    if not _is_valid_rng(rngs) and not _is_valid_rngs(rngs):
+    if not is_valid_rng(rngs) and not is_valid_rngs(rngs):
         raise ValueError(
             f"{where} should be a ``jax.PRNGKey`` or a dictionary mapping strings to "
             f"``jax.PRNGKey`` (toile.random.key), got {type(rngs).__name__}: {rngs!r}{here()}"

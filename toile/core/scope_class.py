@@ -223,7 +223,7 @@ class Scope:
         if self.name_reserved(name, col):
             raise ValueError(
                 f'Duplicate use of scope name: "{name}" in {self.path_text}. Needed a name that is '
-                f"not in use there, got one that is: give another{here()}"
+                f"not in use (choose another one){here()}"
             )
         taken.add(col)
 

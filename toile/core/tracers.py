@@ -53,9 +53,9 @@ def lifted_transform() -> str:
             if kind is JVPTrace and trace.parent.__class__ is LinearTrace:
                 kind = LinearTrace  # reverse mode is a jvp over a linear tape
             raw, lifted = _LIFTED[kind]
-            return f"{lifted} in place of {raw}"
+            return f"{lifted} instead of {raw}"
         trace = trace.parent
-    return "the one of toile.linen that is named like it"
+    return "the one of the same name in toile.linen"
 
 
 def check_trace_level(base_level: Trace | None) -> None:

@@ -348,7 +348,7 @@ class Tracer(Array):
         if value is None:
             raise AttributeError(
                 f"The 'sharding' attribute is not available on traced array with shape "
-                f"{self.aval.str_short()} (use toile.typeof(x) for its shape and dtype){here()}"
+                f"{self.aval.str_short()} (toile.typeof(x) gives what is known about it){here()}"
             )
         return value.sharding
 

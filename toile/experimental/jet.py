@@ -122,7 +122,7 @@ def fact(n: ArrayLike) -> Array:
 
 def _check_leaf(x: Any, what: str) -> None:
     if not treedef_is_leaf(structure(x)):
-        raise ValueError(f"{what}: needed one, got {type(x).__name__}{here()}")
+        raise ValueError(f"{what}: needed an array, got {type(x).__name__}{here()}")
 
 
 def _fitted(term: Any, x: Any) -> Any:

@@ -172,7 +172,7 @@ class Profile:
         threads = f"with {self.threads} thread{'' if self.threads == 1 else 's'}"
         where = threads if self.device is None else f"on {self.device}"
         return (
-            f"{self.name}: {duration(self.call)} a call, {where}, best of {self.rounds} rounds; "
+            f"{self.name}: {duration(self.call)} per call, {where}, best of {self.rounds} rounds; "
             f"the rows add up to {100 * self.covered:.1f}% of it"
         )
 
@@ -252,7 +252,7 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
               rounds: int | None) -> Profile:
     """Measure one subject; `again`, of the same function, is used for calls that run nothing."""
     if of.consts is None:
-        raise ValueError(f"profile: needed a function of arrays only, got one over tracers{here()}")
+        raise ValueError(f"profile: needed a function without tracers, got one with some{here()}")
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
     raws = [*of.consts, *(raw_operand(x) for x in flatten((args_in, kwargs_in))[0])]
 

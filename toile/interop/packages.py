@@ -56,7 +56,7 @@ def missing(root: str) -> str:
     installed_as = KNOWN.get(root, root)
     hint = f"pip install {installed_as}"
     if root == "optax":
-        hint += ", or pip install --no-deps optax absl-py to leave jax out"
+        hint += ", or pip install --no-deps optax absl-py to install it without jax"
     return f"interop: needed the package {root}, which is not installed ({hint})"
 
 
@@ -64,5 +64,5 @@ def unknown(root: str) -> str:
     """The message for a package that does not seem to use JAX."""
     return (
         f"toile.interop has no module {root!r}, and no installed package of that name requires jax "
-        f"(interop.load({root!r}) loads one that does all the same)"
+        f"(interop.load({root!r}) tries to load one anyway)"
     )

@@ -19,11 +19,12 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, Sou
 from types import ModuleType
 from typing import Any
 
+from toile.engine.lazy import compat_name
 from toile.interop import packages
-from toile.interop.faces import resolve
+from toile.interop.lookup import FACES, resolve
 
 HERE = __name__.rpartition(".")[0]  # toile.interop
-FACES = ("jax", "flax", "absl", "importlib", "unittest")  # roots that have a face
+REPLACED = ("jax", "flax", "absl", "importlib", "unittest")  # packages that have a face
 
 
 def load(name: str) -> ModuleType:
@@ -47,7 +48,7 @@ def load(name: str) -> ModuleType:
     {'w': Array([0.5, 0.5], dtype=float32)}
     """
     root = name.partition(".")[0]
-    if root in FACES:
+    if root in REPLACED:
         return resolve(name)
     if _installed(root) is None:
         raise ModuleNotFoundError(packages.missing(root), name=root)
@@ -57,7 +58,7 @@ def load(name: str) -> ModuleType:
 
 def attribute(name: str) -> ModuleType:
     """The value of `toile.interop.<name>`: one of its modules, or a redirected package."""
-    if _is_own(name):
+    if _is_own(name) or compat_name(HERE, name) is not None:
         return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):
         raise ModuleNotFoundError(packages.unknown(name), name=name)
@@ -70,7 +71,7 @@ def import_(
 ) -> ModuleType:
     """`__import__` for redirected code."""
     root = name.partition(".")[0]
-    if level == 0 and root in FACES:
+    if level == 0 and root in REPLACED:
         module = resolve(name)
         for part in fromlist or ():  # `from jax import numpy` may mean a module not imported yet
             if not hasattr(module, part) and part != "*":
@@ -89,7 +90,7 @@ def private_name(name: str) -> str:
     """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is found."""
     root = name.partition(".")[0]
     if root in ("jax", "flax"):
-        return f"{HERE}.faces.{name}"
+        return f"{FACES}.{name}"
     return f"{HERE}.{name}" if packages.is_redirected(root) else name
 
 
@@ -121,9 +122,7 @@ class Finder:
     """Finds `toile.interop.<package>...` in the installed `<package>`."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: Any = None
-    ) -> ModuleSpec | None:
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not name.startswith(HERE + "."):
             return None
         root, _, rest = name[len(HERE) + 1 :].partition(".")

@@ -227,8 +227,8 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
         wrong = {k: v for k, v in metadata.items() if type(k) is not str or type(v) is not str}
         if wrong:
             raise TypeError(
-                f"safetensors.{who}: needed strings by name as metadata, got {wrong!r} (use"
-                f" json.dumps for anything else){here()}"
+                f"safetensors.{who}: needed strings as names and values of metadata, got {wrong!r}"
+                f" (use json.dumps for anything else){here()}"
             )
         header[_METADATA] = dict(metadata)
     rows = sorted(
@@ -248,7 +248,7 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
 def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
     """(dtype in the format, name, array of little-endian numbers)."""
     if type(name) is not str or name == _METADATA:
-        raise TypeError(f"safetensors.{who}: needed a string as a name, got {name!r}{here()}")
+        raise TypeError(f"safetensors.{who}: needed a string as name, got {name!r}{here()}")
     x = np.asarray(x)
     code = _CODES.get(x.dtype.newbyteorder("="))
     if code is None:
@@ -314,7 +314,7 @@ def _entry_of(name: str, row: Any) -> _Entry:
         _fail(f"dtype, shape and data_offsets of {at}", brief(row))
     code, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        _fail(f"a dtype among {', '.join(DTYPES)} at {at}", brief(code))
+        _fail(f"one of the dtypes {', '.join(DTYPES)} at {at}", brief(code))
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         _fail(f"sizes and two offsets at {at}", f"{brief(shape)} and {brief(offsets)}")
     dtype = DTYPES[code]

@@ -108,7 +108,7 @@ def _read(archive: Archive, path: str) -> Any:
     if f"{top}/constants.pkl" in archive:
         fail(
             "a file of torch.save", f"{path}, a TorchScript archive",
-            "where torch is: torch.save(torch.jit.load(path).state_dict(), new_path)",
+            "with torch installed, run torch.save(torch.jit.load(path).state_dict(), new_path)",
         )  # fmt: skip
     if f"{top}/data.pkl" not in archive:
         have = ", ".join(name[:60] for name in list(archive.entries)[:4]) or "nothing"
@@ -120,7 +120,7 @@ def _read(archive: Archive, path: str) -> Any:
 
 
 def _not_a_zip(start: bytes, path: str, error: BaseException) -> UnreadableFileError:
-    rewrite = "where torch is: torch.save(torch.load(path), new_path)"
+    rewrite = "with torch installed, run torch.save(torch.load(path), new_path)"
     if start[:2] == b"\x80\x02":
         kind = f"the format of torch before 1.6, or another pickle ({rewrite})"
     elif start[:2] == b"PK":

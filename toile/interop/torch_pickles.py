@@ -79,7 +79,7 @@ class Machine:
                 return value
             operation = _OPERATIONS.get(code)
             if operation is None:
-                fail("opcodes for trees of tensors", f"{code:#04x} at byte {self.at - 1}")
+                fail("instructions for trees of tensors", f"{code:#04x} at byte {self.at - 1}")
             self.left -= operation.cost
             if self.left < 0:
                 self.charge(0)
@@ -109,7 +109,7 @@ class Machine:
         """The text up to the end of the line."""
         end = self.text.find(b"\n", self.at)
         if end < 0:
-            fail(f"a line of text at byte {self.at} of the pickle", "no end of it (truncated?)")
+            fail(f"a line of text at byte {self.at} of the pickle", "no line end (truncated?)")
         data = self.text[self.at : end]
         self.at = end + 1
         return data.decode("ascii")
@@ -117,14 +117,14 @@ class Machine:
     def top(self) -> Any:
         """The last value, which stays."""
         if not self.stack:
-            fail("a whole pickle", "one that takes values from an empty stack")
+            fail("a whole pickle", "one that pops from an empty stack")
         return self.stack[-1]
 
     def popped(self, n: int) -> list[Any]:
         """The last n values, which leave the stack."""
         values = self.stack[-n:]
         if len(values) < n or any(v is MARK for v in values):
-            fail("a whole pickle", "one that takes values from an empty stack")
+            fail("a whole pickle", "one that pops from an empty stack")
         del self.stack[len(self.stack) - n :]
         return values
 

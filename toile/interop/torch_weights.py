@@ -147,7 +147,7 @@ def _exported(
     if model is not None:
         if pair.optional and not any(name in model for name in full):
             if any(np.any(x != 0) for x in values):
-                problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got no such")
+                problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got none")
             return []
         own = _tensors(full, pair, leaves, model, problems)
         if own is None:
@@ -289,9 +289,9 @@ def _plan(
 def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
     path = target.path if isinstance(target, Rule) else target
     if tree.shapes(path):
-        return f"{layer!r}: {path!r} is of no known kind (give a rule, or name its layers)"
+        return f"{layer!r}: {path!r} has no known rule (pass a rule, or name its layers)"
     close = difflib.get_close_matches(path, [rule.path for rule in tree.rules()], 3, 0.5)
-    near = f" (there is {', '.join(map(repr, close))})" if close else ""
+    near = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     return f"{layer!r}: no layer at {path!r}{near}"
 
 
@@ -332,7 +332,9 @@ def _put(
         return
     array = jnp.array(np.array(value, to, order="C"))
     if path in new and np.asarray(new[path]).tobytes() != np.asarray(array).tobytes():
-        problems.misshaped.append(f"{', '.join(full)}: needed what {path} has by another name")
+        problems.misshaped.append(
+            f"{', '.join(full)}: needed the value that another tensor has for {path}"
+        )
     new[path] = array
 
 
@@ -367,16 +369,16 @@ class _Problems:
     def raise_any(self, who: str, needed: str) -> None:
         """One ValueError for all of them."""
         kinds = {
-            "names": self.names,
+            "wrong names": self.names,
             "torch tensors without a place": self.unplaced,
             "variables without a tensor": self.unfilled,
-            "that do not fit": self.misshaped,
+            "tensors that do not fit": self.misshaped,
         }
         told = {kind: rows for kind, rows in kinds.items() if rows}
         if not told:
             return
         lines = [f"torch_weights.{who}: needed {needed}, got"]
         for kind, rows in told.items():
-            lines += [f"  {len(rows)} {kind}:", *(f"    {row}" for row in rows)]
-        hint = "names={torch layer: path} pairs them; ignore= leaves tensors out, keep= variables"
+            lines += [f"  {kind} ({len(rows)}):", *(f"    {row}" for row in rows)]
+        hint = "names={torch layer: path} pairs them; ignore= skips tensors, keep= skips variables"
         raise ValueError("\n".join([*lines, f"({hint})"]) + here())

@@ -417,8 +417,8 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     program, consts, _ = stage(func, structure((0,)), [Aval((), x.dtype)])
     (result,) = program.out_avals
     if result.shape or result.dtype != x.dtype:
-        raise shape_error("scatter_apply", "a function that returns a scalar of the dtype of its "
-                          f"argument, {dtypes.name_of(x.dtype)}", [result])
+        raise shape_error("scatter_apply", f"a function from {dtypes.name_of(x.dtype)} scalars to "
+                          "scalars of the same dtype", [result])
     ones = shapes.full(update_shape, 1, np.int32)
     times = scatter_add(shapes.full(x.shape, 0, np.int32), scatter_indices, ones, dimension_numbers,
                         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,

@@ -128,7 +128,7 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
         )
         implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     if implementation not in (None, EigImplementation.LAPACK):
-        raise ValueError("eig: needed the LAPACK implementation, the only one there is, got "
+        raise ValueError("eig: needed the LAPACK implementation, the only one available, got "
                          f"{implementation}{here()}")
     op = eigen.Eig(compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs)
     return op(as_array(x))

@@ -171,7 +171,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     if any(shape[d] != 1 for d in gone):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one, "
                          f"got {shape=} and dimensions={tuple(dimensions)} (only axes of size 1 "
-                         f"can go: index, reduce or reshape others){here()}")
+                         f"can be removed: index, reduce or reshape others){here()}")
     kept = tuple(n for i, n in enumerate(shape) if i not in gone)
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
 
@@ -299,7 +299,7 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     if skip < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skip:], strict=True)):
         raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
                          f"and requested type={like.aval.str_short()} (only axes of size 1 "
-                         f"stretch){here()}")
+                         f"can be stretched){here()}")
     return broadcast_in_dim(x, shape, tuple(range(skip, len(shape))))
 
 
@@ -508,7 +508,7 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     Array([1, 2, 3], dtype=int32)
     """
     if len(operands) == 0:
-        raise ValueError("concatenate requires a non-empty sequences of arrays" + here())
+        raise ValueError("concatenate requires a non-empty sequence of arrays" + here())
     xs = [_operand("concatenate", x, i) for i, x in enumerate(operands)]
     if len(xs) == 1 and isinstance(operands[0], Array):
         return xs[0]

@@ -110,7 +110,7 @@ def dot_product_attention_weights(
     if (precision or einsum_dot_general) and einsum:
         raise ValueError(
             "dot_product_attention_weights: precision/einsum_dot_general and einsum are mutually "
-            f"exclusive: a custom einsum chooses both itself{here()}"
+            f"exclusive: a custom einsum replaces both{here()}"
         )
     query, key = promote_dtype(query, key, dtype=dtype)
     dtype = query.dtype
@@ -214,8 +214,8 @@ def dot_product_attention(
     if (precision or einsum_dot_general) and qk_attn_weights_einsum:
         raise ValueError(
             "dot_product_attention: precision/einsum_dot_general and qk_attn_weights_einsum/"
-            "attn_weights_value_einsum are mutually exclusive: custom einsums choose both "
-            f"themselves{here()}"
+            "attn_weights_value_einsum are mutually exclusive: custom einsums replace "
+            f"both{here()}"
         )
     query, key, value = promote_dtype(query, key, value, dtype=dtype)
     _check_heads(q=query, k=key, v=value)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile import lax
 from toile import numpy as jnp
-from toile.core.nn.linear import Contraction, add_bias, default_kernel_init, flattened
-from toile.core.nn.linear import as_tuple as _canonicalize_tuple
+from toile.core.nn.linear import Contraction, add_bias, as_tuple, default_kernel_init, flattened
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.linen import module
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     from toile.linen.embedding import Embed, default_embed_init
 
 _ELSEWHERE = {
-    "toile.linen.convolution": (
-        "Conv ConvLocal ConvTranspose _Conv _conv_dimension_numbers canonicalize_padding"
-    ),
+    "toile.linen.convolution": "Conv ConvLocal ConvTranspose canonicalize_padding",
     "toile.linen.embedding": "Embed default_embed_init",
 }
 __getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
@@ -126,9 +123,9 @@ class DenseGeneral(Module):
         Returns:
             An array of the batch axes, the axes that are left and the axes of `features`.
         """
-        features = _canonicalize_tuple(self.features)
-        axis = _normalize_axes(_canonicalize_tuple(self.axis), inputs.ndim)
-        batch_dims = _canonicalize_tuple(self.batch_dims)
+        features = as_tuple(self.features)
+        axis = _normalize_axes(as_tuple(self.axis), inputs.ndim)
+        batch_dims = as_tuple(self.batch_dims)
         contraction = Contraction(inputs.shape, axis, tuple(sorted(batch_dims)), features)
         n_batch, n_axis, n_features = len(batch_dims), len(axis), len(features)
 
@@ -319,7 +316,7 @@ def _bias_shapes(
     letters = named.replace("...", "")
     if len(set(letters)) != len(letters) or (letters == named and len(named) != len(shape)):
         raise AssertionError(
-            f"Einsum: needed a different label for each axis of the kernel {shape}, got {named!r} "
+            f"Einsum: needed a distinct label for each axis of the kernel {shape}, got {named!r} "
             f"in {equation!r} (with use_bias=False a label may occur twice){here()}"
         )
     terms, out = einsum_labels(equation, ranks)

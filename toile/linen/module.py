@@ -18,6 +18,7 @@ from toile import errors, random
 from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
+from toile.engine.lazy import attach_table
 from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
@@ -25,8 +26,6 @@ from toile.engine.trace import state as engine_state
 from toile.ids import uuid
 from toile.linen import dataclass, kw_only_dataclasses
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
-from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
-from toile.linen.adoption import suffixes_and_values as _get_suffix_value_pairs  # noqa: F401
 from toile.linen.context import (  # noqa: F401  all of Flax's module.py is found here
     CallInfo,
     InterceptorContext,
@@ -52,7 +51,6 @@ from toile.linen.methods import (  # noqa: F401
     wrap_descriptor_once,
     wrap_method_once,
 )
-from toile.linen.methods import local_methods as _get_local_method_names  # noqa: F401
 from toile.linen.module_functional import (  # noqa: F401
     Functional,
     apply,
@@ -67,7 +65,7 @@ from toile.linen.reprs import module_repr
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
-_context = context  # under Flax's name
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 # Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
 _COPY_PROTOCOL = frozenset(

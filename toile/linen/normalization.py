@@ -8,15 +8,13 @@ are in `weight_normalization`.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile import numpy as jnp
-from toile.core.nn.normalization import Axes, group_count, normalized, statistics
-from toile.core.nn.normalization import canonical_axes as _canonicalize_axes
+from toile.core.nn.normalization import Axes, canonical_axes, group_count, normalized, statistics
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
@@ -25,19 +23,15 @@ from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
 from toile.nn import initializers
 from toile.nn.initializers import Initializer
-from toile.typing import Array, Dtype, PRNGKey, Shape  # noqa: F401  found here as in Flax
+from toile.typing import Array, Dtype
 
 if TYPE_CHECKING:
     from toile.linen.transforms import map_variables
-    from toile.linen.weight_normalization import (  # noqa: F401
-        SpectralNorm,
-        WeightNorm,
-        _l2_normalize,
-    )
+    from toile.linen.weight_normalization import SpectralNorm, WeightNorm
 
 _ELSEWHERE = {
     "toile.linen.transforms": "map_variables",
-    "toile.linen.weight_normalization": "SpectralNorm WeightNorm _l2_normalize",
+    "toile.linen.weight_normalization": "SpectralNorm WeightNorm",
 }
 __getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
 
@@ -60,7 +54,7 @@ def _stats(
         dtype = jnp.promote_types(dtype, jnp.float32)
     x = x.astype(dtype)
     return statistics(
-        x, _canonicalize_axes(x.ndim, axes), axis_name, axis_index_groups, use_mean,
+        x, canonical_axes(x.ndim, axes), axis_name, axis_index_groups, use_mean,
         use_fast_variance, mask,
     )  # fmt: skip
 
@@ -107,30 +101,6 @@ def _normalize_along(
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     sizes = tuple(x.shape[axis] for axis in features)
     return _normalized(layer, x, stats, kept, features, sizes, use_bias)
-
-
-# Under Flax's names, for layers that are made of its parts.
-
-
-def _compute_stats(x: Any, axes: Axes, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """Mean and variance; without `use_mean` the mean is zero."""
-    mean, var = _stats(x, axes, *args, **kwargs)
-    return jnp.zeros_like(var) if mean is None else mean, var
-
-
-def _normalize(
-    mdl: Module, x: Any, mean: Any, var: Any, reduction_axes: Axes, feature_axes: Axes,
-    dtype: Any, param_dtype: Any, epsilon: float, use_bias: bool, use_scale: bool,
-    bias_init: Initializer, scale_init: Initializer, force_float32_reductions: bool = True,
-) -> Any:  # fmt: skip
-    """Normalize `x` with parameters of `mdl`."""
-    layer = types.SimpleNamespace(
-        param=mdl.param, dtype=dtype, param_dtype=param_dtype, epsilon=epsilon,
-        use_scale=use_scale, bias_init=bias_init, scale_init=scale_init,
-        force_float32_reductions=force_float32_reductions,
-    )  # fmt: skip
-    axes, features = (_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes))
-    return _normalize_along(layer, x, (mean, var), axes, features, use_bias)
 
 
 class BatchNorm(Module):
@@ -215,7 +185,7 @@ class BatchNorm(Module):
             "use_running_average", self.use_running_average, use_running_average
         )
         x = jnp.asarray(x)
-        features = _canonicalize_axes(x.ndim, self.axis)
+        features = canonical_axes(x.ndim, self.axis)
         axes = tuple(i for i in range(x.ndim) if i not in features)
         sizes = tuple(x.shape[axis] for axis in features)
         exact = not self.force_float32_reductions
@@ -305,8 +275,8 @@ class LayerNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        axes = canonical_axes(x.ndim, self.reduction_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         stats = _layer_stats(self, x, axes, mask)
         return _normalize_along(self, x, stats, axes, features, self.use_bias)
 
@@ -366,8 +336,8 @@ class RMSNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        axes = canonical_axes(x.ndim, self.reduction_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         stats = _layer_stats(self, x, axes, mask, use_mean=False)
         return _normalize_along(self, x, stats, axes, features, False)
 
@@ -441,7 +411,7 @@ class GroupNorm(Module):
         """
         x = jnp.asarray(x)
         axes = self.reduction_axes
-        axes = _canonicalize_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
+        axes = canonical_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
         if axes[-1] != x.ndim - 1:
             raise ValueError(
                 "GroupNorm: The reduction axes must include the final dimension as this is assumed "
@@ -525,7 +495,7 @@ class InstanceNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         if 0 in features:
             raise ValueError(
                 "InstanceNorm: The channel axes cannot include the leading dimension as this is "

@@ -23,12 +23,12 @@ from toile.core.spmd import get_logical_axis_rules as get_axis_rules
 from toile.core.spmd import logical_axis_rules as axis_rules
 from toile.core.spmd import set_logical_axis_rules as set_axis_rules
 from toile.engine.annotations import PyTree
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trees import tree_map
 from toile.linen.context import context
 from toile.linen.module import Module
 from toile.linen.spmd import RulesFallback, is_logical_spec, logical_to_mesh, logical_to_mesh_axes
-from toile.linen.spmd import _with_sharding_constraint as _with_sharding_constraint
 from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
 from toile.linen.transforms import TransformTarget, lift_transform, map_variables
 from toile.sharding import PartitionSpec
@@ -54,6 +54,8 @@ __all__ = [
     "logical_to_mesh_axes", "param_with_axes", "remat", "scan_with_axes", "set_axis_rules",
     "variable_with_axes", "vmap_with_axes", "with_sharding_constraint",
 ]  # fmt: skip
+
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 Axes = tuple[str, ...] | None
 UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED

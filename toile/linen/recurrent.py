@@ -284,7 +284,7 @@ class Bidirectional(Module):
         carries = (None, None) if initial_carry is None else initial_carry
         if self.forward_rnn is self.backward_rnn:
             logging.getLogger("toile").warning(
-                "Bidirectional: forward_rnn and backward_rnn is the same object, so they will "
+                "Bidirectional: forward_rnn and backward_rnn are the same object, so they will "
                 "share parameters."
             )
         options: dict[str, Any] = {

@@ -25,6 +25,7 @@ from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
 from toile.engine.annotations import Array, PyTree
 from toile.engine.dtypes import float0, issubdtype
+from toile.engine.lazy import attach_table
 from toile.engine.locks import loading
 from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from toile.linen.module import Module
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
+
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 UNNAMED_METHODS = ("__call__", "<lambda>")
 
@@ -280,10 +283,6 @@ def module_table(
         return Table(module, tuple(variables), rows)
 
     return table
-
-
-_get_module_table = module_table  # under Flax's names
-_ArrayRepresentation, _ObjectRepresentation = ArrayRepresentation, ObjectRepresentation
 
 
 # FLOPs.

@@ -271,11 +271,11 @@ class CsvWriter(MetricWriter):
         with self._reading(), open(self._path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
             if any(None in row for row in rows):
-                raise ValueError("a row has more columns than the first")
+                raise ValueError("a row has more columns than the header")
             return rows
 
     def _reading(self) -> Any:
-        hint = f" ({self._path}; move it away to begin anew)"
+        hint = f" ({self._path}; move it away to start a new one)"
         return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:

@@ -39,6 +39,7 @@ from toile.numpy._dtypes import (
 )
 from toile.numpy._operands import as_array, as_operand, check_arraylike, convert, number_array
 from toile.numpy._promotion import broadcast_shapes, broadcast_to
+from toile.primitives import shapes
 
 if TYPE_CHECKING:
     from toile.engine.devices import Device
@@ -165,7 +166,7 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
         if type(a) is DeviceArray:
             return wrap(a._data.copy(), a.weak_type)
         if isinstance(a, tuple(array_platforms)):
-            return lax.copy_p(a)
+            return shapes.copy(a)
     return a
 
 

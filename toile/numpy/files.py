@@ -83,7 +83,7 @@ def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: s
 
 def _impure(name: str) -> NotImplementedError:
     return NotImplementedError(
-        f"jnp.{name}() is not implemented because reading it twice need not give the same values "
+        f"jnp.{name}() is not implemented because reading twice may give different values "
         f"(use jnp.asarray(np.{name}(...)) outside transformed functions)"
     )
 

@@ -342,7 +342,7 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
         if any(a.shape[i] != 1 for i in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to "
                              f"one, got shape={a.shape} and dimensions={axes} (only axes of size 1 "
-                             f"can go: index, reduce or reshape others){here()}")
+                             f"can be removed: index, reduce or reshape others){here()}")
     if not axes:
         return a
     data = h.raw_buffer(a)

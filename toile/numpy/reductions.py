@@ -478,8 +478,8 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
         dtype = user_dtype(dtype, name)
         if found in COMPLEX and dtype not in COMPLEX:
             raise ValueError(f"jax.numpy.{name} does not yet support real dtype parameters when "
-                             "computing the variance of an array of complex values (take "
-                             "dtype=None, which gives a real one)." + here())
+                             "computing the variance of an array of complex values (use "
+                             "dtype=None, whose result is real)." + here())
         return widened(dtype), dtype
     work = to_inexact(found)
     return widened(work), real_part(work)

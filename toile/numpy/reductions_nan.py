@@ -224,7 +224,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype = user_dtype(dtype, "nanvar")
         if a.dtype in COMPLEX and dtype not in COMPLEX:
             raise ValueError(f"nanvar: needed a complex dtype for complex values, got {dtype} "
-                             f"(take dtype=None, which gives a real result){here()}")
+                             f"(use dtype=None, whose result is real){here()}")
     result_dtype = real_part(to_inexact(a.dtype)) if dtype is None else dtype
     work = widened(a.dtype if dtype is None else dtype)
     a = convert(a, work)

@@ -405,7 +405,7 @@ class MultiSteps:
         skip, skip_state = self._should_skip(updates, state.gradient_step, params)
         if (skip.dtype, skip.shape) != (jnp.bool_, ()):
             raise ValueError(
-                "MultiSteps: needed a boolean scalar of should_skip_update_fn, got "
+                "MultiSteps: needed a boolean scalar from should_skip_update_fn, got "
                 f"{skip.dtype}{list(skip.shape)}"
             )
         state = state._replace(skip_state=skip_state)

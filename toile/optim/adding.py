@@ -111,8 +111,7 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
             raise ValueError(f"{who}: needed one of key and seed, got both")
         return seed
     if key is None:
-        warnings.warn(f"{who}: got no key, using key 0 (pass a key: this will become an error)",
-                      stacklevel=3)
+        warnings.warn(f"{who}: got no key, uses 0; pass a key: this will be an error", stacklevel=3)
         return 0
     return key
 

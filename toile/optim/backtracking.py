@@ -160,7 +160,7 @@ class _Backtracking:
         print_if(
             search.decrease_error > self.atol,
             "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
-            "{value}, slope {slope}, last step size {size}, which misses by {error}",
+            "{value}, slope {slope}, last step size {size}, error {error}",
             value=value, slope=slope, size=search.learning_rate, error=search.decrease_error,
         )
         print_if(

@@ -202,7 +202,7 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
     if axis is None and jnp.squeeze(x).ndim > 1:
         if x.ndim not in _UNIT_AXES:
             raise ValueError(
-                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (say which axis)"
+                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (pass axis)"
             )
         axis = _UNIT_AXES[x.ndim]
     square = jnp.sum(abs_sq(x), axis=axis, keepdims=True)

@@ -64,7 +64,7 @@ def power_iteration(
     if callable(matrix):
         product = matrix
         if v0 is None:
-            raise ValueError("power_iteration: needed v0 where matrix is a function, got None")
+            raise ValueError("power_iteration: needed v0 if matrix is a function, got None")
     else:
         product = lambda v: jnp.matmul(matrix, v, precision=precision)
         if v0 is None:

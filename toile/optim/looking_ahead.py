@@ -97,7 +97,7 @@ def lookahead(
 
     def init_fn(params):
         if not hasattr(params, "fast"):
-            _log.warning("lookahead: got no LookaheadParams, taking them as the fast parameters")
+            _log.warning("lookahead: got no LookaheadParams, uses the parameters as the fast ones")
         state = fast_optimizer.init(getattr(params, "fast", params))
         return LookaheadState(state, jnp.zeros(shape=(), dtype=jnp.int32))
 

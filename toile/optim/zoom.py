@@ -160,7 +160,7 @@ class _Zoom:
         if self.verbose:
             print_if(
                 at_limit & ~found,
-                "scale_by_zoom_linesearch: the largest step size {size} is taken: the loss still "
+                "scale_by_zoom_linesearch: uses the largest step size {size}: the loss still "
                 "decreases there, with slope {slope}", size=size, slope=new.slope,
             )
         return _after(
@@ -254,14 +254,14 @@ def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
     }
     for condition, text in (
         (jnp.asarray(True), "failed; value {value}, slope {slope}, step size reached {size}, which "
-                            "misses decrease by {decrease} and slope by {curvature}"),
-        (length <= threshold, "the interval is down to {length}"),
+                            "violates the decrease by {decrease} and the slope by {curvature}"),
+        (length <= threshold, "the interval has shrunk to {length}"),
         (has_best, "taking step size {best}: the loss decreases, the slope is still large"),
         (~has_best & ~descends,
          "not a descent direction: the slope at 0 should be negative, got {slope}"),
-        (lost, "no decrease found; more steps may find one"),
+        (lost, "found no decrease; more steps may find one"),
         (lost & (search.now.size < jnp.finfo(jnp.float32).eps),
-         "step size {size} is below what float32 resolves; enable x64"),
+         "step size {size} is below the resolution of float32; enable x64"),
         (lost & (jnp.abs(start.slope) > 1e16),
          "the slope {slope} is very steep; rescale the parameters"),
         (~has_best & outside, "the loss is not finite; no step is made"),

@@ -222,10 +222,10 @@ class Control:
         For local processes, /proc decides: a library that holds the interpreter lock for minutes
         also keeps the heartbeat thread from answering."""
         if self.members[rank].host != self.members[self.rank].host:
-            return "it is stopped, or its machine or network is gone"
+            return "it is stopped, or its machine or network is down"
         state = state_of(self.members[rank].pid)
         if state in ("T", "t"):
-            return "it is stopped, by a signal or a debugger"
+            return "it is stopped by a signal or a debugger"
         return "it has died" if state in ("X", "Z") else ""
 
     # ---- the end

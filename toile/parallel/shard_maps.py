@@ -239,7 +239,7 @@ class _Sharded:
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed argument leaf {number} on the "
                 f"mesh {self.mesh} to infer in_specs, got one on {own.mesh} (use toile.device_put "
-                f"to bring it there, or pass in_specs){here()}"
+                f"to move it there, or pass in_specs){here()}"
             )
         if own.mapped & set(self.sizes):
             raise ValueError(

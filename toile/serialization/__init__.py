@@ -14,12 +14,11 @@ import numpy as np
 
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import KeyArray
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.errors import UnreadableFileError
 from toile.serialization import array_codes as encoding
-from toile.serialization.array_codes import pack as _msgpack_ext_pack
-from toile.serialization.array_codes import unpack as _msgpack_ext_unpack
 from toile.serialization.differences import Differences
 from toile.serialization.states import (
     current_path,
@@ -29,7 +28,6 @@ from toile.serialization.states import (
     restore_partially,
     to_state_dict,
 )
-from toile.serialization.states import registered as _STATE_DICT_REGISTRY  # noqa: F401
 from toile.serialization.structure import check, wrong
 from toile.tree_util import tree_map
 
@@ -38,6 +36,8 @@ __all__ = [
     "is_serializable", "msgpack_restore", "msgpack_serialize", "register_serialization_state",
     "restore_partially", "to_bytes", "to_state_dict",
 ]
+
+__getattr__, __dir__ = attach_table(__name__, {}, __path__[0])  # Flax's private names: toile.compat
 
 # Arrays of more bytes are written in pieces of this many.
 MAX_CHUNK_SIZE = 2**30
@@ -113,7 +113,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
         pytree = tree_map(lambda x: x, pytree)
     pytree = _chunk_array_leaves_in_place(_as_numpy(pytree))
     try:
-        return msgpack.packb(pytree, default=_msgpack_ext_pack, strict_types=True)
+        return msgpack.packb(pytree, default=encoding.pack, strict_types=True)
     except TypeError as error:
         raise TypeError(
             f"msgpack_serialize: {error} (needed dicts and lists of arrays and Python values;"
@@ -141,7 +141,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
     check(data)
     try:
         tree = msgpack.unpackb(
-            data, ext_hook=_msgpack_ext_unpack, raw=False, strict_map_key=False
+            data, ext_hook=encoding.unpack, raw=False, strict_map_key=False
         )
         return _unchunk_array_leaves_in_place(tree)
     except UnreadableFileError as error:

@@ -116,8 +116,8 @@ def check_jittable(fun: Any) -> None:
         )
     if not callable(fun):
         raise TypeError(
-            f"Expected a callable value, got {fun!r}: jit needed a callable, got one of type "
-            f"{type(fun).__name__}{here()}"
+            f"Expected a callable value, got {fun!r}: jit needed a callable, got an object of "
+            f"type {type(fun).__name__}{here()}"
         )
     if inspect.isgeneratorfunction(fun):
         raise TypeError(

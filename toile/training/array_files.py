@@ -110,7 +110,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     for name in names or ():
         if name not in there:
             raise ValueError(
-                f"npz_arrays: needed an array of {path}, which are {', '.join(there)}, got "
+                f"npz_arrays: needed one of the arrays {', '.join(there)} of {path}, got "
                 f"{name!r}{did_you_mean(name, there)}{here()}"
             )
     check_lengths("npz_arrays", arrays)

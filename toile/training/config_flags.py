@@ -110,8 +110,8 @@ def _check_file(name: str, path: Path, usual: Path) -> None:
     folder = path.parent if path.suffix and path.parent.is_dir() else usual
     there = {p.stem: str(p) for p in sorted(folder.glob("*.py")) if p.stem != "__init__"}
     near = nearest(path.stem, there)
-    hint = f"did you mean {there[near]!r}?" if near else f"there are {', '.join(there.values())}"
-    sys.exit(f"--{name}={path}: needed a file, got a path where there is none"
+    hint = f"did you mean {there[near]!r}?" if near else f"available: {', '.join(there.values())}"
+    sys.exit(f"--{name}={path}: needed a file, got a path that does not exist"
              + (f" ({hint})" if there else ""))
 
 

@@ -132,7 +132,7 @@ def csv_table(
     ([[1], [0]], [300.0, 550.0])
     """
     if missing not in _POLICIES:
-        raise ValueError(f"csv_table: needed missing= one of {_POLICIES}, got {missing!r}{here()}")
+        raise ValueError(f"csv_table: needed missing in {_POLICIES}, got {missing!r}{here()}")
     file = _read(path, delimiter)
     if like is not None:
         columns, goal = like.columns, like.target
@@ -178,7 +178,7 @@ class _File:
         for name in wanted:
             if name not in self.names:
                 raise ValueError(
-                    f"csv_table: needed a column of {self.path}, which are "
+                    f"csv_table: needed one of the columns of {self.path}, "
                     f"{', '.join(self.names)}, got {name!r}{did_you_mean(name, self.names)}{here()}"
                 )
 

@@ -33,6 +33,6 @@ def first_devices(count: int) -> list[Device]:
     if not 1 <= count <= len(found):
         raise ValueError(
             f"first_devices: needed a number of devices from 1 to {len(found)}, got {count} "
-            f"(TOILE_GPU_DEVICES={count} makes logical devices on the available GPUs){here()}"
+            f"(TOILE_GPU_DEVICES={count} divides the GPUs into logical devices){here()}"
         )
     return found[:count]

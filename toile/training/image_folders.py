@@ -147,7 +147,7 @@ def _height_and_width(size: Any) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
         raise ValueError(
-            f"image_folder: needed size= a positive number or (height, width), got {size!r}{here()}"
+            f"image_folder: needed a positive size or (height, width), got {size!r}{here()}"
         )
     return pair
 

@@ -77,7 +77,7 @@ class Loader:
         process_index: int | None = None, process_count: int | None = None,
     ):
         if last not in _POLICIES:
-            raise ValueError(f"Loader: needed last= one of {_POLICIES}, got {last!r}{here()}")
+            raise ValueError(f"Loader: needed last in {_POLICIES}, got {last!r}{here()}")
         if batch_size < 1:
             raise ValueError(f"Loader: needed batch_size >= 1, got {batch_size}{here()}")
         self._source = as_source(source)
@@ -349,7 +349,7 @@ def _padded(batch: Any, real: int, size: int) -> Any:
     if isinstance(full, dict):
         if "mask" in full:
             raise ValueError(
-                f"Loader: needed a batch without 'mask' to pad, got one with it{here()}"
+                f"Loader: needed a batch without an entry 'mask' to pad it, got one{here()}"
             )
         return {**full, "mask": mask}
     return (*full, mask) if type(full) is tuple else (full, mask)

@@ -53,20 +53,20 @@ class Metric(struct.PyTreeNode):
     @classmethod
     def from_model_output(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the metric of one batch, from the outputs of a model."""
-        raise NotImplementedError(f"{cls.__name__}: needed from_model_output, got none{here()}")
+        raise NotImplementedError(f"{cls.__name__}: needed the method from_model_output{here()}")
 
     @classmethod
     def empty(cls) -> Self:
         """Make the metric of no data: merging with it changes nothing."""
-        raise NotImplementedError(f"{cls.__name__}: needed empty, got none{here()}")
+        raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
         """Return the metric of the data of both."""
-        raise NotImplementedError(f"{type(self).__name__}: needed merge, got none{here()}")
+        raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
         """Return the value of the metric."""
-        raise NotImplementedError(f"{type(self).__name__}: needed compute, got none{here()}")
+        raise NotImplementedError(f"{type(self).__name__}: needed the method compute{here()}")
 
     def reduce(self) -> Self:
         """Merge metrics that are stacked along the first axis, such as those of all devices."""
@@ -157,8 +157,8 @@ def _masked(values: Any, mask: Any) -> tuple[Any, Any]:
     mask = jnp.atleast_1d(mask)
     if mask.shape != values.shape[: mask.ndim]:
         raise ValueError(
-            f"metric: needed a mask that begins the shape of the values, {values.shape}, got "
-            f"{mask.shape}{here()}"
+            f"metric: needed a mask whose shape is a prefix of that of the values, "
+            f"{values.shape}, got {mask.shape}{here()}"
         )
     mask = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values, jnp.broadcast_to(mask, values.shape).astype(jnp.float32)

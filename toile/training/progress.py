@@ -30,7 +30,7 @@ def progress(
         iterable: what to iterate over; None for a bar that `advance` moves.
         total: number of items, where the iterable has no length; None if it is not known.
         label: text before the bar.
-        unit: what an item is called, for the rate.
+        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
         start: number of items that were done before, as in a run that is resumed.
         stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
@@ -57,7 +57,7 @@ class Progress:
         iterable: what to iterate over; None for a bar that `advance` moves.
         total: number of items, where the iterable has no length; None if it is not known.
         label: text before the bar.
-        unit: what an item is called, for the rate.
+        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
         start: number of items that were done before.
         stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.

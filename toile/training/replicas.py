@@ -206,8 +206,8 @@ def check_replicas(values: PyTree) -> PyTree:
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
-            f"check_replicas: needed the same bits on all devices, got others in "
-            f"{', '.join(wrong[:5])}{more} (average what differs between devices with "
+            f"check_replicas: needed the same bits on all devices, got different ones in "
+            f"{', '.join(wrong[:5])}{more} (average values that differ with "
             f"toile.training.average){here()}"
         )
     return values

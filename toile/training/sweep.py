@@ -304,7 +304,7 @@ def main(arguments: list[str]) -> int:
     """`python -m toile.training.sweep FOLDER METRIC [--largest]` prints the table of results."""
     names = [a for a in arguments if a != "--largest"]
     if len(names) != 2:
-        print("needed the folder of a sweep and a metric, and --largest if more is better",
+        print("needed the folder of a sweep and a metric, and --largest if larger is better",
               file=sys.stderr)  # fmt: skip
         return 2
     try:

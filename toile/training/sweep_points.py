@@ -172,7 +172,7 @@ def _plain(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(
-        f"sweep: needed numbers, texts, booleans, None, or lists of them for {name!r}, got a "
+        f"sweep: needed numbers, strings, booleans, None, or lists of them for {name!r}, got a "
         f"{type(value).__name__}{here()}"
     )
 

@@ -237,9 +237,9 @@ def _warn_dropped(name: str | None, kwargs: Mapping[str, Any]) -> None:
     pronoun = "it" if len(kwargs) == 1 else "them"
     warnings.warn(
         f'kwargs are not supported in {name}, so "{names}" is(are) ignored: pass {pronoun} by '
-        f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for what "
-        f"is the same everywhere), or close over {pronoun}, as a field of the module or with "
-        f"functools.partial{here()}",
+        f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for "
+        f"arguments that are not mapped), or close over {pronoun}, as a field of the module or "
+        f"with functools.partial{here()}",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -38,15 +38,16 @@ def advance_cache(
     if not isinstance(entry, CacheEntry):
         raise ValueError(
             "multi_head_dot_product_attention: Cache is not initialized. Needed a CacheEntry, got "
-            f"{type(entry).__name__} (call the function that init left in 'cache' with the "
-            f"shape of batch and positions){here()}"
+            f"{type(entry).__name__} (call the function that init stored in 'cache' with the "
+            f"shape of the batch and the positions){here()}"
         )
     sizes = entry.key.shape
     expected = (*(1 if a in axes else sizes[a] for a in range(len(sizes) - 2)), inputs.shape[-1])
     if expected != inputs.shape:
         raise ValueError(
             "multi_head_dot_product_attention: Invalid shape provided, expected shape "
-            f"{expected} instead got {inputs.shape} (a cache takes one position per call){here()}"
+            f"{expected} instead got {inputs.shape} (with a cache, a call takes one position)"
+            f"{here()}"
         )
     # The count of positions, as indices into the axes attended over, the last running fastest.
     start, left = [0] * len(sizes), entry.i

@@ -378,8 +378,8 @@ class MultiOptimizer(OptimizerDef):
         owners = [[k for k, places in enumerate(chosen) if i in places] for i in range(len(leaves))]
         if any(len(of) > 1 for of in owners):
             raise ValueError(
-                "MultiOptimizer: needed parameters with one optimizer each, got Multiple optimizers"
-                f" match the same leaves : {structure.unflatten(owners)}"
+                "MultiOptimizer: Multiple optimizers match the same leaves : "
+                f"{structure.unflatten(owners)} (needed at most one for each parameter)"
             )
         states: list[Any] = [None] * len(leaves)
         for places, optimizer in zip(chosen, self.sub_optimizers, strict=True):

@@ -12,7 +12,7 @@ def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
     if hyper_params.learning_rate is None:
         name = type(definition).__name__
         raise ValueError(
-            f"{name}: needed a learning rate, got no learning rate provided (give it to {name} or"
+            f"{name}: needed a learning rate, but no learning rate provided (pass it to {name} or"
             " to apply_gradient)"
         )
     return hyper_params.learning_rate

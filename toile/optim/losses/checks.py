@@ -30,7 +30,7 @@ def check_same_shape(name: str, **arrays: Any) -> None:
     """Raise ValueError unless the arrays have one shape: losses do not broadcast by accident."""
     shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"{name}: needed equal shapes, got a shape mismatch {shapes}")
+        raise ValueError(f"{name}: shape mismatch: needed equal shapes, got {shapes}")
 
 
 def check_rank(name: str, rank: int, **arrays: Any) -> None:

@@ -93,7 +93,7 @@ def _reduced(loss: Any, reduction: str) -> Any:
         return loss
     if reduction not in ("mean", "sum"):
         raise ValueError(
-            f"dice_loss: needed reduction 'mean', 'sum' or 'none', got Unsupported {reduction!r}"
+            f"dice_loss: needed reduction 'mean', 'sum' or 'none', got {reduction!r} (Unsupported)"
         )
     return (jnp.mean if reduction == "mean" else jnp.sum)(loss, axis=-1)
 

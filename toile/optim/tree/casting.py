@@ -95,7 +95,7 @@ def _ordered(one: Any, two: Any) -> tuple[Any, Any]:
         return two, one
     if promoted == two:
         return one, two
-    raise ValueError(f"dtype: needed one dtype that can hold the other, got {one} and {two}")
+    raise ValueError(f"dtype: needed dtypes that promote to one of them, got {one} and {two}")
 
 
 _HANDLERS = {

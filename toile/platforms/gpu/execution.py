@@ -66,7 +66,7 @@ class Executable:
         self.calls = 0
         self.steady = True  # whether there is memory for such buffers
         self.tries = TRIES
-        self.refusal = "the host is waited for"
+        self.refusal = "it waits for the host"
         self.checked = asked_for("sync")
         self.constants = self._uploaded()
         self.used = next(_uses)
@@ -191,7 +191,7 @@ class Executable:
         """How repeated calls are issued, in words."""
         nodes = self.issuer.nodes
         if self.checked:
-            return "issued step by step: each step is waited for"
+            return "issued step by step: it waits for each step"
         if not self.issuer.capturable:
             return f"issued step by step: {self.refusal}"
         if nodes > MOST_NODES:

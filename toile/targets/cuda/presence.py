@@ -53,7 +53,7 @@ def cupy() -> Any:
         raise RuntimeError(
             "toile: needed CuPy for arrays on a GPU, found none (python -m pip install "
             "'toile[cuda13]', or 'toile[cuda12]' for a driver of CUDA 12; `python -m toile.doctor` "
-            f"says what is there){here()}"
+            f"checks this machine){here()}"
         ) from error
     return found
 

@@ -76,6 +76,5 @@ def _print_failure(future: Future[Any]) -> None:
     if future.cancelled():
         print("toile: an asynchronous save was cancelled", file=sys.stderr)
     elif error := future.exception():
-        print("toile: an asynchronous save failed, and the program did not wait for it:",
-              file=sys.stderr)
+        print("toile: an asynchronous save failed, and no call waited for it:", file=sys.stderr)
         traceback.print_exception(error, file=sys.stderr)

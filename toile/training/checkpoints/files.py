@@ -74,7 +74,7 @@ def _wait_for_lock(handle: int, folder: str) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _logger.warning("another process has been saving to %s for a long time", folder)
+                _logger.warning("another process has been saving in %s for a long time", folder)
                 return False
         except OSError:  # some network file systems
             return False
@@ -225,7 +225,7 @@ def _remove_left_behind(path: str, is_own: bool) -> None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFELY)
         try:
             if is_old or (is_own and _lock_is_free(handle)):
-                _logger.info("removing %s, which an interrupted save left", path)
+                _logger.info("removing %s, which an interrupted save left behind", path)
                 os.remove(path)
         finally:
             os.close(handle)

@@ -151,7 +151,7 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     if bad:
         reasons = "".join(f"\n  {os.path.basename(path)}: {why}" for path, why in bad.items())
         raise errors.CorruptedCheckpointError(
-            folder, f"none of the checkpoints in it can be:{reasons}",
+            folder, f"no checkpoint in it is readable:{reasons}",
             "restore one of them from a backup",
         )
     _logger.info("restore_checkpoint: no checkpoint %s* in %s", prefix, folder)
@@ -165,12 +165,12 @@ def _is_orbax(path: str) -> bool:
 def _load(parallel: bool, checksums: bool, path: str) -> Any:
     if _is_orbax(path):
         raise ValueError(
-            f"restore_checkpoint: needed a msgpack file, got an Orbax checkpoint at {path}"
-            " (load it with Orbax, and save the tree with"
+            "restore_checkpoint: needed a msgpack file, got an Orbax checkpoint at"
+            f" {path} (load it with Orbax, and save the tree with"
             f" toile.training.checkpoints.save_checkpoint){here()}"
         )
     if io.isdir(path):
-        raise errors.CorruptedCheckpointError(path, "it is a directory, and a file was needed")
+        raise errors.CorruptedCheckpointError(path, "it is a directory, not a file")
     return streams.load(path, parallel, checksums)
 
 

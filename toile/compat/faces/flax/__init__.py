@@ -1,7 +1,7 @@
 """toile as `flax`: what redirected code imports under that name."""
 
 from toile.configurations import config
-from toile.interop.faces import fallback_to
+from toile.interop.lookup import fallback_to
 
 __all__ = ["config"]
 

@@ -3,9 +3,9 @@
 import importlib as _importlib
 from types import ModuleType
 
+from toile.compat.faces.importlib import util
 from toile.interop import redirect
-from toile.interop.faces import fallback_to
-from toile.interop.faces.importlib import util
+from toile.interop.lookup import fallback_to
 
 __all__ = ["import_module", "util"]
 

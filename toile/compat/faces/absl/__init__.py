@@ -1,7 +1,7 @@
 """`absl` for redirected code: the installed one, with toile's own `flags`."""
 
-from toile.interop.faces import fallback_to
-from toile.interop.faces.absl import flags
+from toile.compat.faces.absl import flags
+from toile.interop.lookup import fallback_to
 
 __all__ = ["flags"]
 

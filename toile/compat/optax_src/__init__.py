@@ -17,8 +17,7 @@ _HOMES = _public_names(_optim.__file__)
 
 def _all_of(*parts: str) -> str:
     """The public names of modules of `toile.optim`."""
-    return " ".join(name for name, (home, _) in _HOMES.items() if home.split(".")[2:3] != []
-                    and home.split(".")[2] in parts)
+    return " ".join(n for n, (home, _) in _HOMES.items() if f"{home}.".split(".")[2] in parts)
 
 
 _NAMES = {
@@ -45,17 +44,11 @@ _NAMES = {
 }
 
 
-def _module(name: str, names: str) -> _types.ModuleType:
-    """A module that has names of `toile.optim`."""
-    made = _types.ModuleType(f"{__name__}.{name}", f"What `optax._src.{name}` has.")
-    _sys.modules[made.__name__] = made
-    homes = {name: ("toile.optim", name) for name in names.split()}
-    vars(made)["__getattr__"], vars(made)["__dir__"] = _attach(made.__name__, homes)
-    return made
-
-
 for _name, _names in _NAMES.items():
-    globals()[_name] = _module(_name, _names)
+    _made = _types.ModuleType(f"{__name__}.{_name}", f"What `optax._src.{_name}` has.")
+    _sys.modules[_made.__name__] = globals()[_name] = _made
+    _homes = {name: ("toile.optim", name) for name in _names.split()}
+    vars(_made)["__getattr__"], vars(_made)["__dir__"] = _attach(_made.__name__, _homes)
 
 __getattr__, __dir__ = _attach(__name__, {"utils": (__name__, "utils")})
 __all__ = [*sorted(_NAMES), "utils"]  # noqa: PLE0604 -- names of modules that are made above

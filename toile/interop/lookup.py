@@ -1,33 +1,26 @@
-"""What redirected code sees as `jax` and as `flax`: toile, under their names.
+"""Which module of toile takes the place of a module of jax or flax.
 
-JAX and Flax use some names for different things (`core`, `config`, `errors`, `__version__`), which
-is why there are two faces. A face holds what differs; everything else is toile's: `jax.numpy` is
-`toile.numpy` itself, so that classes and functions are the same objects on both sides.
+A module of `toile.compat.faces` holds what differs; everything else is toile's own module.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-_resolved: dict[str, ModuleType] = {}
+FACES = "toile.compat.faces"
 
 
+@functools.cache
 def resolve(name: str) -> ModuleType:
     """The module of toile that stands for `name`, a module of jax or flax."""
-    module = _resolved.get(name)
-    if module is None:
-        module = _resolved[name] = _resolve(name)
-    return module
-
-
-def _resolve(name: str) -> ModuleType:
     parent, _, last = name.rpartition(".")
     if not parent:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{FACES}.{name}")
     above = resolve(parent)
     value = getattr(above, last, None)
     if isinstance(value, ModuleType):
@@ -53,7 +46,7 @@ def fallback_to(face: str, target: str) -> Callable[[str], Any]:
         try:
             return getattr(import_module(target), name)
         except AttributeError:
-            shown = face.removeprefix(f"{__name__}.")
+            shown = face.removeprefix(f"{FACES}.")
             raise AttributeError(f"module {shown!r} of toile has no attribute {name!r}") from None
 
     return get

@@ -5,28 +5,18 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from toile import tree_util
 from toile.api.callbacks import pure_callback as _pure_callback
 from toile.engine.errors import JaxRuntimeError
 from toile.engine.trace import state
-from toile.interop.faces import fallback_to
-from toile.tree_util import (
-    tree_all,
-    tree_flatten,
-    tree_leaves,
-    tree_map,
-    tree_reduce,
-    tree_structure,
-    tree_transpose,
-    tree_unflatten,
-    treedef_is_leaf,
-    treedef_tuple,
-)
+from toile.interop.lookup import fallback_to
 
 # JAX had these at its top level until 0.4.26; packages that were last released before use them.
 __all__ = [
     "tree_all", "tree_flatten", "tree_leaves", "tree_map", "tree_reduce", "tree_structure",
     "tree_transpose", "tree_unflatten", "treedef_is_leaf", "treedef_tuple",
 ]
+globals().update({name: getattr(tree_util, name) for name in __all__})
 
 # The release of JAX whose names and results toile has.
 __version__ = "0.10.2"

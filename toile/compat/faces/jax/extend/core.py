@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from toile.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from toile.compat.faces.jax.interpreters import ad, batching
+from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from toile.engine.avals import Aval, Zero
 from toile.engine.conversion import as_array, raw_operand, wrap_aval
 from toile.engine.operation import Axis, Dim, Operation
 from toile.engine.source import here
 from toile.engine.trace import Array, Trace, state
-from toile.interop.faces.jax.interpreters import ad, batching
+from toile.engine.trace import current as set_current_trace
 
 __all__ = [
     "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "find_top_trace",
@@ -152,19 +154,11 @@ class DropVar(Var):
     """A result that nothing reads; Programs of toile name every result, so there is none."""
 
 
+@dataclass(frozen=True, slots=True)
 class OpaqueTraceState:
-    """The traces that are active at some point; equal if they are the same."""
+    """The trace that was innermost at some moment, to be compared."""
 
-    __slots__ = ("trace",)
-
-    def __init__(self, trace: Trace | None):
-        self.trace = trace
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpaqueTraceState) and self.trace is other.trace
-
-    def __hash__(self) -> int:
-        return id(self.trace)
+    trace: Trace | None
 
 
 def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
@@ -180,21 +174,9 @@ def find_top_trace(xs: Any = ()) -> Trace | None:
 @contextlib.contextmanager
 def take_current_trace() -> Iterator[Trace | None]:
     """The innermost trace, with nothing tracing in the block."""
-    trace, state.trace = state.trace, None
-    try:
+    trace = state.trace
+    with set_current_trace(None):
         yield trace
-    finally:
-        state.trace = trace
-
-
-@contextlib.contextmanager
-def set_current_trace(trace: Trace | None) -> Iterator[None]:
-    """`trace` is the innermost one in the block."""
-    previous, state.trace = state.trace, trace
-    try:
-        yield
-    finally:
-        state.trace = previous
 
 
 def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:

@@ -1,7 +1,7 @@
 """`unittest` for redirected code: the standard one, with toile's own `mock`."""
 
-from toile.interop.faces import fallback_to
-from toile.interop.faces.unittest import mock
+from toile.compat.faces.unittest import mock
+from toile.interop.lookup import fallback_to
 
 __all__ = ["mock"]
 
