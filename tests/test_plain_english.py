@@ -9,6 +9,8 @@ ODD = [
     "makes of a function its gradient", "what they stand on", "between processes it has not yet",
     "saving is no news", "all that can be had", "Of a loop the first turn", "got wrong most surely",
     "has lost the frames", "arguments of fewer kinds", "What misses its goal", "4 batchs/s",
+    "a capsule has lost its device", "arrays are given back at once", "take no part in the sum",
+    "larger by as much", "of equal elements, the first", "every so many steps", "is told of it",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Functions of `flax.linen.normalization` that layers written outside of Flax are made of."""
+"""Functions of `flax.linen.normalization` that layers defined outside Flax use."""
 
 from __future__ import annotations
 

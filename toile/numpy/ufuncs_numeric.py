@@ -292,7 +292,7 @@ def _whole_power(x: Any, n: int) -> Any:
 
 
 def _integer_power(x: Any, e: Any) -> Any:
-    """x ** e for integers modulo the word size, by squaring: one step a bit of e."""
+    """x ** e for integers modulo the word size, by squaring: one step per bit of e."""
     one = literal(1, x.dtype)
     shape = x.shape or e.shape
     bits = 8 * x.dtype.itemsize
