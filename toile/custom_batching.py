@@ -175,7 +175,7 @@ class custom_vmap:
         Args:
             vmap_rule: function `(axis_size, in_batched, *args) -> (out, out_batched)`. `in_batched`
                 has, for each argument, a tree of booleans: whether its leaves are mapped. Mapped
-                ones have the mapped axis in front. `out_batched` says the same of the result.
+                ones have the mapped axis in front. `out_batched` is the same for the result.
 
         Returns:
             The rule.

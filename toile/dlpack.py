@@ -36,7 +36,7 @@ def from_dlpack(
 
     Args:
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
-            toile is returned as it is.
+            toile is returned unchanged.
         device: where the result is placed; None leaves the values where they are.
         copy: True to copy the values even where they could be shared.
 

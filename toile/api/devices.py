@@ -133,7 +133,7 @@ def process_index(backend: str | None = None) -> int:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
 
     Returns:
-        An integer from 0; 0 where there is one process.
+        An integer starting from 0; 0 if there is one process.
 
     >>> toile.process_index()
     0
@@ -226,7 +226,7 @@ def device_put(
 
 
 def _on_target(x: Any, target: Device, by_default: bool) -> Any:
-    """An array on the only device of its kind; a sharded one stays as it is by default."""
+    """An array on the only device of its kind; a sharded one stays unchanged by default."""
     fixed = by_default and isinstance(x, Sharded)
     return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
 

@@ -89,7 +89,7 @@ def jit(
         fun: a pure function of arrays, numbers and trees of them. Without it, `jit` returns a
             decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices, a tree of shardings like the
-            arguments; None takes them as they are.
+            arguments; None keeps their shardings.
         out_shardings: how results are divided over devices; None leaves it to the compiler.
         static_argnums: positions of arguments whose values the traced code may depend on, such as
             sizes or flags. They must be hashable; each new value is traced and compiled again.
@@ -181,9 +181,9 @@ def make_jaxpr(
 
     Args:
         fun: the function.
-        static_argnums: positions of arguments that are used as they are, not traced.
+        static_argnums: positions of arguments that keep their Python values and are not traced.
         axis_env: named axes that `fun` may use, as pairs of a name and a size.
-        return_shape: whether to return also the shapes and dtypes of the results.
+        return_shape: whether to also return the shapes and dtypes of the results.
         abstracted_axes: must be None; accepted for code written for JAX.
 
     Returns:

@@ -10,7 +10,7 @@ def plural(noun: str) -> str:
     """Return the plural of a noun, or of the last word of several.
 
     Symbols of units (`MB`, `s`) and words that end in a single s, which are plurals already,
-    stay as they are.
+    stay unchanged.
 
     >>> [plural(noun) for noun in ("step", "batch", "library call", "query", "key", "epoch")]
     ['steps', 'batches', 'library calls', 'queries', 'keys', 'epochs']

@@ -355,7 +355,7 @@ def canonicalize_dtype(
 
     Args:
         dtype: dtype, scalar type or name.
-        allow_extended_dtype: whether dtypes of random keys are returned as they are.
+        allow_extended_dtype: whether dtypes of random keys are returned unchanged.
 
     Returns:
         The dtype, in the byte order of this machine. 64-bit dtypes become 32-bit ones unless

@@ -106,7 +106,7 @@ class ApplyScopeInvalidVariablesStructureError(FlaxError):
             "Expect the `variables` (first argument) passed to apply() to be a dict with the"
             ' structure {"params": ...}, but got a dict with an extra params layer, i.e. '
             ' {"params": {"params": ... } }.',
-            'pass what init returned as it is, or the inner dict: variables["params"]',
+            'pass the result of init itself, or the inner dict: variables["params"]',
         )
 
 

@@ -527,7 +527,7 @@ def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
     """Turn a number into a constant schedule.
 
     Args:
-        scalar_or_schedule: number, or a schedule, which is returned as it is.
+        scalar_or_schedule: number, or a schedule, which is returned unchanged.
 
     Returns:
         A schedule: a function from the number of a step, which counts from 0, to its rate.

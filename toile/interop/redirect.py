@@ -31,7 +31,7 @@ def load(name: str) -> ModuleType:
     """Import an installed package that is written for JAX and Flax, so that it runs on toile.
 
     The source of the package is imported a second time, as `toile.interop.<name>`; what it imports
-    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays as it is.
+    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays unchanged.
 
     Args:
         name: package or module, such as "optax" or "optax.contrib".

@@ -138,7 +138,7 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    """Long short-term memory: a memory that gates write, keep and read.
+    """Long short-term memory: gates control what is written to, kept in and read from a memory.
 
     With the state h and the memory c, a step computes
 

@@ -1,7 +1,7 @@
 """Layers around a layer that normalize its parameters: SpectralNorm and WeightNorm.
 
 Both run the layer under `map_variables`, so that it sees normalized parameters while those that
-are stored, and trained, stay as they are.
+are stored, and trained, are not normalized.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RG
 def to_bytes(image: np.ndarray) -> np.ndarray:
     """Convert pixels to uint8.
 
-    Floats from 0 to 1 are scaled and clipped, booleans become 0 and 255, and of wider integers the
-    most significant bits are kept.
+    Floats from 0 to 1 are scaled and clipped, booleans become 0 and 255, and wider integers keep
+    their most significant bits.
 
     Args:
         image: array of pixels.

@@ -123,7 +123,7 @@ def spread(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def promote_shapes(name: str, *args: Any) -> list[Array]:
-    """The operands broadcast against each other; numbers and arrays of rank 0 stay as they are."""
+    """The operands broadcast against each other; numbers and arrays of rank 0 stay unchanged."""
     shapes = [shape_of(x) for x in args]
     full = [s for s in shapes if s]
     if not full or all(s == full[0] for s in full[1:]):

@@ -124,7 +124,7 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
                 copy: bool | None = None) -> Array:
     """Make an array from an array of another library that supports the DLPack protocol.
 
-    Memory is shared where that is possible.
+    Memory is shared if possible.
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.

@@ -42,7 +42,7 @@ def trace(
 ) -> base.GradientTransformation:
     """Momentum: replace updates by a decaying sum of all updates so far.
 
-    Gives `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
+    The result is `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
 
     Args:
         decay: decay rate of the sum, usually 0.9.

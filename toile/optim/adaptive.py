@@ -52,8 +52,8 @@ def scale_by_rss(
 ) -> base.GradientTransformation:
     """Divide updates by the root of the sum of all their squares so far.
 
-    Gives `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this with a
-    learning rate.
+    The result is `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this
+    with a learning rate.
 
     Args:
         initial_accumulator_value: initial value of the sum.
@@ -148,7 +148,8 @@ def scale_by_rms(
 ) -> base.GradientTransformation:
     """Divide updates by the root of their average square.
 
-    Gives `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning rate.
+    The result is `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning
+    rate.
 
     Args:
         decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
@@ -212,8 +213,8 @@ def scale_by_stddev(
 ) -> base.GradientTransformation:
     """Divide updates by their standard deviation over past steps.
 
-    Gives `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop` with
-    `centered` is this with a learning rate.
+    The result is `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop`
+    with `centered` is this with a learning rate.
 
     Args:
         decay: decay rate of both averages; nearer to 1, they cover more steps.
@@ -255,8 +256,8 @@ class ScaleByAdaDeltaState(NamedTuple):
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
     """Scale updates to the size of earlier steps.
 
-    Gives `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of u².
-    `adadelta` is this with a learning rate.
+    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of
+    u². `adadelta` is this with a learning rate.
 
     Args:
         rho: decay rate of both averages.
@@ -305,9 +306,9 @@ def scale_by_rprop(
 ) -> base.GradientTransformation:
     """Replace updates by their signs times step sizes that adapt to each element.
 
-    A step size is multiplied by `eta_plus` while the sign of an element stays, and by `eta_minus`
-    when it turns; the element then makes no step. The updates are those of the step before, as in
-    Optax: the first one is zero. `rprop` is this with the sign flipped.
+    A step size is multiplied by `eta_plus` while the sign of an element stays the same, and by
+    `eta_minus` when it changes; the element then makes no step. The updates are those of the step
+    before, as in Optax: the first one is zero. `rprop` is this with the sign flipped.
 
     Args:
         learning_rate: step size of all elements at the start.

@@ -43,8 +43,8 @@ def add_decayed_weights(
 ) -> base.GradientTransformation:
     """Add the parameters, times a factor, to the updates (weight decay).
 
-    Gives `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of `adamw`;
-    placed before it, that of a penalty on the squared norm.
+    The result is `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of
+    `adamw`; placed before it, that of a penalty on the squared norm.
 
     Args:
         weight_decay: factor of the parameters, a number or a schedule; often 1e-4 to 0.1.

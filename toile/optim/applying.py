@@ -36,8 +36,8 @@ def incremental_update(
 ) -> base.Params:
     """Move parameters a part of the way towards new ones (Polyak averaging).
 
-    Gives `step_size * new + (1 - step_size) * old`, for averages of parameters and for target
-    networks in reinforcement learning.
+    The result is `step_size * new + (1 - step_size) * old`, for averages of parameters and for
+    target networks in reinforcement learning.
 
     Args:
         new_tensors: tree to move towards.

@@ -164,7 +164,7 @@ class GradientTransformation(NamedTuple):
 class GradientTransformationExtraArgs(GradientTransformation):
     """A transformation whose `update` accepts any further keywords.
 
-    A chain is one, and hands the keywords to those of its members that are.
+    A chain is one; it passes the keywords to those of its members that accept them.
 
     Args:
         init: function from parameters to a state.
@@ -252,7 +252,7 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Replace updates by zeros, so that parameters stay as they are.
+    """Replace updates by zeros, so that parameters stay unchanged.
 
     It is used in `partition` for the parameters that are not trained.
 
@@ -324,7 +324,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
     """Make a transformation accept keywords that it does not read.
 
     Args:
-        tx: transformation; one that accepts keywords already is returned as it is.
+        tx: transformation; one that accepts keywords already is returned unchanged.
 
     Returns:
         A transformation that does the same and ignores further keywords of `update`.

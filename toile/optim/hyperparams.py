@@ -154,13 +154,13 @@ def inject_hyperparams(
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
     """Keep the numeric arguments of an optimizer in its state, where they can be seen and set.
 
-    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers stay as they
-    are in the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and
-    anything that is not a number go to the factory as they are.
+    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers are kept in
+    the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and values
+    that are not numbers are passed to the factory unchanged.
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
-        static_args: name or names of arguments that go to the factory as they are.
+        static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
             parameters' dtypes.
 
@@ -229,7 +229,7 @@ def inject_stateful_hyperparams(
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
-        static_args: name or names of arguments that go to the factory as they are.
+        static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
             parameters' dtypes.
 

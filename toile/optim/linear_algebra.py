@@ -168,7 +168,7 @@ def nnls(
 ) -> Array:
     """Solve a least-squares problem whose solution must not be negative.
 
-    Finds the `x >= 0` of least `norm(A @ x - b)` by accelerated projected gradients.
+    It finds the `x >= 0` that minimizes `norm(A @ x - b)` by accelerated projected gradients.
 
     Args:
         A: matrix of shape (m, n).

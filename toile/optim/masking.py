@@ -70,7 +70,7 @@ def masked(
         mask: a tree of bools (or a prefix of it), a function from the parameters to such a tree, or
             a glob of parameter paths such as `"**/kernel"` or a list of globs. `*` stands for a
             part of one name, `**` for any number of names.
-        mask_compatible_extra_args: whether to mask also the keywords of `update` whose values have
+        mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
             the structure of the updates.
 
     Returns:

@@ -79,8 +79,8 @@ def scale_by_adam(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of their average square.
 
-    Gives `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both corrected
-    for their start at zero. `adam` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both
+    corrected for their start at zero. `adam` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
@@ -144,8 +144,8 @@ def scale_by_amsgrad(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of the largest average square so far.
 
-    Gives `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps. `amsgrad` is
-    this with a learning rate.
+    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps.
+    `amsgrad` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
@@ -193,8 +193,8 @@ def scale_by_adamax(
 ) -> base.GradientTransformation:
     """Divide an average of updates by a decaying maximum of their sizes.
 
-    Gives `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`. `adamax` is
-    this with a learning rate.
+    The result is `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`.
+    `adamax` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
@@ -253,8 +253,8 @@ def scale_by_lion(
 ) -> base.GradientTransformation:
     """Replace updates by the signs of a mix of them and their average.
 
-    Gives `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) * g`. `lion`
-    is this with a learning rate.
+    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) *
+    g`. `lion` is this with a learning rate.
 
     Args:
         b1: weight of the average against the update in c.
@@ -388,9 +388,9 @@ def scale_by_belief(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of their average squared distance from it.
 
-    Gives `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both corrected
-    for their start at zero: steps are large where gradients are as expected. `adabelief` is this
-    with a learning rate.
+    The result is `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both
+    corrected for their start at zero: steps are large where gradients are as expected. `adabelief`
+    is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
@@ -430,9 +430,9 @@ def scale_by_yogi(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of a square that follows g² slowly.
 
-    Gives `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`, where m
-    and v are corrected for their start: unlike an average, v moves by a step of the size of |g|²,
-    however large v is. `yogi` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`,
+    where m and v are corrected for their start: unlike an average, v moves by a step of the size of
+    |g|², however large v is. `yogi` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.

@@ -531,7 +531,7 @@ def fromage(
     Args:
         learning_rate: step size relative to the norm of an array, a number or a schedule; 0.01 is a
             usual value.
-        min_norm: smallest value that a norm counts as.
+        min_norm: lower bound for the norms.
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds

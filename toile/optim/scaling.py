@@ -170,12 +170,12 @@ def scale_by_trust_ratio(
 ) -> base.GradientTransformation:
     """Multiply each leaf by the ratio of its parameter's norm to its own norm.
 
-    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 where one of the
-    norms is zero: a step then has a length in proportion to the parameter. `lars` and `lamb` use
-    it.
+    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, so that the length of a
+    step is proportional to the norm of the parameter, or 1 if one of the norms is zero. `lars` and
+    `lamb` use it.
 
     Args:
-        min_norm: smallest value that either norm counts as.
+        min_norm: lower bound for both norms.
         trust_coefficient: factor of the ratio.
         eps: small number added to the norm of the update.
 
@@ -272,8 +272,8 @@ def scale_by_optimistic_gradient(
 ) -> base.GradientTransformation:
     """Add to the updates their change since the last step.
 
-    Gives `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g itself in
-    the first step).
+    The result is `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g
+    itself in the first step).
 
     Args:
         alpha: weight of the update.

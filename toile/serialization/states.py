@@ -110,8 +110,7 @@ def from_state_dict(
     Args:
         target: a tree of the same structure as the one the state dict was made of.
         state: the state dict.
-        name: name of this part in messages; functions of registered types pass it for what they
-            hold.
+        name: name of this part in messages; functions of registered types pass it for their parts.
         check_shapes: whether arrays must have the shapes of those of `target`.
         check_dtypes: whether arrays must have the dtypes of those of `target`. `from_bytes` and
             `restore_checkpoint` check them; here it is off, since a state dict made by hand

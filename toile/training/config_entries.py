@@ -62,7 +62,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def changed(config: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of a configuration with some entries changed; the original stays as it is.
+    """A copy of a configuration with some entries changed; the original stays unchanged.
 
     Args:
         config: as for `flat`; dataclasses may be frozen.

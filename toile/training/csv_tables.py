@@ -36,7 +36,7 @@ class Column:
     Args:
         name: its name in the header.
         categories: the names of its codes, in order; None for a column of numbers. The name "",
-            where it is there, stands for missing values.
+            if it is there, stands for missing values.
         mean: the mean of a column of numbers, without missing values.
 
     >>> Column("city", ("Bern", "Oslo")).categories[1]

@@ -102,7 +102,7 @@ def picture(
             values, such as from `history`.
 
     Returns:
-        True; False, and nothing is drawn, if matplotlib is not installed.
+        True; if matplotlib is not installed, False, and nothing is drawn.
 
     >>> from toile.training import curves
     >>> curves.picture("curve.png", {"loss": {"run": {1: 0.5, 2: 0.25}}})  # doctest: +SKIP

@@ -110,7 +110,7 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
 def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
     """Move each image of a batch by a random number of pixels.
 
-    Pixels that enter at the border are mirrored ones.
+    New pixels at the border are mirrored ones.
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).

@@ -315,7 +315,7 @@ def as_source(source: PyTree) -> Any:
         source: tree of arrays whose first axes are equal, or a source of examples.
 
     Returns:
-        An `ArraySource` for a tree of arrays; a source of examples is returned as it is.
+        An `ArraySource` for a tree of arrays; a source of examples is returned unchanged.
 
     >>> len(as_source({"x": np.zeros((3, 2))}))
     3

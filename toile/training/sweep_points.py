@@ -65,7 +65,7 @@ def uniform(low: float, high: float) -> Range:
     """Describe numbers between two bounds, all equally likely.
 
     Args:
-        low, high: the least and the greatest.
+        low, high: the smallest and the largest number.
 
     Returns:
         A distribution for `random_points`.
@@ -95,7 +95,7 @@ def integers(low: int, high: int) -> Range:
     """Describe whole numbers between two bounds, both included, all equally likely.
 
     Args:
-        low, high: the least and the greatest.
+        low, high: the smallest and the largest number.
 
     Returns:
         A distribution for `random_points`.

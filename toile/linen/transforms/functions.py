@@ -383,8 +383,8 @@ def cond(
 ) -> C:
     """Call one of two functions of a module, chosen by a Boolean.
 
-    Both functions have to create and change the same variables. Where each has submodules of its
-    own, call both under `init`: `if self.is_initializing(): ...`.
+    Both functions have to create and change the same variables. If each has its own submodules,
+    call both under `init`: `if self.is_initializing(): ...`.
 
     Args:
         pred: Boolean scalar, which may be known only when the program runs.
@@ -426,8 +426,8 @@ def switch(
 ) -> C:
     """Call one of several functions of a module, chosen by an integer.
 
-    All functions have to create and change the same variables. Where each has submodules of its
-    own, call all of them under `init`, as in the example.
+    All functions have to create and change the same variables. If each has its own submodules,
+    call all of them under `init`, as in the example.
 
     Args:
         index: integer scalar, which is limited to the range of `branches`.

@@ -70,7 +70,7 @@ class Adafactor(OptimizerDef):
         min_dim_size_to_factor: size that the second largest axis of an array has to have for the
             array to be factored.
         epsilon1: small number added to squared gradients.
-        epsilon2: smallest value that the root mean square of a parameter counts as.
+        epsilon2: lower bound for the root mean square of a parameter.
         dtype_momentum: dtype in which the average of steps is stored.
 
     >>> from toile import optim

@@ -345,7 +345,7 @@ class _Slot:
 class MultiOptimizer(OptimizerDef):
     """An optimizer with several rules, each for the parameters that a traversal selects.
 
-    Parameters that no traversal selects stay as they are, with state None. Overrides of
+    Parameters that no traversal selects stay unchanged, with state None. Overrides of
     hyperparameters go to all rules; `hyper_params=[...]` gives each its own.
 
     Args:

@@ -71,7 +71,7 @@ def huber_loss(
     """Compute half the square of small errors, and a straight line for large ones.
 
     With e the absolute error, the loss is `0.5 * e**2` where `e <= delta` and
-    `delta * (e - 0.5 * delta)` elsewhere: outliers count less than by their square.
+    `delta * (e - 0.5 * delta)` elsewhere, so that outliers count less than with squared errors.
 
     Args:
         predictions: floating-point array of predictions.

@@ -161,7 +161,7 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     Args:
         tree: tree of arrays.
         associative_reduction: whether leaves are added in pairs, pairs of pairs and so on, which
-            rounds less than one after the other.
+            rounds less than adding them one after the other.
 
     Returns:
         A scalar; 0 for a tree without leaves.
