@@ -570,8 +570,8 @@ def result_type(
 
     Args:
         *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
-        return_weak_type_flag: whether to return also a flag: whether the result yields to other
-            dtypes.
+        return_weak_type_flag: whether to also return a flag that says whether the result yields
+            to other dtypes.
 
     Returns:
         The dtype, or a pair of the dtype and the flag.

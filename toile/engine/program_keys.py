@@ -67,7 +67,7 @@ def scan(op: Any, avals: Sequence[Aval]) -> KeyUse:
              for i, m in found.sinks.items()}
     forwards = {}
     for j, (i, places) in found.forwards.items():
-        returned = op.consts <= i < first_x and j == i - op.consts  # the carry is returned unchanged
+        returned = op.consts <= i < first_x and j == i - op.consts  # the carry does not change
         forwards[j] = (i, places if returned else None)
     return KeyUse(sinks, found.sources, forwards)
 

@@ -218,7 +218,7 @@ def unitwise_clip(
         g_norm: norm of each unit's gradient, in the shape of `grad`.
         max_norm: largest norm of each unit, in the shape of `grad`.
         grad: gradient.
-        div_eps: smallest value that `g_norm` counts as when it divides.
+        div_eps: lower bound for `g_norm` as a divisor.
 
     Returns:
         `grad` where `g_norm < max_norm`, elsewhere `grad * max_norm / g_norm`.
@@ -249,8 +249,7 @@ def adaptive_grad_clip(
     Args:
         clipping: largest ratio of the norm of a unit's gradient to that of its weights; 0.01 is a
             usual value.
-        eps: smallest value that the norm of the weights counts as, so that weights that are zero
-            can move.
+        eps: lower bound for the norm of the weights, so that weights that are zero can move.
         axis: axis or axes that belong to one unit; None for the rule of `unitwise_norm`.
 
     Returns:

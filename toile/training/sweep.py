@@ -69,8 +69,9 @@ def run(
     """Call a training function at each point, and collect its metrics.
 
     Each call runs in a new process, which imports the module of the function: in a script, the call
-    of `run` belongs under `if __name__ == "__main__":`. The processes share the cores. What a run
-    prints is in `log.txt` of its folder. Ctrl-C ends the runs, which may save first, and the sweep.
+    of `run` belongs under `if __name__ == "__main__":`. The processes share the cores. The
+    output of a run is in `log.txt` in its folder. Ctrl-C ends the runs, which may save first, and
+    the sweep.
 
     Args:
         train: a function of a configuration and a folder to write to. Its metrics are the numbers

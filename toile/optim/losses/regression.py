@@ -130,7 +130,7 @@ def cosine_similarity(
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: smallest value that a squared length counts as.
+        epsilon: lower bound for squared lengths.
         axis: axis or axes of the vectors.
         where: mask of the elements to count, broadcast against the vectors; None for all.
 
@@ -163,7 +163,7 @@ def cosine_distance(
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: smallest value that a squared length counts as.
+        epsilon: lower bound for squared lengths.
         axis: axis or axes of the vectors.
         where: mask of the elements to count, broadcast against the vectors; None for all.
 
