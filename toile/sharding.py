@@ -368,7 +368,7 @@ def auto_axes(
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its results. toile
-        computes the same values and leaves their placement as it is.
+        computes the same values and does not change their placement.
 
     >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), out_sharding=toile.P())
@@ -393,7 +393,7 @@ def explicit_axes(
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its arguments. toile
-        computes the same values and leaves their placement as it is.
+        computes the same values and does not change their placement.
 
     >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), in_sharding=toile.P())

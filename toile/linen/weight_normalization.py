@@ -39,7 +39,7 @@ class SpectralNorm(Module):
     last stored vector `u`. `u`, of shape (1, features), and the singular value `sigma`, a scalar,
     are stored in the collection `batch_stats` for each kernel. The parameters are those of the
     layer, under `layer_instance`; they are stored without the division. Vectors and scalars, such
-    as biases, are used as they are.
+    as biases, are used unchanged.
 
     Args:
         layer_instance: the layer to wrap.

@@ -92,7 +92,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
 def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair rows with columns, each used once, at the least total cost, by Crouse's method.
 
-    It takes cubic time (Crouse, 2016). Rows come in order.
+    It takes cubic time (Crouse, 2016). Rows are in order.
 
     Args:
         cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.

@@ -211,7 +211,7 @@ def freeze(
 def selective_transform(
     optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """Apply an optimizer to the leaves outside a mask; the others stay and have no state.
+    """Apply an optimizer to the leaves outside a mask; the others stay unchanged and have no state.
 
     Args:
         optimizer: transformation of the leaves that are trained.

@@ -154,9 +154,9 @@ def rprop(
 ) -> GradientTransformationExtraArgs:
     """Rprop, which moves each element by its own step size, against the sign of its gradient.
 
-    A step size is multiplied by `eta_plus` while the gradient's sign stays, and by `eta_minus` when
-    it turns. Gradients have to be those of the whole data, not of small batches (Riedmiller and
-    Braun, 1993). The updates are those of the step before: the first one is zero.
+    A step size is multiplied by `eta_plus` while the gradient's sign stays the same, and by
+    `eta_minus` when it changes. Gradients have to be those of the whole data, not of small batches
+    (Riedmiller and Braun, 1993). The updates are those of the step before: the first one is zero.
 
     Args:
         learning_rate: step size of all elements at the start.

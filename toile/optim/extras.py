@@ -51,7 +51,7 @@ def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
 
 
 class MultiNormalDiagFromLogScale:
-    """Independent normal variables, by their means and the logarithms of their deviations.
+    """Independent normal variables, given by their means and the logarithms of their deviations.
 
     Args:
         loc: means.

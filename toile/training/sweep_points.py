@@ -80,7 +80,7 @@ def log_uniform(low: float, high: float) -> Range:
     """Describe numbers between two bounds, uniform in their logarithms, such as learning rates.
 
     Args:
-        low, high: the least and the greatest, both positive.
+        low, high: the smallest and the largest number, both positive.
 
     Returns:
         A distribution for `random_points`.

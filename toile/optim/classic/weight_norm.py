@@ -36,7 +36,7 @@ class WeightNorm(OptimizerDef):
 
     Each parameter is `s * v / norm(v)`, and the wrapped optimizer moves v and s (Salimans and
     Kingma, 2016). Norms are taken over all axes but the last; parameters with no other axis
-    (biases) are left to the wrapped optimizer as they are.
+    (biases) are passed to the wrapped optimizer unchanged.
 
     Args:
         wrapped_optimizer: definition of the optimizer that moves v and s.

@@ -49,7 +49,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 def warmup_constant_schedule(
     init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int
 ) -> Schedule:
-    """Make a schedule that rises in a straight line and then stays.
+    """Make a schedule that rises in a straight line and then stays constant.
 
     Args:
         init_value: value at the start.
