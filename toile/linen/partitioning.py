@@ -328,7 +328,7 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Loop over a module like `nn.scan`, and add the name of its axis to those of stacked variables.
+    """Loop over a module like `nn.scan`, and name its axis in the stacked variables.
 
     Args:
         target: class of modules, or a function whose first argument is a module.
