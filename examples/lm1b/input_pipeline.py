@@ -1,4 +1,4 @@
-"""Texts as packed rows of tokens: Python's help topics, lm1b, or files of your own.
+"""Texts as packed rows of tokens: Python's help topics, lm1b, or your own files.
 
 A batch is a dict of `targets` (int32 [batch, length], 0 for padding), `inputs` (the targets shifted
 by one; 0 at the start of a document), `positions` (within the document) and `segments` (the number
