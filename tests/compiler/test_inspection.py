@@ -193,7 +193,7 @@ def test_explanations_show_in_notebooks():
 def test_wrong_uses_say_so(look):
     with pytest.raises(TypeError, match="needed a callable, got 3"):
         look(3)(X)
-    with pytest.raises(toile.errors.UnexpectedTracerError, match="outside of transformations"):
+    with pytest.raises(toile.errors.UnexpectedTracerError, match="outside transformations"):
         toile.jit(lambda x: look(jnp.exp)(x))(X)
 
 
