@@ -1,4 +1,4 @@
-"""Versions of the documentation are published beside each other, and pages can switch between them."""
+"""Versions of the documentation are published side by side, and pages switch between them."""
 
 from __future__ import annotations
 
@@ -136,6 +136,7 @@ def test_pages_switch_between_versions(sources):
         assert list(look_at_site.console(browser.events, place)) == []
 
         site_versions.publish(folder, "0.2", address, config)
+        browser.evaluate("sessionStorage.clear()")  # another visit
         browser.open(f"{place}/0.1/guide/")
         assert until(browser, SHOWN) == "0.1" and browser.evaluate(LISTED) == ["0.2", "0.1"]
         assert until(browser, BANNER)

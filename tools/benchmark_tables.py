@@ -26,7 +26,7 @@ machine.
 TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
-    "parallel": "Several devices", "compare": "Two commits in turns",
+    "parallel": "Several devices", "compare": "Two commits compared",
     "scaling": "Sums over threads and processes",
 }  # fmt: skip
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
@@ -184,10 +184,15 @@ def goal(g: Mapping[str, Any]) -> str:
 
 
 def summary(found: Mapping[str, Any]) -> Iterator[str]:
-    """The last lines."""
+    """The last lines; "which needs" is the goal of the number before it."""
+    following = dict(zip(found, list(found.items())[1:]))
     for name, value in found.items():
+        if name == "which needs":
+            continue
+        after, limit = following.get(name, ("", None))
+        goal = f" (goal: at least {limit})" if after == "which needs" else ""
         if isinstance(value, (str, int, float)):
-            yield f"- {name}: {value}"
+            yield f"- {name}: {value}{goal}"
         elif value:
             yield f"- {name}: {'; '.join(map(str, value))}"
 

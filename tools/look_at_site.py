@@ -3,7 +3,8 @@
 `python -m tools.look_at_site` takes `site/` (`--build` makes it first), serves it on localhost and
 opens each page in headless Chromium at 1280 and 500 pixels, with light and with dark colors. It
 reports messages of the console, requests that fail or leave this machine, elements that are wider
-than the page, links and anchors that lead nowhere, and text whose contrast is below WCAG's AA.
+than the page, links and anchors that lead nowhere, text whose contrast is below WCAG's AA, and a
+search that finds nothing or needs more than a second.
 `--shots FOLDER` keeps a picture of each page; `--pages api/ index` chooses pages.
 """
 
@@ -86,6 +87,15 @@ CONTRAST = """(() => {
       const key = `${e.tagName.toLowerCase()}.${name} ${ratio.toFixed(2)}`;
       if (!found.has(key)) found.set(key, key + ' "' + text.slice(0, 30) + '"'); } }
   return [...found.values()].slice(0, 8); })()"""
+# Milliseconds from typing into the search box to the first result; -1 without a result.
+SEARCH = """(async word => {
+  const box = document.querySelector('.md-search__input'), start = performance.now();
+  box.focus(); box.value = word; box.dispatchEvent(new Event('keyup', {bubbles: true}));
+  while (performance.now() < start + 3000) {
+    if (document.querySelector('.md-search-result__item')) return performance.now() - start;
+    await new Promise(done => setTimeout(done, 5)); }
+  return -1; })"""
+WORDS = ("adam", "toile.optim.adam", "gradient", "checkpoint")
 
 
 class Links(html.parser.HTMLParser):
@@ -174,6 +184,19 @@ def look(browser: Browser, address: str, path: str, shots: Path | None) -> Itera
                 (shots / f"{name}-{width}-{scheme}.png").write_bytes(browser.screenshot())
 
 
+def slow_searches(browser: Browser, address: str, path: str) -> Iterator[str]:
+    """Search for some words, each on a page that was just opened; yields what takes long."""
+    for word in WORDS:
+        browser.open(f"{address}/{path}")
+        if not browser.evaluate("!!document.querySelector('.md-search__input')"):
+            return
+        browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # the reader reaches for it
+        time_ms = browser.evaluate(f"{SEARCH}({word!r})")
+        if not 0 <= time_ms <= 1000:
+            found = "nothing" if time_ms < 0 else f"an answer after {time_ms / 1000:.1f} s"
+            yield f"search for {word!r}: {found}"
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Serves files and does not write a line for each."""
 
@@ -198,6 +221,8 @@ def inspect_site(site: Path, pages: list[Path], shots: Path | None) -> dict[str,
                     browser.close()           # memory: a new one gets a second try
                     browser = ready()
                     seen = list(look(browser, address, path, shots))
+                if path == "index.html":
+                    seen += slow_searches(browser, address, path)
                 if found := list(dict.fromkeys([*broken_links(site, page), *seen])):
                     problems[path] = found
                     print(path, *found, sep="\n  ", flush=True)

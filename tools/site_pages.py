@@ -38,7 +38,7 @@ MADE = {
 }
 CHART = re.compile(r"<!-- chart: ([\w.-]+) -->")
 DOWNLOAD = """
-*This page is an executed notebook: [the same as an .ipynb file](notebooks/{}.ipynb).*
+*This page is an executed notebook. [Download it as an .ipynb file](notebooks/{}.ipynb).*
 """
 
 

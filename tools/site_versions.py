@@ -1,9 +1,9 @@
 """Publish the documentation of several versions beside each other, with a switch between them.
 
-`python -m tools.site_versions FOLDER` builds this checkout into FOLDER/VERSION and lists all versions
-in FOLDER/versions.json, from which every page fills its switch; FOLDER/index.html leads to the latest
-release. FOLDER is a static site: any web server can serve it. Pages that were published earlier are
-not built again, and show later versions too.
+`python -m tools.site_versions FOLDER` builds this checkout into FOLDER/VERSION and lists all
+versions in FOLDER/versions.json, which the switch of every page reads; FOLDER/index.html leads to
+the latest release. FOLDER is a static site: any web server can serve it. Pages that were published
+earlier are not built again, and their switch shows later versions too.
 """
 
 from __future__ import annotations

@@ -126,8 +126,8 @@ def _diagram(lines: Points, log: bool, across: Limits, up: Limits) -> list[str]:
     everything = np.concatenate(list(lines.values()))
     x_limits, y_limits = _limits(everything[:, 0], False), _limits(everything[:, 1], log)
     single = float(everything[0, 0]) if np.ptp(everything[:, 0]) == 0 else None
-    x_ticks = ticks(*x_limits, max(int(across[1]) // 80, 2)) if single is None else [single]
-    count = max(int(up[0]) // 36, 2)
+    x_ticks = ticks(*x_limits, max(int(across[1] + RIGHT) // 80, 2)) if single is None else [single]
+    count = max(int(up[0] + BOTTOM) // 40, 2)
     y_ticks = log_ticks(*y_limits, count) if log else ticks(*y_limits, count)
     parts = [_axes(across, up, {v: float(_placed(v, x_limits, across)) for v in x_ticks},
                    {v: float(_placed(v, y_limits, up, log)) for v in y_ticks})]  # fmt: skip
