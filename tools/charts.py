@@ -107,7 +107,7 @@ def curve(path: Path) -> str:
         parts.append(text(left - 8, y(share) + 4, f"{share * most:.3g}", "tick", "end"))
         parts.append(text(WIDTH - right + 8, y(share) + 4, f"{share:.0%}", "tick"))
     for step in (0, last // 2, last):
-        parts.append(text(x(step), bottom + 20, f"step {step}", "tick", "middle"))
+        parts.append(text(x(step), bottom + 25, f"step {step}", "tick", "middle"))
     points = " ".join(f"{x(s):.1f},{y(loss / most):.1f}" for s, loss in losses)
     parts.append(f'<polyline class="line s0" pathLength="1" points="{points}"/>')
     for step, accuracy in accuracies:
@@ -118,4 +118,4 @@ def curve(path: Path) -> str:
     parts.append(text(x(step) - 4, y(accuracy) + 22, f"{accuracy:.1%}", "result", "end"))
     title = (f"Training on MNIST: the loss falls from {losses[0][1]:.2f} to {losses[-1][1]:.2f} in "
              f"{last} steps, and {accuracy:.1%} of held-out digits are recognized.")  # fmt: skip
-    return svg(WIDTH, bottom + 30, title, parts, "run")
+    return svg(WIDTH, bottom + 34, title, parts, "run")

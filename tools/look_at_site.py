@@ -162,17 +162,27 @@ def console(events: Sequence[Mapping[str, Any]], address: str) -> Iterator[str]:
                 yield f"a request to another machine: {url}"
 
 
+def open_in(browser: Browser, scheme: str, address: str, path: str) -> bool:
+    """Open a page for a reader who prefers a scheme; returns whether its colors are those.
+
+    The theme remembers a scheme in the browser. On a busy machine the page before may write it
+    after it was cleared here, so a caller tries twice.
+    """
+    browser.open("about:blank")
+    browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
+    browser.prefer(scheme)
+    browser.open(f"{address}/{path}")
+    shown = browser.evaluate("document.body.getAttribute('data-md-color-scheme')")
+    return not shown or (shown == "slate") == (scheme == "dark")
+
+
 def look(browser: Browser, address: str, path: str, shots: Path | None) -> Iterator[str]:
     """Open one page in every scheme at every width; yields what is wrong."""
     for scheme in SCHEMES:
-        browser.open("about:blank")  # the theme remembers a scheme; nothing may write it now
-        browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
-        browser.prefer(scheme)
-        browser.open(f"{address}/{path}")
+        shown = open_in(browser, scheme, address, path) or open_in(browser, scheme, address, path)
         yield from (f"{scheme}: {e}" for e in console(browser.events, address))
-        shown = browser.evaluate("document.body.getAttribute('data-md-color-scheme')")
-        if shown and (shown == "slate") != (scheme == "dark"):
-            yield f"{scheme}: the colors are those of {shown!r}"
+        if not shown:
+            yield f"{scheme}: the page has the colors of the other scheme"
         browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         for width, height in WIDTHS.items():
             browser.resize(width, height)
