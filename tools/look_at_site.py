@@ -197,12 +197,15 @@ def look(browser: Browser, address: str, path: str, shots: Path | None) -> Itera
 def slow_searches(browser: Browser, address: str, path: str) -> Iterator[str]:
     """Search for some words, each on a page that was just opened; yields what takes long."""
     for word in WORDS:
-        browser.open(f"{address}/{path}")
-        if not browser.evaluate("!!document.querySelector('.md-search__input')"):
-            return
-        browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # the reader reaches for it
-        time_ms = browser.evaluate(f"{SEARCH}({word!r})")
-        if not 0 <= time_ms <= 1000:
+        for _ in range(2):  # a machine that is busy for a moment is no problem of the site
+            browser.open(f"{address}/{path}")
+            if not browser.evaluate("!!document.querySelector('.md-search__input')"):
+                return
+            browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # time to reach for it
+            time_ms = browser.evaluate(f"{SEARCH}({word!r})")
+            if 0 <= time_ms <= 1000:
+                break
+        else:
             found = "nothing" if time_ms < 0 else f"an answer after {time_ms / 1000:.1f} s"
             yield f"search for {word!r}: {found}"
 

@@ -24,6 +24,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 22  # margins, in pixels
 WIDTH, HEIGHT, TITLE = 420, 240, 18  # of a chart; its title has a line of its own
 
 _GAP = "\N{NO-BREAK SPACE} "  # two ordinary spaces would be drawn as one
+_MARK = "display:inline-block;width:.9em;height:.2em;vertical-align:middle"
 _LARGEST = float(np.finfo(float).max)
 
 Points = Mapping[str, np.ndarray]  # [n, 2] by label: finite, in order of x
@@ -89,7 +90,7 @@ def _legend(title: str, last: Mapping[str, float]) -> str:
     """The labels with their numbers; a single line may have the panel's title for a label."""
     parts = []
     for i, (name, value) in enumerate(last.items()):
-        mark = f'<span style="color:{COLORS[i % len(COLORS)]}">━</span>'
+        mark = f'<span style="{_MARK};background:{COLORS[i % len(COLORS)]}"></span>'
         parts.append(f"{mark} {escaped(name)} <b>{value:.4g}</b>")
     more = "" if list(last) == [title] else f"<b>{escaped(title)}</b> &nbsp; "
     return paragraph(more + " &nbsp; ".join(parts))
