@@ -172,7 +172,7 @@ def open_in(browser: Browser, scheme: str, address: str, path: str) -> bool:
     browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
     browser.prefer(scheme)
     browser.open(f"{address}/{path}")
-    shown = browser.evaluate("document.body.getAttribute('data-md-color-scheme')")
+    shown = browser.evaluate("document.body?.getAttribute('data-md-color-scheme')")
     return not shown or (shown == "slate") == (scheme == "dark")
 
 

@@ -165,7 +165,7 @@ def run(state, epochs, plot):
     return state
 
 
-plot = Plot()
+plot = Plot(log=["loss"])
 state = run(state, range(40), plot)
 plot
 
