@@ -1,5 +1,5 @@
-# toile: `make help` lists the commands. They need Python >= 3.11, pip and make, nothing else.
-# Everything is installed into .venv, once: a second call installs nothing until setup.cfg changes.
+# toile: `make help` lists the commands. They need only Python >= 3.11, pip and make.
+# The first call installs everything into .venv; later calls install again only if setup.cfg changes.
 
 VENV    ?= .venv
 # pytest workers, and further pytest arguments: make test ARGS="-k scan"
@@ -16,13 +16,13 @@ help:  ## show this list
 	@echo "make COMMAND, where COMMAND is one of:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) \
 	    | while IFS='|' read -r name text; do printf '  %-10s %s\n' $$name "$$text"; done
-	@echo "PYTHON=/path/to/python chooses the interpreter, VENV=dir where things are installed."
+	@echo "PYTHON=/path/to/python chooses the interpreter, VENV=dir the folder to install into."
 
-mnist: $(VENV)/installed-examples  ## train a network on real handwritten digits, show what it learns
+mnist: $(VENV)/installed-examples  ## train a network on real handwritten digits and show what it learned
 	@$(PY) -m examples.mnist.main --workdir=runs/mnist $(ARGS)
 
 .PHONY: examples
-examples: $(VENV)/installed-examples  ## run every example (one: make example-vae), print what they reach
+examples: $(VENV)/installed-examples  ## run every example and print the results (make example-vae runs one)
 	@$(PY) -m examples $(ARGS)
 
 example-%: $(VENV)/installed-examples
@@ -31,13 +31,13 @@ example-%: $(VENV)/installed-examples
 test: $(VENV)/installed-test  ## run the tests
 	$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-test-all: $(VENV)/installed-bench  ## run the tests, the long ones and those against torch too
+test-all: $(VENV)/installed-bench  ## run all tests, including the slow ones and those that need torch
 	TOILE_TEST_ALL=1 $(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-smoke: $(VENV)/installed-test  ## run the few tests that look at the package as a whole
+smoke: $(VENV)/installed-test  ## run a few tests of the package as a whole
 	$(PY) -m pytest -q tests/test_package.py $(ARGS)
 
-bench: $(VENV)/installed-bench  ## measure against numpy, jax and torch
+bench: $(VENV)/installed-bench  ## compare speed with numpy, jax and torch
 	$(PY) -m benchmarks.eager $(ARGS)
 	$(PY) -m benchmarks.modules $(ARGS)
 	$(PY) -m benchmarks.optim $(ARGS)
@@ -54,12 +54,13 @@ else
 	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
 endif
 
-lint: $(VENV)/installed-dev  ## ruff, mypy, pyright, the layers of the package and its structure
+lint: $(VENV)/installed-dev  ## run ruff, mypy and pyright; check the layers and the structure of the package
 	$(PY) -m ruff check $(SOURCES)
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tools.code_limits
 	$(PY) -m tools.structure
+	$(PY) -m tools.plain_english
 	$(PY) -m tools.check_typing
 
 clean:  ## remove .venv and everything that was built

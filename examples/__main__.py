@@ -1,7 +1,7 @@
-"""Runs the examples with the recipes of their READMEs and prints what they reached.
+"""Run the examples with the recipes of their READMEs, and print their results.
 
-`python -m examples` runs all of them, `python -m examples vae graph` these. `--steps=N` stops each
-run after N steps (what CI does). Runs are kept, and continued, in `runs/`.
+`python -m examples` runs all of them, `python -m examples vae graph` only these two. `--steps=N`
+stops each run after N steps. Runs are kept in `runs/` and resumed from there.
 """
 
 import json
@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """One row of the table: what is run, and the number it has to reach."""
+    """One row of the table: what to run, and the result it must reach."""
 
     example: str
     config: str = "tiny"
     metric: str = "eval_accuracy"
     reach: float | None = None
-    at_most: bool = False  # whether less is better
+    at_most: bool = False  # whether lower is better
     flags: tuple[str, ...] = ()
-    steps: str = "num_steps"  # the field of the config that says how long
+    steps: str = "num_steps"  # the config field with the length of the run
     title: str = ""
 
     @property
@@ -42,11 +42,11 @@ class Run:
 
     @property
     def workdir(self) -> Path:
-        """Where it is kept."""
+        """The folder of the run."""
         return Path("runs") / self.name.replace(" ", "-")
 
     def result(self) -> float | None:
-        """The last value of its metric."""
+        """The last value of the metric."""
         lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
         found = [entry[self.metric] for entry in map(json.loads, lines) if self.metric in entry]
         return found[-1] if found else None
@@ -71,7 +71,7 @@ class Script:
         return [sys.executable, "-m", f"examples.{self.example}.{self.module}"]
 
     def result(self) -> float | None:
-        """Nothing but that it ran."""
+        """None: a script has no metric."""
         return None
 
 
@@ -97,7 +97,7 @@ RUNS = (
 
 
 def table(rows: list[tuple]) -> str:
-    """Name, metric, result, what it has to reach, seconds."""
+    """Format a table of name, metric, result, required result and seconds."""
     lines = [f"{'example':30} {'metric':14} {'result':>9} {'needed':>9} {'time':>8}"]
     for run, value, seconds in rows:
         needed = "" if run.reach is None else f"{run.reach:.4g}"
@@ -107,7 +107,7 @@ def table(rows: list[tuple]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is asked for; 1 if something failed or fell short."""
+    """Run the requested examples; return 1 if one failed or missed its required result."""
     steps = None
     names = [a for a in arguments if not a.startswith("--")]
     for flag in (a for a in arguments if a.startswith("--")):
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> int:
             failed.append(run.name)
     print(f"\n{table(rows)}")
     if failed:
-        print(f"failed or fell short: {', '.join(failed)}")
+        print(f"failed or missed the required result: {', '.join(failed)}")
     return bool(failed)
 
 

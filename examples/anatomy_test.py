@@ -1,4 +1,4 @@
-"""Every example has the same parts, a loop that is short enough to read, and a row in the table."""
+"""Every example has the same parts, a loop short enough to read, and a row in the table."""
 
 import json
 import sys
@@ -59,12 +59,12 @@ folder.mkdir(parents=True)
     assert examples.main(["good"]) == 0
     (tmp_path / "runs" / "good").rename(tmp_path / "before")
     assert examples.main([]) == 1
-    less = (examples.Run("bad", reach=0.6, at_most=True, title="less is better"),)
+    less = (examples.Run("bad", reach=0.6, at_most=True, title="lower is better"),)
     monkeypatch.setattr(examples, "RUNS", less)
     assert examples.main([]) == 0
     monkeypatch.setattr(examples, "RUNS", runs)
     text = capsys.readouterr().out
-    assert "0.95" in text and "failed or fell short: bad" in text
+    assert "0.95" in text and "failed or missed the required result: bad" in text
     with pytest.raises(SystemExit, match="needed names of examples, good, bad, got ugly"):
         examples.main(["ugly"])
     assert json.loads((tmp_path / "before" / "metrics.jsonl").read_text())["step"] == 1

@@ -78,7 +78,7 @@ def test_section_of_a_file_has_a_bar_for_every_number(path):
 def test_families_are_rows_with_the_same_first_word():
     rows = dict.fromkeys(["train a", "train b", "softmax", "train c", "adam"])
     assert benchmark_tables.families(rows) == {
-        "train": ["train a", "train b", "train c"], "others": ["softmax", "adam"],
+        "train": ["train a", "train b", "train c"], "other rows": ["softmax", "adam"],
     }  # fmt: skip
 
 

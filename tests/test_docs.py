@@ -9,6 +9,7 @@ import re
 import pytest
 
 import toile
+from toile import command
 from tools import benchmark_tables, gallery, notebooks
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -76,8 +77,11 @@ def test_pages_from_scratch_are_short_and_speak_of_files_there_are(page, most):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_notebook_runs(path, monkeypatch):
+def test_notebook_runs(path, monkeypatch, tmp_path):
+    """Runs in a project that `toile new` made, as for most readers; `make docs` uses the clone."""
     monkeypatch.setenv("TOILE_OPTIMIZE", "1")  # a network is trained: fast code pays here
+    assert command.main(["new", "mnist", str(tmp_path / "my_project")]) == 0
+    monkeypatch.chdir(tmp_path / "my_project")
     executed = notebooks.execute(path.read_text(), path.name)
     page = notebooks.markdown(executed)
     assert page.startswith("# ") and "```text" in page

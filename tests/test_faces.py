@@ -126,6 +126,18 @@ def test_device_memory_profile(tmp_path):
     assert any(r["shape"] == [123, 7] and r["bytes"] >= kept.nbytes for r in rows)
 
 
+def test_live_arrays_are_those_of_a_platform():
+    class Shy:  # some packages' objects warn when they are asked for their class
+        __class__ = property(lambda self: pytest.fail("asked for its class"))
+
+    kept, shy = jnp.ones((123, 7)), [Shy()]
+    assert any(x is kept for x in toile.live_arrays())
+    assert any(x is kept for x in toile.live_arrays(next(iter(kept.devices())).platform))
+    assert profiler.device_memory_profile() and shy
+    with pytest.raises(RuntimeError, match="quantum"):
+        toile.live_arrays("quantum")
+
+
 def test_distributed_is_one_process():
     assert not distributed.is_initialized()
     with pytest.raises(RuntimeError, match="one process"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pathlib
 
+import ml_dtypes
 import pytest
 
 import toile
@@ -14,7 +15,7 @@ from toile import optim
 from tools.api_docstrings import as_markdown, entries, escape, first_sentence
 from tools.api_sources import assignment, location, signature
 from tools.api_topics import TABLES, homes, title, topics
-from tools.public_names import namespaces, public_list
+from tools.public_names import namespaces, own_docstring, public_list
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -174,6 +175,27 @@ def test_entries_and_sentences():
     assert entries("a plain sentence") == [("", "a plain sentence")]
     assert first_sentence("One thing, e.g. this. Another.\n\nMore.") == "One thing, e.g. this."
     assert escape("a|b `c|d`") == r"a\|b `c|d`"
+
+
+def test_methods_are_in_the_entry_of_the_class_that_is_public():
+    pytest.importorskip("mkdocs")
+    from tools import api_pages
+
+    module = "\n".join(api_pages.methods_table(nn.Module))  # its methods are in private bases
+    assert "| `apply()` | Call a method of the module" in module and "| `sow()` |" in module
+    assert not any("apply()" in line for line in api_pages.methods_table(nn.Dense))
+    assert "| `shape` | The sizes of the axes. |" in api_pages.methods_table(toile.Ref)
+
+
+def test_docstrings_of_other_packages_are_not_repeated():
+    pytest.importorskip("mkdocs")
+    from tools import api_pages
+
+    assert own_docstring(tuple[int, ...]) == own_docstring(jnp.finfo) == own_docstring(dict) == ""
+    assert own_docstring(optim.nadam)  # a partial function with a docstring of ours
+    assert api_pages.alias_of(tuple[int, ...]) == "Another name of `tuple[int, ...]`."
+    assert api_pages.alias_of(FileNotFoundError) == "Another name of `FileNotFoundError`."
+    assert api_pages.alias_of(ml_dtypes.finfo) == "Another name of `ml_dtypes.finfo`."
 
 
 def test_pages_have_a_summary_and_every_name():

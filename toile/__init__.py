@@ -1,6 +1,6 @@
-"""toile: neural networks in the style of Flax, on an autodiff engine of its own.
+"""toile: neural networks in the style of Flax, with its own autodiff engine and compiler.
 
-Names, signatures, defaults and results are those of JAX and Flax wherever these exist there.
+Names that JAX or Flax also have keep their signatures, defaults and results.
 """
 
 from toile.engine.garbage import paused as _paused

@@ -1,49 +1,50 @@
 """Parts of JAX and Flax that toile does not provide, and what to use instead.
 
 A finder at the end of `sys.meta_path` raises an error with that advice when one of them is
-imported, instead of a bare "No module named". It only handles names under `toile.`.
+imported, instead of a bare "No module named". It also finds the modules that `toile.compat` has
+under another name. It only handles names under `toile.`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from typing import Any
 
-from toile.engine.lazy import MissingName
+from toile.engine.lazy import MissingName, compat_spec
 
 # What to use instead of each part; a name also covers everything below it.
 _INSTEAD = {
-    "api_util": "it is JAX's own machinery; toile.core has Programs and avals",
+    "api_util": "it is internal to JAX; toile.core has Programs and avals",
     "cloud_tpu_init": "toile runs on CPUs and NVIDIA GPUs; nothing needs to be set up",
     "collect_profile": "use toile.profiler.trace, which writes a Chrome trace",
     "experimental.array_serialization": "use toile.training.checkpoints, or toile.numpy.save",
     "experimental.buffer_callback": "use toile.pure_callback or toile.experimental.io_callback",
     "experimental.colocated_python": "use toile.pure_callback or toile.experimental.io_callback",
     "experimental.compute_on": "use toile.device_put to place values",
-    "experimental.custom_partitioning": "use toile.shard_map to say what each device does",
+    "experimental.custom_partitioning": "use toile.shard_map, which runs a function on each device",
     "experimental.hijax": "use toile.custom_jvp, toile.custom_vjp and toile.tree_util classes",
-    "experimental.jax2tf": "toile.jit(f).lower(*args) gives the Program to look at",
+    "experimental.jax2tf": "toile.jit(f).lower(*args) shows the Program",
     "experimental.mosaic": "toile fuses kernels in toile.jit; write the function with toile.lax",
     "experimental.pallas": "toile fuses kernels in toile.jit; write the function with toile.lax",
     "experimental.rnn": "use toile.linen.OptimizedLSTMCell with toile.linen.RNN",
     "experimental.roofline": "toile.jit(f).lower(*args).cost_analysis() counts flops and bytes",
-    "experimental.serialize_executable": "compiled kernels are kept on disk by themselves",
+    "experimental.serialize_executable": "toile keeps compiled kernels on disk automatically",
     "experimental.source_mapper": "toile.make_jaxpr(f)(*args) shows the Program",
     "experimental.sparse": "use dense arrays, or toile.scipy.sparse.linalg with functions",
-    "experimental.topologies": "use toile.sharding.AbstractMesh to trace for devices you lack",
+    "experimental.topologies": "use toile.sharding.AbstractMesh to trace for absent devices",
     "experimental.transfer": "use toile.device_put and toile.device_get",
-    "export": "toile.jit(f).lower(*args) gives the Program to look at",
-    "extend": "it is JAX's own machinery; toile.core has Programs and avals",
-    "ffi": "use toile.pure_callback, or numpy with ctypes outside of traced code",
-    "interpreters": "it is JAX's own machinery; toile.core has Programs and avals",
-    "lib": "it is JAX's own machinery; toile has neither jaxlib nor XLA",
-    "linear_util": "it is JAX's own machinery; toile.core has Programs and avals",
+    "export": "toile.jit(f).lower(*args) shows the Program",
+    "extend": "it is internal to JAX; toile.core has Programs and avals",
+    "ffi": "use toile.pure_callback, or numpy with ctypes outside traced code",
+    "interpreters": "it is internal to JAX; toile.core has Programs and avals",
+    "lib": "it is internal to JAX; toile has neither jaxlib nor XLA",
+    "linear_util": "it is internal to JAX; toile.core has Programs and avals",
     "tools": "toile.make_jaxpr(f)(*args) shows the Program",
     "nnx": "write modules with toile.linen",
-    "testing": "time a step with toile.profiler, or in the test runner you have",
+    "testing": "time a step with toile.profiler, or in your test runner",
     "optim.contrib": 'with Optax installed, toile.interop.load("optax.contrib") runs on toile',
-    "optim.experimental": 'with Optax installed, toile.interop.load("optax.experimental") does it',
+    "optim.experimental": 'with Optax installed, toile.interop.load("optax.experimental") works',
     "training.orbax_utils": "use toile.training.checkpoints, which saves trees itself",
 }
 _OF_FLAX = {"nnx", "testing", "training.orbax_utils"}
@@ -64,15 +65,15 @@ def explanation(name: str) -> str | None:
 
 
 class _Finder:
-    """Raises an ImportError that says what to use instead."""
+    """Finds modules of `toile.compat`; else raises an ImportError that says what to use instead."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: Any = None) -> None:
-        if name.startswith("toile."):
-            why = explanation(name)
-            if why is not None:
-                # Without a name: `from package import part` hides errors that name the part.
-                raise ModuleNotFoundError(why)
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        why = explanation(name)
+        if why is not None:
+            # Without a name: `from package import part` hides errors that name the part.
+            raise ModuleNotFoundError(why)
+        return compat_spec(name) if name.startswith("toile.") else None
 
 
 def missing_attribute(module: str, name: str) -> AttributeError:

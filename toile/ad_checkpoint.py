@@ -1,7 +1,7 @@
-"""checkpoint (remat), its policies, names for values that policies refer to, and what is saved.
+"""Recomputing values in the backward pass: `checkpoint`, its policies, and what they save.
 
-`print_saved_residuals` records `vjp` of a function and prints the origin of each value that its
-cotangent function keeps: an argument, a constant, or the output of an operation.
+`print_saved_residuals` prints the values that reverse mode keeps for a function, and where each
+comes from: an argument, a constant, or the output of an operation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The flags of modules, with Flax's names; they are stored in `toile.config` with the engine's.
+"""The options of modules, with Flax's names; they are stored in `toile.config` with all others.
 
 `config.update("flax_return_frozendict", True)` sets one, as do the environment variables
-FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each flag also has a holder
-here, and `bool_flag` and `int_flag` define further ones.
+FLAX_RETURN_FROZENDICT or TOILE_RETURN_FROZENDICT before Python starts. Each option also has a
+`FlagHolder` here, and `bool_flag` and `int_flag` define further options.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def temp_flip_flag(var_name: str, var_value: bool) -> AbstractContextManager[Non
 
     Args:
         var_name: name of the option without `flax_`, such as "return_frozendict".
-        var_value: its value inside of the block.
+        var_value: its value inside the block.
 
     Returns:
         A context manager.

@@ -1,4 +1,4 @@
-"""Cursors: changing deep parts of immutable objects by building a changed copy.
+"""Cursors, which change deep parts of immutable objects by building a changed copy.
 
 A cursor refers to a value inside a nested object of dicts, lists, tuples and dataclasses. Items and
 attributes of a cursor are cursors again; assignments are recorded and `build` makes the copy.
@@ -16,6 +16,11 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from toile.core.frozen_dict import FrozenDict
 from toile.engine.source import describe, here
 from toile.errors import CursorFindError, TraverseTreeError
+
+__all__ = [
+    "A", "AccessType", "Cursor", "CursorFindError", "FrozenDict", "Indexable", "ParentKey",
+    "TraverseTreeError", "cursor", "is_named_tuple",
+]  # fmt: skip
 
 A = TypeVar("A")
 Key = Any
@@ -193,7 +198,7 @@ class Cursor(Generic[A]):
     def set(self, value: Any) -> A:
         """Return a copy of the whole object with another value here.
 
-        The changes recorded so far are made too.
+        The changes recorded so far are applied too.
 
         Args:
             value: the new value.
@@ -231,8 +236,8 @@ class Cursor(Generic[A]):
         function changes in place counts as unchanged: return a copy.
 
         Args:
-            update_fn: function of (path, value), where a path is keys joined by "/". Where it
-                returns another object than `value`, that is recorded.
+            update_fn: function of (path, value), where a path is keys joined by "/". If it returns
+                an object other than `value`, that object is recorded.
 
         Returns:
             This cursor.
@@ -258,7 +263,7 @@ class Cursor(Generic[A]):
         """Return the cursor of the only part for which a function is true.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
                 a part that was found do not count.
 
         Raises:
@@ -282,7 +287,7 @@ class Cursor(Generic[A]):
         """Iterate over the cursors of all parts for which a function is true.
 
         Args:
-            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside of
+            cond_fn: function of (path, value), where a path is keys joined by "/". Parts inside
                 a part that was found are left out.
 
         >>> from toile.cursor import cursor

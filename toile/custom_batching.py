@@ -136,7 +136,7 @@ def _derived_rule(
 
 
 class custom_vmap:
-    """A function whose behavior under `vmap` is given by a rule: a decorator.
+    """A function with a user-defined rule for `vmap`; used as a decorator.
 
     The rule is set with `def_vmap`, before the first call. Derivatives are those of the function
     and, under `vmap`, those of the rule.
@@ -175,7 +175,7 @@ class custom_vmap:
         Args:
             vmap_rule: function `(axis_size, in_batched, *args) -> (out, out_batched)`. `in_batched`
                 has, for each argument, a tree of booleans: whether its leaves are mapped. Mapped
-                ones have the mapped axis in front. `out_batched` says the same of the result.
+                ones have the mapped axis in front. `out_batched` is the same for the result.
 
         Returns:
             The rule.
@@ -235,7 +235,7 @@ def _arrays(xs: Sequence[Any]) -> list[Any]:
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
-    """Make a function that `vmap` calls once for each example, in a loop: a decorator.
+    """Decorate a function so that `vmap` calls it once for each example, in a loop.
 
     This uses less memory than a vectorized call. It also suits functions that cannot be vectorized.
 

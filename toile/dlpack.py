@@ -36,7 +36,7 @@ def from_dlpack(
 
     Args:
         external_array: object with the methods `__dlpack__` and `__dlpack_device__`. An array of
-            toile is returned as it is.
+            toile is returned unchanged.
         device: where the result is placed; None leaves the values where they are.
         copy: True to copy the values even where they could be shared.
 
@@ -44,7 +44,7 @@ def from_dlpack(
         The array. 64-bit values become 32-bit ones unless `enable_x64` is on.
 
     Raises:
-        TypeError: the object does not support DLPack; JAX accepts no capsules either.
+        TypeError: the object does not support DLPack. Capsules are not accepted, as in JAX.
 
     >>> import numpy as np
     >>> toile.dlpack.from_dlpack(np.arange(3, dtype="int32"))
@@ -55,7 +55,7 @@ def from_dlpack(
     if not hasattr(external_array, "__dlpack__"):
         raise TypeError(
             f"from_dlpack: needed an object with __dlpack__, got {type(external_array).__name__} "
-            "(a capsule has lost its device; pass the array itself)" + here()
+            "(a capsule does not name its device; pass the array itself)" + here()
         )
     elsewhere = shared(external_array)
     if elsewhere is not None:

@@ -73,10 +73,10 @@ def summary(cpu_works: bool, gpus: list[Finding]) -> str:
         unused = any(f.name == "GPUs" and f.works is None for f in gpus)
         return f"{on_cpu} The GPU is not used: {asked_for_cpu()} is set." if unused else on_cpu
     if not all(tests):
-        return (f"{on_cpu} The GPU is the default device, and its test failed: see above (or set "
+        return (f"{on_cpu} The GPU is the default device, but its test failed: see above (or set "
                 "TOILE_PLATFORM=cpu).")
     if cpu_works:
-        return "Programs run on the GPU, and on the CPU where they are told to."
+        return "Programs run on the GPU by default, and on the CPU if told to."
     return f"Programs run on the GPU. {on_cpu}"
 
 
@@ -193,13 +193,13 @@ def compiler() -> list[Finding]:
     problem = cache.problem()
     if problem:
         found.append(Finding("kernels on disk", f"{cache.folder} is not used: {problem}", False,
-                             "chmod 700 the folder, or set TOILE_CACHE_DIR to one of your own"))
+                             "run chmod 700 on it, or set TOILE_CACHE_DIR to a folder of yours"))
         return found
     size = sum(f.stat().st_size for f in cache.folder.glob("*") if f.is_file())
     nearest = next((p for p in (cache.folder, *cache.folder.parents) if p.exists()), None)
     writable = nearest is not None and os.access(nearest, os.W_OK)
     found.append(Finding("kernels on disk", f"{cache.folder}, {size / 1e6:.1f} MB", writable,
-                         "set TOILE_CACHE_DIR to a folder that can be written"))
+                         "set TOILE_CACHE_DIR to a writable folder"))
     return found
 
 
@@ -229,8 +229,8 @@ def _product_on(device: Device) -> str:
         found = toile.jit(lambda a, b: (a @ b + 1).sum(axis=0))(x, x.T)
     expected = (x @ x.T + 1).sum(axis=0)
     if not numpy.allclose(numpy.asarray(found), expected, rtol=1e-3):
-        raise ArithmeticError("a matrix product has a wrong result")
-    return "a compiled product is right"
+        raise ArithmeticError("a matrix product gave a wrong result")
+    return "a compiled matrix product is correct"
 
 
 def cpu_test() -> Finding:
@@ -253,16 +253,16 @@ def gpu() -> list[Finding]:
     version = libraries.driver_version()
     if version is None:
         return [Finding("driver", "none: there is no NVIDIA GPU, or no driver for it", None,
-                        "install NVIDIA's driver, where there is a GPU; all else runs without")]
+                        "if there is a GPU, install NVIDIA's driver; the CPU does not need it")]
     found = [Finding("driver", f"for CUDA {version[0]}.{version[1]}", version[0] >= 12,
                      "install a driver for CUDA 12 or newer (525 or newer)")]
     count = driver.device_count()
     asked = asked_for_cpu()
     if asked and count:
-        found.append(Finding("GPUs", f"{count}, not used since {asked}", None,
-                             "set TOILE_PLATFORM=gpu, which comes before JAX_PLATFORMS"))
+        found.append(Finding("GPUs", f"{count}, not used because {asked} is set", None,
+                             "set TOILE_PLATFORM=gpu, which takes precedence over JAX_PLATFORMS"))
     else:
-        found.append(Finding("GPUs", str(count), count > 0, "look at nvidia-smi and "
+        found.append(Finding("GPUs", str(count), count > 0, "check nvidia-smi and "
                              "CUDA_VISIBLE_DEVICES"))
     found.append(_cupy())
     for name in ("cublas", "cublasLt", "nvrtc", "cudnn", "nccl"):
@@ -290,7 +290,7 @@ def _library(name: str) -> Finding:
         text = str(error).removeprefix("toile: ")
         return Finding(library.title, text.split(": pip")[0], False if needed else None,
                        libraries.extra())
-    return Finding(library.title, ".".join(map(str, version or ("of unknown version",))))
+    return Finding(library.title, ".".join(map(str, version or ("unknown version",))))
 
 
 def _frontend() -> Finding:
@@ -315,7 +315,7 @@ def _device(index: int) -> list[Finding]:
     return [
         attempt(f"GPU {index}", describe, libraries.extra()),
         attempt(f"test on GPU {index}", lambda: _product_on(toile.devices("gpu")[index]),
-                "run again with TOILE_DEBUG=sync, and report what it says"),
+                "run again with TOILE_DEBUG=sync, and report its output"),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Dtypes and the rules between them; the public part of `toile.engine.dtypes`."""
+"""Dtypes, their kinds, and the rules by which they are combined."""
 # ruff: noqa: F401
 
 import ml_dtypes as _ml_dtypes

@@ -1,4 +1,4 @@
-"""ravel_pytree: a tree of arrays as one vector, and back."""
+"""Converting a tree of arrays to one vector, and back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def ravel_pytree(pytree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
-    """Concatenate all leaves of a tree to one vector.
+    """Concatenate all leaves of a tree into one vector.
 
     Args:
         pytree: tree of arrays and numbers.

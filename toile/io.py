@@ -1,4 +1,4 @@
-"""File functions under Flax's names: those of `tf.io.gfile`, on the operating system's files.
+"""File functions with the names and arguments of `flax.io`.
 
 The mode is `BackendMode.DEFAULT`, plain files, until `set_mode` or `override_mode` selects
 `BackendMode.TF`, which passes every call to `tensorflow.io.gfile` (paths such as gs://...) and
@@ -40,7 +40,7 @@ NotFoundError = FileNotFoundError
 
 
 def backend_mode() -> BackendMode:
-    """Return the implementation for files that is in use.
+    """Return the implementation of the file functions that is in use.
 
     Returns:
         The mode.
@@ -49,7 +49,7 @@ def backend_mode() -> BackendMode:
 
 
 def set_mode(override: BackendMode) -> None:
-    """Choose the implementation for files from now on.
+    """Choose the implementation of the file functions.
 
     Args:
         override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`
@@ -68,7 +68,7 @@ def set_mode(override: BackendMode) -> None:
 
 @contextlib.contextmanager
 def override_mode(override: BackendMode) -> Iterator[None]:
-    """Choose the implementation for files in a `with` block.
+    """Choose the implementation of the file functions in a `with` block.
 
     Args:
         override: `BackendMode.DEFAULT` for the files of the operating system, `BackendMode.TF`

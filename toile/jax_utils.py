@@ -1,6 +1,6 @@
 """Helpers for devices: replicas, prefetching, padding to the number of devices, multi-axis scans.
 
-The module is flax.jax_utils. A replicated tree has a leading axis of devices.
+The module corresponds to `flax.jax_utils`. A replicated tree has a leading axis of devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def replicate(
 
     Args:
         tree_: tree of arrays.
-        devices: the devices; None is all of this process.
+        devices: the devices; None for all devices of this process.
         axis_name: name of the new axis in the sharding of the result.
 
     Returns:
@@ -124,8 +124,8 @@ def partial_eval_by_shape(
         *args, **kwargs: further arguments of `fn`.
 
     Returns:
-        The results of `fn`: those that do not depend on the inputs are computed, in place of the
-        others there is a `toile.ShapeDtypeStruct`.
+        The results of `fn`: those that do not depend on the inputs are computed; the others are
+        replaced by a `toile.ShapeDtypeStruct`.
 
     >>> from toile.jax_utils import partial_eval_by_shape
     >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
@@ -163,9 +163,9 @@ def prefetch_to_device(
 
     Args:
         iterator: iterator over trees of arrays whose first axis has an entry for each device.
-        size: number of items to be ahead; 2 is enough for the transfer of a batch during the
-            step before it.
-        devices: the devices; None is all of this process.
+        size: number of items to prefetch; 2 is enough for the transfer of a batch during the step
+            before it.
+        devices: the devices; None for all devices of this process.
         axis_name: name of the first axis in the sharding of the results.
 
     Yields:
@@ -255,7 +255,7 @@ def pad_shard_unpad(
     The function that is returned pads its arguments with zeros to a multiple of the number of
     devices and splits them over the devices; it joins the results and removes the padding. It has a
     keyword argument `min_device_batch`: batches are padded to at least that many examples per
-    device, so that a smaller last batch has no new shape.
+    device, so that a smaller last batch does not introduce a new shape.
 
     Args:
         wrapped: function of arrays whose first two axes are devices and batch, such as one made

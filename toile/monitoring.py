@@ -36,7 +36,7 @@ _spans, _scalars = _Channel("time span"), _Channel("scalar")
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tell the listeners of events that something has happened.
+    """Report an event to the listeners of events.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -52,7 +52,7 @@ def record_event(event: str, **kwargs: str | int) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tell the listeners of durations how long something took.
+    """Report a duration to the listeners of durations.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -65,7 +65,7 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: str | int)
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Tell the listeners of time spans when something began and ended.
+    """Report the start and end of a time span to the listeners of time spans.
 
     Args:
         event: name of the event, such as "/my_program/start".
@@ -76,7 +76,7 @@ def record_event_time_span(
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Tell the listeners of scalars a number.
+    """Report a number to the listeners of scalars.
 
     Args:
         event: name of the event, such as "/my_program/start".

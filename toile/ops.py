@@ -1,8 +1,10 @@
-"""Segment reductions: sum, product, maximum and minimum of the rows that share a segment id.
+"""Segment reductions: sums, products, maxima and minima of the slices with the same segment id.
 
-Each is one scatter into an array of the reduction's identity, so that a segment without rows
-holds the identity. Ids outside [0, num_segments) are dropped, negative ones included.
+A segment without slices gets the value of an empty reduction, such as 0 for a sum. Ids outside
+[0, num_segments), including negative ones, are ignored.
 """
+
+# Each function is one scatter into an array that is filled with the identity of the reduction.
 
 from __future__ import annotations
 
@@ -28,21 +30,21 @@ _DOC = """{first}
 
     Args:
         data: array whose slices along the first axis are reduced.
-        segment_ids: integers, the segment of each slice. Slices with negative numbers and with
-            numbers of at least `num_segments` are left out.
-        num_segments: number of segments, which `jit` must know; None for the greatest number in
-            `segment_ids` plus one.
-        indices_are_sorted: True to promise that `segment_ids` increase.
+        segment_ids: integers, the segment of each slice. Slices whose id is negative, or is
+            `num_segments` or more, are ignored.
+        num_segments: number of segments, required under `jit`; None for the largest id plus 1.
+        indices_are_sorted: True to promise that `segment_ids` are in increasing order.
         unique_indices: True to promise that no segment has two slices.
-        bucket_size: how many slices to reduce at a time, before these results are reduced; None for
-            all. It can make sums of floats more exact.
-        mode: what to do with segments that do not exist, see `lax.GatherScatterMode`; None to leave
-            their slices out.
-        out_sharding: sharding of the result; None for none. It excludes `bucket_size`.
+        bucket_size: number of slices to reduce at a time, before these partial results are reduced;
+            None for all. It can make sums of floats more accurate.
+        mode: how to handle ids that are out of bounds, see `lax.GatherScatterMode`; None ignores
+            their slices.
+        out_sharding: sharding of the result; None for no sharding. It cannot be combined with
+            `bucket_size`.
 
     Returns:
-        An array of the dtype of `data` with a slice for each segment. Where a segment has none, it
-        is {empty}.
+        An array of the dtype of `data` with one slice for each segment. A segment without slices
+        gets {empty}.
 
     >>> toile.ops.{name}(jnp.array([5, 2, 3]), jnp.array([0, 0, 1]), num_segments=2)
     {example}
@@ -93,20 +95,21 @@ def _segment(
 
 segment_sum = _segment(
     "segment_sum", lax.scatter_add, jnp.sum, lambda dtype: 0,
-    "Sum the slices of an array that belong to one segment.", "0", "Array([7, 3], dtype=int32)",
+    "Sum the slices of an array that belong to the same segment.", "0",
+    "Array([7, 3], dtype=int32)",
 )
 segment_prod = _segment(
     "segment_prod", lax.scatter_mul, jnp.prod, lambda dtype: 1,
-    "Multiply the slices of an array that belong to one segment.", "1",
+    "Multiply the slices of an array that belong to the same segment.", "1",
     "Array([10,  3], dtype=int32)",
 )
 segment_max = _segment(
     "segment_max", lax.scatter_max, jnp.max, lowest,
-    "Find the maximum of the slices of an array that belong to one segment.",
-    "the least number of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
+    "Find the maximum of the slices of an array that belong to the same segment.",
+    "the lowest number of the dtype (-infinity for floats)", "Array([5, 3], dtype=int32)",
 )
 segment_min = _segment(
     "segment_min", lax.scatter_min, jnp.min, highest,
-    "Find the minimum of the slices of an array that belong to one segment.",
-    "the greatest number of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
+    "Find the minimum of the slices of an array that belong to the same segment.",
+    "the highest number of the dtype (infinity for floats)", "Array([2, 3], dtype=int32)",
 )

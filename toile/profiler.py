@@ -1,7 +1,8 @@
 """Profiles: annotated spans of a program, written as a Chrome trace.
 
 Between `start_trace` and `stop_trace` every annotation becomes a span with its thread, start and
-length; the file opens in chrome://tracing and ui.perfetto.dev. Outside, annotations cost one test.
+length; the file opens in chrome://tracing and ui.perfetto.dev. Outside, annotations have almost no
+cost.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def start_trace(
         profiler_options: not used.
 
     Raises:
-        RuntimeError: a profile is being recorded already.
+        RuntimeError: a profile is already being recorded.
     """
     with _State.lock:
         if _State.session is not None:
@@ -155,7 +156,7 @@ def trace(
 class TraceAnnotation:
     """A context manager that shows a block as a span in profiles.
 
-    Nothing is recorded while no profile is.
+    It has no effect unless a profile is being recorded.
 
     Args:
         name: name of the span.
@@ -240,7 +241,8 @@ def device_memory_profile(backend: str | None = None) -> bytes:
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for o in gc.get_objects():
-        if isinstance(o, ConcreteArray) and not o.is_deleted():
+        # not isinstance: other packages' objects may warn when asked for their __class__
+        if issubclass(type(o), ConcreteArray) and not o.is_deleted():
             entry = found.setdefault((str(o.dtype), o.shape), [0, 0])
             entry[0] += 1
             entry[1] += o.nbytes

@@ -57,7 +57,7 @@ class Ref:
     """An array that can be changed in place; `new_ref` makes one.
 
     `ref[...]` reads all of it, and `ref[index] = value` replaces elements, as in NumPy. A Ref can
-    be changed only in the transformed function in which it was made, or outside of any. A jitted
+    be changed only in the transformed function in which it was made, or outside any. A jitted
     function cannot read one from outside either.
 
     Args:
@@ -123,11 +123,11 @@ class Ref:
         """The type of the Ref."""
         return AbstractRef(self._value.aval)
 
-    shape = property(attrgetter("_value.shape"))
-    dtype = property(attrgetter("_value.dtype"))
-    ndim = property(attrgetter("_value.ndim"))
-    size = property(attrgetter("_value.size"))
-    sharding = property(attrgetter("_value.sharding"))
+    shape = property(attrgetter("_value.shape"), doc="The sizes of the axes.")
+    dtype = property(attrgetter("_value.dtype"), doc="The type of the elements.")
+    ndim = property(attrgetter("_value.ndim"), doc="The number of axes.")
+    size = property(attrgetter("_value.size"), doc="The number of elements.")
+    sharding = property(attrgetter("_value.sharding"), doc="How the array is divided.")
 
     def __len__(self) -> int:
         return len(self._value)
@@ -159,14 +159,14 @@ def new_ref(init_val: ArrayLike, *, memory_space: object = None, kind: str | Non
 
 
 def empty_ref(ty: HasShapeAndDType, memory_space: object = None) -> Ref:
-    """Make an array of a shape and dtype that can be changed in place.
+    """Make a Ref of a given shape and dtype, filled with zeros.
 
     Args:
         ty: anything with a `shape` and a `dtype`, such as a `ShapeDtypeStruct`.
         memory_space: not used.
 
     Returns:
-        The Ref, which holds zeros.
+        The Ref.
 
     >>> toile.empty_ref(toile.ShapeDtypeStruct((2,), jnp.float32))
     Ref([0., 0.], dtype=float32)
@@ -181,7 +181,7 @@ def freeze(ref: Ref) -> Array:
         ref: Ref; it should not be used afterwards.
 
     Returns:
-        An array, which does not change any more.
+        An array, which no longer changes.
 
     >>> toile.freeze(toile.new_ref(jnp.arange(3)))
     Array([0, 1, 2], dtype=int32)
@@ -259,10 +259,11 @@ def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
 def ds(
     start: int | Array | None, size: int | None = None, stride: int | None = None
 ) -> slice | Array:
-    """Make an index for a number of consecutive elements, whose start may be an array.
+    """Make an index of consecutive elements whose start may be an array.
 
     Args:
-        start: first index; None for all elements. Without `size`, the number of elements from 0.
+        start: first index; None for all elements. Without `size`, the number of elements, which
+            start at index 0.
         size: number of elements.
         stride: distance between elements; None for 1.
 

@@ -1,4 +1,4 @@
-"""Shardings, meshes and arrays assembled from parts, after jax.sharding.
+"""Shardings, meshes and arrays assembled from parts, with the names of `jax.sharding`.
 
 Asking for more devices than there are is an error.
 """
@@ -115,7 +115,7 @@ def make_array_from_callback(
         The array.
 
     Raises:
-        ValueError: a part has another shape or dtype than it must have.
+        ValueError: a part does not have the required shape or dtype.
 
     >>> from toile.sharding import NamedSharding, P
     >>> data = jnp.arange(4)
@@ -144,7 +144,7 @@ def make_array_from_callback(
 def make_array_from_process_local_data(
     sharding: PyTree, local_data: PyTree, global_shape: PyTree = None
 ) -> PyTree:
-    """Make sharded arrays of which each process has a part of the data.
+    """Make sharded arrays from data of which each process holds a part.
 
     Args:
         sharding: how the arrays are divided: a sharding or device for all, or a tree like
@@ -228,7 +228,7 @@ def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
     dtype: DTypeLike | None = None
 ) -> Array:
-    """Make a sharded array from parts that are on their devices already.
+    """Make a sharded array from parts that are already on their devices.
 
     Args:
         shape: shape of the whole array.
@@ -327,15 +327,15 @@ def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
 
     Args:
         xs: array or tree of arrays.
-        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree whose structure is
-            the upper part of that of `xs`. A spec refers to the current mesh.
+        out_shardings: a sharding or `PartitionSpec` for all arrays, or a tree that is a prefix of
+            `xs`. A spec refers to the current mesh.
 
     Returns:
         A tree like `xs` of arrays with the given shardings.
 
     >>> from toile.sharding import NamedSharding, P
     >>> sharding = NamedSharding(toile.make_mesh((1,), ("x",)), P("x"))
-    >>> toile.reshard(jnp.arange(4), sharding).sharding == sharding
+    >>> toile.reshard(jnp.arange(4), sharding).sharding.is_equivalent_to(sharding, 1)
     True
     """
     leaves, tree = flatten(xs)
@@ -368,7 +368,7 @@ def auto_axes(
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its results. toile
-        computes the same values and leaves their placement as it is.
+        computes the same values and does not change their placement.
 
     >>> double = toile.sharding.auto_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), out_sharding=toile.P())
@@ -381,7 +381,7 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: Hashable | Sequence[Hashable] | None = None,
     in_sharding: PyTree = None
 ) -> Callable[..., Any]:
-    """Return a function in which the types of arrays say their shardings.
+    """Return a function in which shardings are part of the types of arrays.
 
     Args:
         f: function; None to get a decorator.
@@ -393,7 +393,7 @@ def explicit_axes(
 
     Differences:
         JAX changes the types of the axes inside the function, and shards its arguments. toile
-        computes the same values and leaves their placement as it is.
+        computes the same values and does not change their placement.
 
     >>> double = toile.sharding.explicit_axes(lambda x: 2 * x)
     >>> double(jnp.arange(3), in_sharding=toile.P())

@@ -1,8 +1,7 @@
-"""Dataclasses that are trees: their fields are children, or structure if marked so.
+"""Dataclasses that are trees, so that transformations can be applied to their fields.
 
-A field made with `field(pytree_node=False)` belongs to the structure: it is compared, not mapped
-over or traced. The names of the other fields are kept in `_toile_dataclass_fields`, where
-serialization looks for what to save.
+A field made with `field(pytree_node=False)` belongs to the structure: it is compared, but not
+mapped over, traced or saved.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def dataclass(**kwargs: Any) -> Callable[[_T], _T]: ...
 
 @dataclass_transform(field_specifiers=(field,))
 def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T]:
-    """Make a class a frozen dataclass that is a tree, so that transformations can take it apart.
+    """Turn a class into a frozen dataclass that is a tree.
 
     Instances have a method `replace(**updates)` that returns a copy with other values.
 
@@ -96,7 +95,7 @@ def dataclass(clz: _T | None = None, **kwargs: object) -> _T | Callable[[_T], _T
 
 
 def _replace(self: Any, **updates: Any) -> Any:
-    """The same object with some fields replaced."""
+    """Return a copy with some fields replaced."""
     return dataclasses.replace(self, **updates)
 
 

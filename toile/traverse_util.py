@@ -1,7 +1,7 @@
-"""Nested dictionaries as flat ones with paths for keys, and lenses that select parts of objects.
+"""Converting nested dictionaries to flat ones with paths as keys; traversals that select values.
 
-`flatten_dict`, `unflatten_dict` and `path_aware_map` are what programs use today. A `Traversal`
-selects values in an object and gives a copy with those values changed; traversals are deprecated.
+`flatten_dict`, `unflatten_dict` and `path_aware_map` are for new programs. A `Traversal` selects
+values in an object and returns a copy with those values changed; traversals are deprecated.
 """
 
 from __future__ import annotations

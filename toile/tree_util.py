@@ -1,8 +1,6 @@
 """Functions on trees of containers, under the names of `jax.tree_util`.
 
-The work is done by toile.engine.trees; this module adds several forms of registration, the
-functions written in terms of flatten, and the names. `toile.tree` has the same functions under
-shorter names.
+`toile.tree` has the most common ones under shorter names.
 """
 
 from __future__ import annotations
@@ -55,8 +53,8 @@ def tree_flatten(tree: PyTree, is_leaf: IsLeaf | None = None) -> tuple[list[Leaf
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         The leaves in order, and the structure, from which `tree_unflatten` builds a tree.
@@ -92,8 +90,8 @@ def tree_leaves(tree: PyTree, is_leaf: IsLeaf | None = None) -> list[Leaf]:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         The leaves, as `tree_flatten` orders them.
@@ -109,8 +107,8 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf | None = None) -> PyTreeDef:
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         The structure, in which `*` stands for a leaf. Structures can be compared and hashed.
@@ -217,8 +215,8 @@ def is_tree_node(typ: type) -> bool:
     """Return whether values of a type are nodes of trees, not leaves.
 
     Args:
-        typ: type to test. A subclass of a node type is no node type unless it is registered, except
-            for named tuples.
+        typ: type to test. A subclass of a node type is not a node type unless it is registered,
+            except for named tuples.
 
     Returns:
         True for built-in containers and registered types.
@@ -240,7 +238,7 @@ def build_tree(treedef: PyTreeDef, xs: PyTree) -> PyTree:
         The tree.
 
     Raises:
-        ValueError: an iterable has another length than the node of the structure.
+        ValueError: the length of an iterable is not that of the node of the structure.
 
     >>> toile.tree_util.build_tree(toile.tree.structure({'a': 0, 'b': (0, 0)}), [1, [2, 3]])
     {'a': 1, 'b': (2, 3)}
@@ -296,8 +294,8 @@ def tree_reduce(
         function: function of the result so far and the next leaf.
         tree: nested containers of leaves.
         initializer: first value; without it, the first leaf is the first value.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         The last result of the function.
@@ -327,8 +325,8 @@ def tree_reduce_associative(
         operation: associative function of two leaves or results.
         tree: nested containers of leaves.
         identity: result for a tree without leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         The combination of all leaves, in order.
@@ -362,8 +360,8 @@ def tree_all(tree: PyTree, *, is_leaf: IsLeaf | None = None) -> bool:
 
     Args:
         tree: nested containers of values that have a truth value.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
 
     Returns:
         False if at least one leaf is false; True for a tree without leaves.
@@ -380,16 +378,17 @@ def tree_broadcast(
     """Repeat the leaves of a tree to give it the structure of a deeper one.
 
     Args:
-        prefix_tree: tree whose structure is the upper part of that of `full_tree`.
+        prefix_tree: tree that is a prefix of `full_tree`: it has the same containers down to its
+            leaves.
         full_tree: tree that has the wanted structure; its leaves are not used.
-        is_leaf: function of a part of `prefix_tree` that returns True where it is to be a leaf,
-            though it is a container; None for no such parts.
+        is_leaf: function of a part of `prefix_tree` that returns True if the part is to be treated
+            as a leaf although it is a container; None for no such parts.
 
     Returns:
         A tree like `full_tree`, with each leaf replaced by the leaf of `prefix_tree` above it.
 
     Raises:
-        ValueError: `prefix_tree` is not the upper part of `full_tree`.
+        ValueError: `prefix_tree` is not a prefix of `full_tree`.
 
     >>> toile.tree.broadcast({'a': 0, 'b': 1}, {'a': [5, 6], 'b': {'c': 7}})
     {'a': [0, 0], 'b': {'c': 1}}
@@ -405,8 +404,8 @@ def tree_flatten_with_path(
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
         is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
 
     Returns:
@@ -427,8 +426,8 @@ def tree_leaves_with_path(
 
     Args:
         tree: nested containers of leaves.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
         is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
 
     Returns:
@@ -464,9 +463,9 @@ def tree_map_with_path(
     Args:
         f: function of a path, a leaf, and the corresponding part of each tree in `rest`.
         tree: nested containers of leaves.
-        rest: further trees, whose structures begin with that of `tree`.
-        is_leaf: function of a part of the tree that returns True where it is to be a leaf, though
-            it is a container; None for no such parts.
+        rest: further trees, of which `tree` is a prefix.
+        is_leaf: function of a part of the tree that returns True if the part is to be treated as a
+            leaf although it is a container; None for no such parts.
         is_leaf_takes_path: whether `is_leaf` is called with the path and the part.
 
     Returns:
@@ -553,7 +552,7 @@ def register_pytree_node(
             for children that are named by their position.
 
     Raises:
-        ValueError: the type is registered already.
+        ValueError: the type is already registered.
 
     >>> class Point:
     ...     def __init__(self, x, y): self.x, self.y = x, y
@@ -566,7 +565,7 @@ def register_pytree_node(
 
 
 def register_pytree_node_class(cls: Typ) -> Typ:
-    """Make instances of a class nodes of trees: a decorator.
+    """Decorate a class so that its instances are nodes of trees.
 
     Args:
         cls: class with a method `tree_flatten()` that returns children and auxiliary data, and a
@@ -604,7 +603,7 @@ def register_pytree_with_keys(
             leave out the entries that `flatten_with_keys` returns. A separate function is faster.
 
     Raises:
-        ValueError: the type is registered already.
+        ValueError: the type is already registered.
 
     >>> from toile.tree_util import GetAttrKey, keystr, register_pytree_with_keys
     >>> class Segment:
@@ -624,7 +623,7 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: Typ) -> Typ:
-    """Make instances of a class nodes of trees whose children have names in paths: a decorator.
+    """Decorate a class so that its instances are nodes of trees whose children have names.
 
     Args:
         cls: class with a method `tree_flatten_with_keys()` that returns (path entry, child) pairs
@@ -655,7 +654,7 @@ def register_dataclass(
     nodetype: Typ, data_fields: Sequence[str] | None = None,
     meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = (),
 ) -> Typ:
-    """Make instances of a dataclass nodes of trees: some fields are children, the others structure.
+    """Register a dataclass as a tree node, with some fields as children, the rest as structure.
 
     With the field lists left out, this is a decorator: fields made by `toile.tree.static` (or with
     metadata `static=True`) are structure, and all others are children.
@@ -735,7 +734,7 @@ def _inferred_fields(
 
 
 def register_static(cls: type[T]) -> type[T]:
-    """Make instances of a hashable class structure of trees, without leaves: a decorator.
+    """Register a hashable class whose instances are part of a tree's structure, not leaves.
 
     An argument of a jitted function that is such a value is a constant: another value compiles the
     function again.

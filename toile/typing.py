@@ -75,7 +75,7 @@ class ShapeDtype(Protocol):
     """The type of objects with a shape and a dtype; it is for annotations only.
 
     Args:
-        *args, **kwargs: not used; a protocol has no instances of its own.
+        *args, **kwargs: not used; a protocol has no instances.
     """
 
     shape: Shape
@@ -107,7 +107,7 @@ class PromoteDtypeFn(Protocol):
     """The type of functions that convert arrays to one dtype, like `promote_dtype` of linen.
 
     Args:
-        *args, **kwargs: not used; a protocol has no instances of its own.
+        *args, **kwargs: not used; a protocol has no instances.
     """
 
     def __call__(
@@ -122,7 +122,7 @@ class Key(Hashable, Protocol):
     """The type of keys of a tree's children: hashable and ordered; it is for annotations only.
 
     Args:
-        *args, **kwargs: not used; a protocol has no instances of its own.
+        *args, **kwargs: not used; a protocol has no instances.
     """
 
     def __lt__(self: K, value: K, /) -> bool: ...
@@ -190,7 +190,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
 
     Args:
         mapping: items; the keys are integers and strings.
-        copy: whether the items are copied; False if nobody changes `mapping`.
+        copy: whether the items are copied; False if `mapping` is never changed.
 
     >>> from toile.typing import HashableMapping
     >>> hash(HashableMapping({"a": 1, "b": 2})) == hash(HashableMapping({"b": 2, "a": 1}))
@@ -299,7 +299,7 @@ def bytes_text(count: int) -> str:
 
 
 class BaseConfigContext(abc.ABC):
-    """A setting whose value a program can change, also for a block or for a function.
+    """A setting that can be changed permanently, for a block or for a function.
 
     A subclass defines `get_default` and `get_stack`. `Setting(value)` sets the value at once,
     `with Setting(value):` for a block, and `@Setting(value)` while a function runs.

@@ -1,9 +1,9 @@
-"""Which public names of JAX toile has, which differ in signature, and which are missing.
+"""Compare toile's public names with JAX's: present, missing, or with another signature.
 
 `python -m tools.api_coverage` compares with the installed jax; `--markdown FILE` writes the page
 that the documentation shows, `--surface` looks at the names that real projects use
-(`api_surface.csv`, counted from six code bases that stand on JAX). A name is public when it has no
-leading underscore and is no imported module; primitive objects (`lax.add_p`) are JAX's internals.
+(`api_surface.csv`, counted from six code bases that use JAX). A name is public if it has no leading
+underscore and is not an imported module; primitive objects (`lax.add_p`) are JAX's internals.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NAMESPACES = (
     *("example_libraries.optimizers", "example_libraries.stax"),
 )
 
-# Namespaces whose names are JAX's own machinery: code that touches them extends JAX itself.
+# Namespaces of JAX's internals: code that uses them extends JAX itself.
 PRIVATE = (
     *("_src", "api_util", "core", "extend", "interpreters", "lib", "linear_util"),
     *("experimental.array_serialization", "experimental.jax2tf", "experimental.layout"),
@@ -51,7 +51,7 @@ SURFACE = Path(__file__).parent / "api_surface.csv"
 
 @dataclass
 class Report:
-    """One namespace compared: names by what became of them."""
+    """The comparison of one namespace."""
 
     namespace: str
     present: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ def load(name: str) -> types.ModuleType | None:
 
 
 def public_names(module: types.ModuleType) -> list[str]:
-    """The names a namespace offers: neither private, nor modules, nor primitive objects."""
+    """The public names of a namespace, without modules and primitive objects."""
     names = []
     for name in dir(module):
         value = getattr(module, name, None)
@@ -108,7 +108,7 @@ def parameters(value: Any) -> list[inspect.Parameter] | None:
 
 
 def show_default(value: Any) -> str:
-    """A default as text that is equal when the defaults mean the same in both libraries."""
+    """A default as text, equal if the defaults mean the same in both libraries."""
     if value is inspect.Parameter.empty:
         return "required"
     if isinstance(value, type):
@@ -137,7 +137,7 @@ def compare_parameters(
     common = [p for p in theirs if p.name in mine]
     order = [p.name for p in ours if p.name in {q.name for q in common}]
     if order != [p.name for p in common]:
-        complaints.append("another order")
+        complaints.append("different order")
     for p in common:
         q = mine[p.name]
         if p.kind != q.kind:
@@ -175,14 +175,14 @@ def compare_all(root: str = "toile") -> list[Report]:
 
 
 def resolve(name: str) -> bool:
-    """Whether a dotted name leads to something: modules as far as they go, then attributes."""
+    """Whether a dotted name exists: modules first, then attributes."""
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         value: Any = load(".".join(parts[:cut]))
         if value is None:
             continue
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a deprecated name still is a name
+            warnings.simplefilter("ignore")  # deprecated names exist too
             for part in parts[cut:]:
                 if not hasattr(value, part):
                     return False
@@ -192,13 +192,13 @@ def resolve(name: str) -> bool:
 
 
 def is_private(name: str) -> bool:
-    """Whether `jax.<...>` belongs to a namespace of JAX's own machinery."""
+    """Whether `jax.<...>` belongs to a namespace of JAX's internals."""
     inner = name.partition(".")[2]
     return any(inner == p or inner.startswith(p + ".") for p in PRIVATE)
 
 
 def missing_in_use(projects: int = 2, root: str = "toile") -> list[tuple[str, int, int]]:
-    """(name, uses, projects) for names that at least `projects` projects use and we lack."""
+    """(name, uses, projects) for missing names that at least `projects` projects use."""
     found = []
     with SURFACE.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -211,7 +211,7 @@ def missing_in_use(projects: int = 2, root: str = "toile") -> list[tuple[str, in
 
 
 def print_reports(reports: list[Report], details: bool) -> None:
-    """The table, and with `details` the names behind its numbers."""
+    """Print the table, and with `details` the names that it counts."""
     width = max(len(r.namespace) for r in reports)
     print(f"{'namespace':{width}}   names  present  differ  missing")
     for r in reports:
@@ -229,24 +229,25 @@ def print_reports(reports: list[Report], details: bool) -> None:
 
 
 def markdown(reports: list[Report]) -> str:
-    """The documentation's page: the table, then what is missing or differs, by namespace."""
+    """The page of the documentation: the table, then missing and differing names by namespace."""
     version = load("jax").__version__
     lines = [
         "# Coverage of JAX's names",
         "",
-        f"Made by `python -m tools.api_coverage --markdown FILE` against jax {version}.",
-        "A name is public when it has no leading underscore and is neither a module nor a",
-        "primitive object (`lax.add_p`). Signatures are compared by parameter names, order, kinds",
-        "and defaults.",
+        "This page compares the public names of toile with those of jax "
+        f"{version} (`python -m tools.api_coverage --markdown FILE` writes it).",
+        "A name is public if it has no leading underscore and is neither a module nor a primitive",
+        "object (`lax.add_p`). Signatures are compared by the names, order, kinds and defaults of",
+        "their parameters.",
         "",
-        "| namespace | names | present | differ in signature | missing |",
+        "| namespace | names | present | with another signature | missing |",
         "|---|---:|---:|---:|---:|",
     ]
     for r in reports:
         lines.append(
             f"| `{r.namespace}` | {r.total} | {r.share:.1%} | {len(r.differ)} | {len(r.missing)} |"
         )
-    for title, pick in (("Missing", "missing"), ("Other signatures", "differ")):
+    for title, pick in (("Missing", "missing"), ("Different signatures", "differ")):
         lines += ["", f"## {title}", ""]
         for r in reports:
             names = getattr(r, pick)

@@ -1,13 +1,14 @@
 """Pages made while MkDocs builds: the API reference from docstrings, the coverage of JAX's names.
 
-A hook of `mkdocs.yml`. It imports toile and reads each namespace's public list, so a function that
-a factory made is documented like any other. A public function or class without a docstring is a
-warning, and the documentation is built with warnings as errors.
+A hook of `mkdocs.yml`. It imports toile and reads the public names of each namespace, so functions
+that were created by other functions are documented like all others. A public function or class
+without a docstring is a warning, and the documentation is built with warnings as errors.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import inspect
 import logging
@@ -19,10 +20,10 @@ from mkdocs.structure.files import File, Files
 
 from tools.api_coverage import compare_all, markdown
 from tools.api_docstrings import as_markdown, escape, first_sentence
-from tools.api_sources import location, signature
+from tools.api_sources import WIDTH, location, signature
 from tools.api_topics import homes, topics
 from tools.documented import parameters
-from tools.public_names import namespaces, own_docstring, public_list
+from tools.public_names import is_alias, is_ours, namespaces, own_docstring, public_list
 
 log = logging.getLogger("mkdocs.hooks.api_pages")
 # A table of all names would be the first answer to every search.
@@ -44,21 +45,37 @@ def entry(namespace: str, name: str, value: Any, home: tuple[str, str]) -> str:
     lines += [" · ".join(filter(None, facts)) + "\n{ .facts }", ""]
     if callable(value):
         lines += ["```python", signature(name, value), "```", ""]
-    lines += [as_markdown(doc), ""]
+    lines += [as_markdown(doc) if doc or not is_alias(value) else alias_of(value), ""]
     if isinstance(value, type) and ours:
         lines += methods_table(value)
     return "\n".join(lines)
+
+
+def alias_of(value: Any) -> str:
+    """What a type of another package is, which documents it itself."""
+    whole = f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else repr(value)
+    whole = re.sub(r"\b_\w+\.", "", whole)  # private modules
+    return f"Another name of `{whole.removeprefix('builtins.')}`." if len(whole) < WIDTH else ""
+
+
+@functools.cache
+def public_classes() -> frozenset[type]:
+    """The classes that have an entry."""
+    modules = [importlib.import_module(n) for n in namespaces()]
+    found = (getattr(module, name) for module in modules for name in public_list(module))
+    return frozenset(value for value in found if isinstance(value, type))
 
 
 def methods_table(cls: type) -> list[str]:
     """The public methods and properties that a class of ours documents."""
     found: dict[str, str] = {}
     fields = {p.name for p in parameters(cls)}  # a field's default may be a function
+    elsewhere = {b for base in cls.__mro__[1:] if base in public_classes() for b in base.__mro__}
     for base in cls.__mro__:
-        if base is not cls and base.__module__ != cls.__module__:
-            continue  # a base of another module has an entry of its own
-        for name, member in vars(base).items():
-            inner = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
+        if base in elsewhere and base.__module__ != cls.__module__:
+            continue  # it is in the entry of a public base
+        for name, member in vars(base).items() if is_ours(base) else ():
+            inner = getattr(member, "__func__", None) or member
             if name.startswith("_") or name in fields or not isinstance(member, METHODS):
                 continue
             if doc := inspect.getdoc(inner):
@@ -72,7 +89,7 @@ def methods_table(cls: type) -> list[str]:
 
 
 def issubclass_of(value: Any, bases: tuple[type, ...]) -> bool:
-    """`issubclass` that is False for what is no class."""
+    """`issubclass` that is False for values that are not classes."""
     return isinstance(value, type) and issubclass(value, bases)
 
 
@@ -123,7 +140,7 @@ def slug(title: str) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """MkDocs' hook: search finds names and what they do; the rest would make it slow."""
+    """MkDocs' hook: index only names and descriptions; the rest would make search slow."""
     if not page.file.src_uri.startswith("api/"):
         return html
     return "".join(map(without_details, re.split(r"(?=<h[1-6])", html)))

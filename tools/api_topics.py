@@ -1,8 +1,8 @@
-"""The topics that the reference pages of large namespaces are grouped by.
+"""The topics by which the reference pages of large namespaces are grouped.
 
-A name belongs to the topic of the module that the package's list (`__init__.pyi`) takes it from.
-The tables below give topics a title and an order, and join modules that readers see as one. A
-module that is in no table is a topic of its own, titled by the first line of its docstring.
+The topic of a name is determined by the module from which the package's list (`__init__.pyi`)
+imports it. The tables below define titles and an order, and combine related modules. A module that
+is in no table is a separate topic, with the first line of its docstring as the title.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Table = dict[str, tuple[str, ...]]
 TOILE: Table = {
     "Derivatives": ("toile.api.cotangents", "toile.api.pairs", "toile.api.checkpoint"),
     "Transformations and compilation": ("toile.api", "toile.staging.jit", "toile.api.callbacks"),
-    "Looking inside": ("toile.inspection", "toile.api.scopes", "toile.api.environment"),
+    "Inspecting compiled functions": ("toile.inspection", "toile.api.scopes",
+                                      "toile.api.environment"),
     "Arrays": ("toile.engine.trace", "toile.engine.structs", "toile.engine.arrays",
                "toile.engine.dtypes"),
-    "Arrays that can be changed": ("toile.ref",),
+    "Mutable arrays": ("toile.ref",),
     "Devices and placement": ("toile.engine.devices", "toile.api.devices", "toile.engine.shardings",
                               "toile.targets.llvm.thread_count"),
     "Several devices": ("toile.parallel", "toile.sharding"),
@@ -38,15 +39,15 @@ NUMPY: Table = {
                                 "toile.numpy.ufuncs_bits"),
     "Comparisons and tests": ("toile.numpy.comparisons",),
     "Reductions": ("toile.numpy.reductions", "toile.numpy.reductions_nan", "toile.numpy.quantiles"),
-    "Running sums and products": ("toile.numpy.cumulative",),
-    "Products of arrays": ("toile.numpy.contractions", "toile.numpy.summation"),
+    "Cumulative sums and products": ("toile.numpy.cumulative",),
+    "Matrix products and contractions": ("toile.numpy.contractions", "toile.numpy.summation"),
     "Sorting and searching": ("toile.numpy.sorted_order",),
     "Sets": ("toile.numpy.sets",),
-    "Statistics of data": ("toile.numpy.data_statistics",),
+    "Statistics": ("toile.numpy.data_statistics",),
     "Differences, integrals and bits": ("toile.numpy.calculus",),
     "Polynomials": ("toile.numpy.polynomial",),
     "Window functions": ("toile.numpy.windows",),
-    "Functions of functions": ("toile.numpy.functional", "toile.numpy.ufunc_api"),
+    "Applying and vectorizing functions": ("toile.numpy.functional", "toile.numpy.ufunc_api"),
     "Dtypes, constants and printing": ("toile.numpy.dtype_names",),
 }  # fmt: skip
 LAX: Table = {
@@ -57,7 +58,7 @@ LAX: Table = {
     "Shapes": ("toile.lax.shapes",),
     "Reductions": ("toile.lax.reductions", "toile.lax.windows"),
     "Gather, scatter and dynamic slices": ("toile.lax.gathers",),
-    "Products of arrays": ("toile.lax.contractions",),
+    "Matrix products and contractions": ("toile.lax.contractions",),
     "Convolutions": ("toile.lax.convolution",),
     "Sorting": ("toile.lax.sorts",),
     "Fourier transforms": ("toile.lax.fft",),
@@ -65,7 +66,7 @@ LAX: Table = {
     "Collectives over named axes": ("toile.lax.collectives",),
     "Random bits": ("toile.lax.raw_bits",),
     "Gradients, barriers and placement": ("toile.lax.miscellany",),
-    "Operations under JAX's names": ("toile.lax._names",),
+    "Operations under JAX's names": ("toile.compat.jax_primitives",),
 }
 LINEN: Table = {
     "Modules": ("toile.linen.module", "toile.core", "toile.core.scope", "toile.linen.summary"),
@@ -74,7 +75,7 @@ LINEN: Table = {
     "Normalization": ("toile.linen.normalization", "toile.linen.weight_normalization"),
     "Attention": ("toile.linen.attention",),
     "Recurrent layers": ("toile.linen.recurrent",),
-    "Dropout and combinations of layers": ("toile.linen.stochastic", "toile.linen.combinators",
+    "Dropout and combinators": ("toile.linen.stochastic", "toile.linen.combinators",
                                            "toile.linen.batch_apply"),
     "Activations": ("toile.core.nn.activation", "toile.linen.activation"),
     "Initializers": ("toile.linen.initializers",),
@@ -85,7 +86,7 @@ LINEN: Table = {
 OPTIM: Table = {
     "Optimizers": ("toile.optim.optimizers", "toile.optim.descent", "toile.optim.privacy"),
     "Applying updates": ("toile.optim.applying",),
-    "Schedules of the learning rate": ("toile.optim.schedules.decay",
+    "Learning rate schedules": ("toile.optim.schedules.decay",
                                        "toile.optim.schedules.piecewise",
                                        "toile.optim.schedules.joining"),
     "Losses for classification": ("toile.optim.losses.classification", "toile.optim.losses.margins",
@@ -102,12 +103,13 @@ OPTIM: Table = {
                                                      "toile.optim.microbatching",
                                                      "toile.optim.looking_ahead"),
     "Hyperparameters in the state": ("toile.optim.hyperparams", "toile.optim.monitoring"),
-    "Parts of Adam and its relatives": ("toile.optim.moments",),
-    "Parts of other adaptive optimizers": ("toile.optim.adaptive", "toile.optim.factored"),
+    "Building blocks of Adam and related optimizers": ("toile.optim.moments",),
+    "Building blocks of other adaptive optimizers": ("toile.optim.adaptive",
+                                                     "toile.optim.factored"),
     "Scaling": ("toile.optim.scaling",),
     "Line searches and L-BFGS": ("toile.optim.backtracking", "toile.optim.zoom",
                                  "toile.optim.quasi_newton"),
-    "Numbers and matrices": ("toile.optim.numerics", "toile.optim.linear_algebra",
+    "Numerical utilities": ("toile.optim.numerics", "toile.optim.linear_algebra",
                              "toile.optim.tree", "toile.optim.tree_utils", "toile.optim.extras"),
     "Types": ("toile.optim.base",),
     "Optimizers of the older Flax interface": tuple(
@@ -117,31 +119,31 @@ OPTIM: Table = {
 }  # fmt: skip
 RANDOM: Table = {
     "Keys": ("toile.random.keys",),
-    "Uniform numbers and choices": ("toile.random.bits",),
-    "Normal numbers and relatives": ("toile.random.samplers_normal",),
-    "Gamma numbers and relatives": ("toile.random.samplers_gamma",),
+    "Uniform numbers and random choices": ("toile.random.bits",),
+    "Normal and related distributions": ("toile.random.samplers_normal",),
+    "Gamma and related distributions": ("toile.random.samplers_gamma",),
     "Other continuous and categorical distributions": ("toile.random.samplers_inverse",),
-    "Counts": ("toile.random.samplers_counts",),
+    "Distributions of counts": ("toile.random.samplers_counts",),
 }
 NN: Table = {
     "Activations": ("toile.nn._activations",),
-    "Softmax and relatives": ("toile.nn._softmax",),
+    "Softmax and related functions": ("toile.nn._softmax",),
     "Attention": ("toile.nn._attention",),
     "Block-scaled products": ("toile.nn._scaled",),
 }
 TABLES = {"toile": TOILE, "toile.numpy": NUMPY, "toile.lax": LAX, "toile.linen": LINEN,
           "toile.optim": OPTIM, "toile.random": RANDOM, "toile.nn": NN}  # fmt: skip
-# Names whose module says less than they do.
+# Names whose topic is not that of their module.
 MOVED = {
     "toile": dict.fromkeys((
         "custom_gradient", "custom_jvp", "custom_vjp", "grad", "hessian", "jacfwd", "jacobian",
         "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"), "Derivatives"),
-    "toile.random": {"random_gamma_p": "Gamma numbers and relatives"},
+    "toile.random": {"random_gamma_p": "Gamma and related distributions"},
 }  # fmt: skip
 
 
 def homes(module: types.ModuleType) -> dict[str, tuple[str, str]]:
-    """For each name of a package, the module it is taken from and its name there."""
+    """For each name of a package, the module it is imported from and its name there."""
     file = module.__file__
     if file is None or not Path(file).with_suffix(".pyi").exists():
         return {}
@@ -149,13 +151,13 @@ def homes(module: types.ModuleType) -> dict[str, tuple[str, str]]:
 
 
 def title(home: str) -> str:
-    """A topic for a module that no table has: its docstring's first line, up to a colon."""
+    """The title of a module that is in no table: its docstring's first line, up to a colon."""
     doc = (importlib.import_module(home).__doc__ or home).strip().splitlines()[0]
     return re.split(r"[:.](?:\s|$)", doc)[0].replace("`", "")
 
 
 def topics(module: types.ModuleType, names: list[str]) -> dict[str, list[str]]:
-    """Names by topic; a namespace that is not large is one topic without a title."""
+    """Names by topic; a small namespace is one topic without a title."""
     table = TABLES.get(module.__name__)
     if table is None:
         return {"": names}

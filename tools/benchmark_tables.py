@@ -1,6 +1,6 @@
 """The page of benchmarks: charts and tables of the results committed under benchmarks/results.
 
-Nothing is computed here but units: medians and ratios are those of the files.
+Only units are converted here: medians and ratios come from the files.
 """
 
 from __future__ import annotations
@@ -14,20 +14,25 @@ from tools import charts
 
 HEAD = """# Benchmarks
 
-Each section is made from one file under `benchmarks/results`, which the command below its heading
-wrote. Shorter bars are better. The bars of a row are drawn to the scale of its longest bar, because
-rows range from microseconds to seconds; the table behind each chart has every number.
+Each section shows one file under `benchmarks/results`, which was written by the command below the
+heading. Shorter bars are better. Each row has its own scale, because times range from microseconds
+to seconds. The table below each chart has all numbers.
 
-Times are medians over rounds in which the libraries take turns on the same machine. A ratio is the
-median over rounds of toile's time divided by the other's in the same round: below 1, toile is
-faster. Ratios that miss their goal are in bold in the tables. `make bench` measures on your
-machine.
+Times are medians over rounds in which the libraries take turns on the same machine. In each round,
+toile's time is divided by the other library's time; the ratio is the median of these quotients, and
+toile is faster if it is below 1. Ratios that miss their goal are bold in the tables. `make bench`
+runs the benchmarks on your machine.
 """
 TITLES = {
     "cpu": "Compiled, on the CPU", "gpu": "Compiled, on a GPU", "eager": "Eager calls",
     "modules": "Modules", "optim": "Optimizers", "examples": "Steps of the examples",
     "parallel": "Several devices", "compare": "Two commits compared",
     "scaling": "Sums over threads and processes",
+}  # fmt: skip
+SUMMARY = {  # keys of the files, as the page words them
+    "training, geometric mean speedup over the better peer":
+        "training: geometric mean of the speedups over the faster of the other libraries",
+    "which needs": "goal for this mean",
 }  # fmt: skip
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (0.0, "ns"))
 
@@ -41,7 +46,7 @@ def seconds(t: float | None) -> str:
 
 
 def page(folder: Path) -> str:
-    """All files, those of one kind together."""
+    """The page: a section for each file, grouped by kind."""
     names = list(TITLES)
     files = sorted(folder.glob("*.json"), key=lambda p: (_kind(p, names), p.name))
     return "\n".join([HEAD, *(section(p) for p in files)])
@@ -71,7 +76,7 @@ def section(path: Path) -> str:
 
 
 def folded(table: Iterator[str]) -> Iterator[str]:
-    """A table that is shown when the reader asks for it; search does not need its numbers."""
+    """A table that is folded at first, and left out of the search index."""
     yield '<details markdown="1" data-search-exclude><summary>Table of all rows</summary>'
     yield ""
     yield from table
@@ -81,7 +86,7 @@ def folded(table: Iterator[str]) -> Iterator[str]:
 
 
 def medians(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Seconds by row and library; what was not measured is left out."""
+    """Seconds by row and library, without rows that were not measured."""
     rows: dict[str, dict[str, float]] = {}
     for title, row in (found.get("rows") or found["results"]).items():
         times = row.get("median") or {k: t * 1e-6 for k, t in row.get("median_us", {}).items()}
@@ -92,12 +97,12 @@ def medians(found: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def families(rows: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Titles by their first word where at least three begin with it; the others together."""
+    """Titles grouped by their first word if at least three share it; the rest in one group."""
     first = {title: title.split()[0] for title in rows}
     often = {w for w in first.values() if list(first.values()).count(w) >= 3}
     found: dict[str, list[str]] = {}
     for title, word in first.items():
-        found.setdefault(word if word in often else "others", []).append(title)
+        found.setdefault(word if word in often else "other rows", []).append(title)
     return found
 
 
@@ -111,7 +116,7 @@ def time_charts(rows: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
 
 
 def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
-    """Of two commits, the new one's time divided by the old one's."""
+    """Charts of the new commit's time divided by the old one's."""
     rows = {t: {"ratio": r["ratio"]} for t, r in found["rows"].items() if r["ratio"] is not None}
     shown = {t: {"ratio": f"{r['ratio']:.3f}"} for t, r in rows.items()}
     largest = max((r["ratio"] for r in rows.values()), default=1.0)
@@ -124,8 +129,8 @@ def ratio_charts(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """The rows of `benchmarks.compare`; what is slower than it may be is in bold."""
-    yield f"| row | {found['old']} | {found['new']} | ratio | half of the rounds |"
+    """The rows of `benchmarks.compare`; ratios above the limit are bold."""
+    yield f"| row | {found['old']} | {found['new']} | ratio | middle half of the rounds |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for title, row in found["rows"].items():
         if row["ratio"] is None:
@@ -138,7 +143,7 @@ def compared_table(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def circumstances(found: Mapping[str, Any]) -> str:
-    """Machine and versions in a line."""
+    """The machine and the versions, in one line."""
     facts = [str(found[k]) for k in ("machine", "cpu") if found.get(k)]
     facts += [f"{found[k]} {k}" for k in ("cores", "threads") if found.get(k)]
     versions = dict(found.get("versions", {}))
@@ -156,9 +161,9 @@ def table(head: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def goals_table(rows: Mapping[str, Any]) -> Iterator[str]:
-    """Rows with medians by library, and goals with their limits."""
+    """Rows with medians by library and ratios with their goals."""
     columns = list(dict.fromkeys(c for r in rows.values() for c in r.get("median", {})))
-    shown = [c for c in columns if " " not in c]  # others are in few rows: below the table
+    shown = [c for c in columns if " " not in c]  # the others go below the table
     body = []
     for title, row in rows.items():
         median = row.get("median", {})
@@ -176,7 +181,7 @@ def goals_table(rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def goal(g: Mapping[str, Any]) -> str:
-    """One ratio; what misses its goal is marked."""
+    """One ratio with its goal; bold if it misses the goal."""
     if g["value"] is None:
         return f"{g['what']}: not measured"
     text = f"{g['what']} {g['value']:.3g} (≤ {g['limit']:.3g})"
@@ -184,15 +189,11 @@ def goal(g: Mapping[str, Any]) -> str:
 
 
 def summary(found: Mapping[str, Any]) -> Iterator[str]:
-    """The last lines; "which needs" is the goal of the number before it."""
-    following = dict(zip(found, list(found.items())[1:]))
-    for name, value in found.items():
-        if name == "which needs":
-            continue
-        after, limit = following.get(name, ("", None))
-        goal = f" (goal: at least {limit})" if after == "which needs" else ""
+    """The summary of a file, as a list."""
+    for key, value in found.items():
+        name = SUMMARY.get(key, key)
         if isinstance(value, (str, int, float)):
-            yield f"- {name}: {value}{goal}"
+            yield f"- {name}: {value}"
         elif value:
             yield f"- {name}: {'; '.join(map(str, value))}"
 

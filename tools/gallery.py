@@ -1,4 +1,4 @@
-"""Pages made of the examples' READMEs: one for each, with its pictures, and a gallery of all."""
+"""Pages made from the READMEs of the examples: one for each, with its pictures, and a gallery."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ __all__ = ["Example", "card", "examples", "pages", "pictures"]
 
 HEAD = """# Examples
 
-Programs to copy and change. Each is complete, runs alone and needs no download: `make example-NAME`
-runs one, `make examples` all of them, with the recipes and results that are stated here. The
-training step, the loop and the evaluation are written out in each `train.py`; [training loops to
-fork](../forking.md) shows what a change looks like.
+These are complete programs to copy and change. `toile new NAME my_project` copies one into a new
+project, with its data; nothing is downloaded. The training step, the loop and the evaluation are
+written out in its `train.py`; [customizing a training loop](../forking.md) shows how to change
+them. In a clone, `make example-NAME` runs one example and `make examples` runs all of them, with
+the hyperparameters and results that are listed here.
 """
 
 
 def pictures(e: Example) -> list[str]:
-    """Files of the pictures that the README shows; MkDocs tells of those that are missing."""
+    """The pictures that the README shows; MkDocs warns about those that are missing."""
     names = re.findall(r"!\[[^\]]*\]\(([^)/]+\.png)\)", e.text)
     return [name for name in dict.fromkeys(names) if (e.folder / name).exists()]
 
@@ -31,13 +32,13 @@ def results(e: Example) -> str:
 
 
 def curve(e: Example) -> str:
-    """A curve that is drawn with letters."""
+    """The curve that the README draws with characters."""
     blocks = re.findall(r"^```\n(.*?)^```", e.text, re.S | re.M)
     return next((b.rstrip() for b in blocks if re.search("[\u2801-\u28ff]", b)), "")
 
 
 def card(e: Example) -> str:
-    """The part of the gallery about an example."""
+    """The card of an example in the gallery."""
     page = f"{e.name}/README.md"
     parts = [f"## [{e.title}]({page})"]
     if shown := pictures(e):  # a picture of results says more than a curve

@@ -10,9 +10,21 @@ from typing import Any
 from tools.api_coverage import NAMESPACES, join
 
 # Namespaces that JAX does not have; those that do not exist yet are left out.
-OWN = ("core", "cursor", "interop", "io", "jax_utils", "linen", "metrics", "optim")
-OWN += ("serialization", "struct", "training", "training.checkpoints", "training.train_state")
-OWN += ("traverse_util",)
+OWN = (
+    *("configurations", "core", "core.nn", "cursor", "experimental.layout"),
+    *("experimental.shard_map", "inspection", "io", "jax_utils", "linen", "linen.partitioning"),
+    *("metrics", "metrics.media", "metrics.tensorboard", "metrics.writers"),
+    *("interop", "interop.safetensors", "interop.torch_files", "interop.torch_weights"),
+    *("optim", "optim.assignment", "optim.perturbations", "optim.projections"),
+    *("optim.second_order", "optim.tree"),
+    *("serialization", "struct", "traverse_util"),
+    *("training", "training.checkpoints", "training.common_utils", "training.config_flags"),
+    *("training.curves", "training.datasets", "training.devices", "training.dynamic_scale"),
+    *("training.early_stopping", "training.images", "training.interruption", "training.live"),
+    *("training.loader", "training.lr_schedule", "training.metrics", "training.mixed_precision"),
+    *("training.prefetch_iterator", "training.progress", "training.report", "training.sweep"),
+    *("training.terminal", "training.text", "training.train_state"),
+)
 
 
 def public_list(module: types.ModuleType) -> list[str]:
@@ -35,8 +47,17 @@ def can_be_called(value: Any) -> bool:
     return callable(value) and is_ours(value) and made_here
 
 
+def is_alias(value: Any) -> bool:
+    """Whether something is a class of another package or a type such as `tuple[int, ...]`."""
+    if isinstance(value, type):
+        return not is_ours(value) or isinstance(value, types.GenericAlias)
+    return getattr(value, "__origin__", None) is not None
+
+
 def own_docstring(value: Any) -> str:
-    """The docstring written for `value` itself, not one inherited from its type."""
+    """The docstring written for `value` itself: not that of its type or of another package."""
+    if is_alias(value):
+        return ""
     doc = getattr(value, "__doc__", None)
     kind = value if isinstance(value, type) else type(value)
     generated = isinstance(value, type) and doc and doc.startswith(f"{value.__name__}(")

@@ -1,7 +1,7 @@
 """Pages made while MkDocs builds: executed notebooks, the gallery of examples, benchmark tables.
 
-A hook of `mkdocs.yml`. The parts of the navigation that list what is found (namespaces of the API,
-examples) are filled here; a page that is in no part of the navigation is a warning.
+A hook of `mkdocs.yml`. It also adds the namespaces of the API and the examples to the navigation; a
+page that is not in the navigation is a warning.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tools import benchmark_tables, charts, gallery, notebooks
 from tools.api_pages import namespaces
 
 ROOT = Path(__file__).parents[1]
-API, EXAMPLES = "API reference", "Examples"  # titles of the parts that are filled here
-# Parts of the reference, by the first names of their namespaces; [] is toile itself.
+API, EXAMPLES = "API reference", "Examples"  # titles of the sections that are filled here
+# Sections of the reference, by the first names of their namespaces; [] is toile itself.
 PARTS: dict[str, list[list[str]]] = {
     "Arrays and transformations": [
         [], ["numpy"], ["lax"], ["random"], ["nn"], ["tree"], ["image"], ["ops"],
@@ -38,19 +38,20 @@ MADE = {
 }
 CHART = re.compile(r"<!-- chart: ([\w.-]+) -->")
 DOWNLOAD = """
-*This page is an executed notebook. [Download it as an .ipynb file](notebooks/{}.ipynb).*
+*This page is an executed notebook; it is also available as an
+[.ipynb file](notebooks/{}.ipynb).*
 """
 
 
 @functools.cache
 def executed(path: Path, text: str) -> tuple[str, str]:
-    """A notebook as a page and as a file; run once while `mkdocs serve` goes on."""
+    """A notebook as a page and as a file; executed once while `mkdocs serve` runs."""
     found = notebooks.execute(text, path.name)
     return notebooks.markdown(found) + DOWNLOAD.format(path.stem), notebooks.ipynb(found)
 
 
 def made_pages() -> dict[str, str | bytes]:
-    """Everything by its path in the documentation."""
+    """All generated pages by their paths in the documentation."""
     pages = gallery.pages(ROOT / "examples")
     pages["benchmarks.md"] = benchmark_tables.page(ROOT / "benchmarks" / "results")
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.py")):
@@ -61,7 +62,7 @@ def made_pages() -> dict[str, str | bytes]:
 
 
 def reference_parts() -> list[dict[str, Any]]:
-    """The namespaces by part of the reference, in the order of `PARTS`."""
+    """The namespaces by section of the reference, in the order of `PARTS`."""
     parts: dict[str, list[dict[str, str]]] = {title: [] for title in (*PARTS, OTHERS)}
     for name in namespaces():
         title = next((t for t, names in PARTS.items() if name.split(".")[1:2] in names), OTHERS)
@@ -86,7 +87,7 @@ def on_config(config: Any) -> Any:
 
 
 def source_of(path: str) -> str:
-    """Where in the repository a page comes from, for someone who wants to change it."""
+    """The file in the repository from which a page is made."""
     stem = path.removesuffix(".md")
     if path.startswith("api/"):
         return f"docstrings of {module_file(stem.removeprefix('api/'))}"
@@ -115,7 +116,7 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """MkDocs' hook: add the pages that are made."""
+    """MkDocs' hook: add the generated pages."""
     for path, content in made_pages().items():
         files.append(File.generated(config, path, content=content))
     return files

@@ -1,15 +1,15 @@
-"""The structure of the library, as far as layers of imports alone do not keep it.
+"""Checks of the library's structure that go beyond the direction of imports.
 
 `python -m tools.structure` is part of `make lint`.
 
 These are counted or compared with the tables below, and each finding says what to do:
 
-* class tests: code behind the operations that asks which one it has, by class or name. An operation
-  answers for itself (docs/design/house.md); a question by class has to be asked anew for each
-  operation that is added.
-* module names: a name that several modules have, or that a module of the standard library has.
-* imports inside of functions, and names of modules in strings, which nobody renames with them.
-* hooks: slots that the engine offers and a higher layer fills.
+* class tests: code behind the operations that tests which operation it has, by class or name. An
+  operation contains its own rules (docs/design/house.md); a test by class would have to be
+  extended for each new operation.
+* module names: a name that several modules share, or that a module of the standard library has.
+* imports inside functions, and names of modules in strings, which renaming a module misses.
+* hooks: slots of the engine that a higher layer fills.
 * `# type: ignore`.
 
 Limits are what there is today. Lower them when there is less; there is never a reason to raise one.
@@ -49,7 +49,7 @@ SHARED_NAMES = {
         commands cpu elements execution exits gpu gpu_tensor_cores launches new_plans
         plan_reader planner plans_on_disk scalars shared steps target text""",
     "JAX, Flax or Optax have a module of this name": """
-        _src activation base compilation_cache compiler core dtypes dynamic_scale errors
+        activation base compilation_cache compiler core dtypes dynamic_scale errors
         initializers linear metrics monitoring nn normalization optimizers partial_eval pooling
         scope spmd stages stochastic traceback_util transforms tree""",
     "a common word for different things, each clear from its package": """
@@ -59,14 +59,14 @@ SHARED_NAMES = {
 # Names of modules of the standard library, and why a module of toile has one.
 STANDARD_NAMES = {
     "copy": "kernels/copy is the family of kernels that copy",
-    "importlib": "toile.interop.faces has one that stands for it",
+    "importlib": "toile.compat.faces has one that stands for it",
     "io": "flax.io",
     "random": "jax.random, and its operations",
     "signal": "jax.scipy.signal",
     "struct": "flax.struct",
     "trace": "engine/trace.py has the traces, which JAX calls so",
     "typing": "jax.typing and flax.typing",
-    "unittest": "toile.interop.faces has one that stands for it",
+    "unittest": "toile.compat.faces has one that stands for it",
 }
 
 # Files with imports inside of functions, and why. `toile.engine.lazy` is the way to load a part of
@@ -75,19 +75,19 @@ LATE_IMPORTS = {
     "api/callbacks.py": "logging is loaded when a callback fails",
     "api/programs.py": "programs over a mesh are loaded when there is one",
     "command/explanations.py": "it imports the file that the user names",
+    "compat/__init__.py": "names of other modules are loaded when they are asked for",
+    "compat/faces/absl/flags.py": "absl is optional",
+    "compat/faces/importlib/__init__.py": "it stands for import_module",
     "debug.py": "rich and matplotlib are optional",
     "displays/notebook.py": "IPython is optional",
     "disk/plan_schema.py": "the module of a class that a plan on disk names",
     "distributed/rendezvous.py": "mpi4py is optional",
     "doctor.py": "what it is to find out is whether these can be imported",
     "engine/absl_flags.py": "absl is optional",
-    "engine/config.py": "difflib is loaded for an error",
-    "engine/dtypes.py": "difflib is loaded for an error; jnp.float32(x) is toile.numpy's asarray",
+    "engine/dtypes.py": "jnp.float32(x) is toile.numpy's asarray",
     "engine/suggestions.py": "difflib is loaded for an error",
     "engine/treedefs.py": "the two need each other; only pickles need the other",
-    "interop/faces/__init__.py": "faces are modules that are loaded by name",
-    "interop/faces/absl/flags.py": "absl is optional",
-    "interop/faces/importlib/__init__.py": "it stands for import_module",
+    "interop/lookup.py": "faces are modules that are loaded by name",
     "interop/redirect.py": "faces are modules that are loaded by name",
     "io.py": "tensorflow is optional",
     "kernels/contraction/gpu_tensor_cores.py": "CuPy is optional",

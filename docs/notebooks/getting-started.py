@@ -1,27 +1,43 @@
-"""Getting started: a convolutional network on real handwritten digits, every part written out."""
+"""Getting started: train a convolutional network on real handwritten digits, step by step."""
 
 # %% [markdown]
 # # Getting started: MNIST
 #
-# A convolutional network learns to read handwritten digits. Everything is written out: the data, the model, the
-# step, the loop, the evaluation, a checkpoint. The digits ship with the project, so run this in a clone of it,
-# after `pip install .`.
+# This page trains a convolutional network to read handwritten digits. It writes out every part: the data, the model,
+# the training step, the evaluation, the loop and a checkpoint.
+#
+# The digits come with toile. Create a project that contains them, and run the code of this page in its folder:
+#
+# ```
+# pip install toile
+# toile new mnist my_project
+# cd my_project
+# ```
+#
+# In a clone of toile's repository, the code also runs in the root folder, after `pip install .`.
 #
 # ## Data
 #
-# 4,000 images of 28 × 28 pixels to train on and 1,000 held out, as NumPy arrays of bytes.
+# There are 5,000 images of 28 × 28 pixels. The pixels are bytes. We train on the first 4,000 images and hold out
+# the other 1,000 for evaluation.
 
 # %%
+from pathlib import Path
+
 import numpy as np
 
-from examples.mnist.input_pipeline import shipped_digits
-
-train, held_out = shipped_digits()
+file = Path("mnist/data/mnist_5k.npz")  # in my_project
+if not file.exists():
+    file = "examples" / file  # in a clone
+with np.load(file) as digits:
+    images, labels = digits["images"][..., None], digits["labels"]
+train = {"image": images[:4000], "label": labels[:4000]}
+held_out = {"image": images[4000:], "label": labels[4000:]}
 print({name: (a.shape, str(a.dtype)) for name, a in train.items()})
 
 
 def draw(image):
-    """An image as text, every other row."""
+    """Print every other row of an image as text."""
     for row in image[4:25:2, :, 0]:
         print("".join(" .:*#"[pixel // 52] for pixel in row))
 
@@ -30,8 +46,8 @@ draw(train["image"][0])
 print("label:", train["label"][0])
 
 # %% [markdown]
-# A `Loader` makes batches of arrays, shuffled anew in each epoch by a key. `transform` runs in its thread, ahead of
-# the training.
+# A `Loader` makes batches from arrays and uses a random key to shuffle them differently in each epoch. `transform`
+# runs in the loader's thread, so that the next batches are prepared while the network trains.
 
 # %%
 from toile import random
@@ -49,8 +65,8 @@ print(len(loader), "batches of", batch["image"].shape)
 # %% [markdown]
 # ## Model
 #
-# A module says what is computed; fields are its hyperparameters. Layers are created where they are used, and get
-# their names from there.
+# A module describes a computation. Its fields are hyperparameters. In a method marked `@nn.compact`, layers are created
+# where they are used and named automatically: `Conv_0`, `Conv_1`, `Dense_0` and so on.
 
 # %%
 import toile
@@ -77,25 +93,26 @@ params = model.init(random.key(0), jnp.zeros((1, 28, 28, 1)))["params"]
 toile.tree.map(jnp.shape, params)
 
 # %% [markdown]
-# `init` drew the parameters; `apply` computes with given ones. Before training, all classes are about equally
-# likely, so the loss is close to log 10 = 2.3.
+# `init` draws random parameters, and `apply` runs the model with the parameters that you pass. Before training, the
+# network finds all ten classes about equally likely, so the loss is close to log 10 = 2.3.
 
 # %%
 from toile import optim
 
 
-def loss_of(logits, labels):
+def cross_entropy(logits, labels):
     return optim.softmax_cross_entropy_with_integer_labels(logits, labels)
 
 
 logits = model.apply({"params": params}, batch["image"])
-print(logits.shape, f"loss {loss_of(logits, batch['label']).mean():.3f}")
+print(logits.shape, f"loss {cross_entropy(logits, batch['label']).mean():.3f}")
 
 # %% [markdown]
-# ## Step
+# ## Training step
 #
-# A `TrainState` is parameters, optimizer state and a counter, in one tree. The step is a pure function of state and
-# batch: it differentiates the loss and lets the optimizer take a step. `jit` compiles all of it together.
+# A `TrainState` holds the parameters, the optimizer state and a step counter in one tree. The training step is a pure
+# function of the state and a batch: it differentiates the loss and returns the state that the optimizer has updated.
+# `jit` compiles all of this as one program.
 
 # %%
 from toile.training.train_state import TrainState
@@ -105,7 +122,7 @@ from toile.training.train_state import TrainState
 def train_step(state, batch):
     def loss_fn(params):
         logits = state.apply_fn({"params": params}, batch["image"])
-        return loss_of(logits, batch["label"]).mean()
+        return cross_entropy(logits, batch["label"]).mean()
 
     loss, grads = toile.value_and_grad(loss_fn)(state.params)
     return state.apply_gradients(grads=grads), loss
@@ -118,8 +135,9 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 # %% [markdown]
 # ## Evaluation
 #
-# Metrics are small trees that add up over batches. `last="pad"` fills the last batch, so that one shape is compiled,
-# and adds a `mask` that keeps the padding out of the averages.
+# A metric is a small tree of arrays that accumulates values over batches. `last="pad"` fills up the last batch, so that
+# all batches have the same shape and the step is compiled only once. It also adds a `mask`, which keeps the padding
+# out of the averages.
 
 # %%
 from toile.training.metrics import Accuracy, Average, Collection
@@ -130,7 +148,7 @@ Metrics = Collection.create(accuracy=Accuracy, loss=Average.from_output("loss"))
 @toile.jit
 def eval_step(state, metrics, batch, mask):
     logits = state.apply_fn({"params": state.params}, batch["image"])
-    loss = loss_of(logits, batch["label"])
+    loss = cross_entropy(logits, batch["label"])
     return metrics.merge(Metrics.single_from_model_output(
         logits=logits, labels=batch["label"], loss=loss, mask=mask))
 
@@ -145,7 +163,7 @@ def evaluate(state):
 evaluate(state)
 
 # %% [markdown]
-# ## Loop
+# ## Training loop
 
 # %%
 loader = Loader(train, batch_size=100, key=random.key(1), transform=to_floats)
@@ -154,31 +172,33 @@ for epoch in range(epochs):
     for batch in loader:
         state, loss = train_step(state, batch)
         losses.append(loss)
-    found = evaluate(state)
+    results = evaluate(state)
     print(f"epoch {epoch + 1}: training loss {np.mean(losses):.3f}, "
-          f"held-out accuracy {found['accuracy']:.1%}")
+          f"held-out accuracy {results['accuracy']:.1%}")
 
 # %%
-assert found["accuracy"] > 0.9
+assert results["accuracy"] > 0.9
 
 # %% [markdown]
-# ## What it gets wrong
+# ## The most confident mistake
 #
-# The held-out digit that the network is surest about, and wrong:
+# This is the wrong answer that the network is most confident about:
 
 # %%
 images = to_floats(held_out)["image"]
-chances = nn.softmax(toile.jit(model.apply)({"params": state.params}, images))
-guess = chances.argmax(axis=1)
-wrong = np.flatnonzero(guess != held_out["label"])
-worst = max(wrong, key=lambda i: chances[i].max())
+probabilities = nn.softmax(toile.jit(model.apply)({"params": state.params}, images))
+predicted = probabilities.argmax(axis=1)
+wrong = np.flatnonzero(predicted != held_out["label"])
+worst = max(wrong, key=lambda i: probabilities[i].max())
 draw(held_out["image"][worst])
-print(f"label {held_out['label'][worst]}, read as {guess[worst]} with {chances[worst].max():.0%}")
+print(f"label {held_out['label'][worst]}, predicted {predicted[worst]} "
+      f"with probability {probabilities[worst].max():.0%}")
 
 # %% [markdown]
-# ## Keep it
+# ## Save a checkpoint
 #
-# A checkpoint holds the whole state, so that training can go on as if it had never stopped. Files are Flax's.
+# A checkpoint holds the whole state, so training can continue from it as if it had never stopped. The file format is
+# Flax's.
 
 # %%
 import tempfile
@@ -188,11 +208,12 @@ from toile.training import checkpoints
 folder = tempfile.mkdtemp()
 checkpoints.save_checkpoint(folder, state, int(state.step))
 restored = checkpoints.restore_checkpoint(folder, state)
-assert evaluate(restored) == found
+assert evaluate(restored) == results
 
 # %% [markdown]
-# ## Where next
+# ## What to read next
 #
-# `examples/mnist` is this program with flags, a progress bar, TensorBoard and exact resuming: `make
-# mnist` runs it. [Training loops to fork](forking.md) changes it; [modules](modules.md) and [the training
-# loop](training.md) explain the parts.
+# `my_project` contains a complete version of this program, with command-line flags, a progress bar, TensorBoard logs
+# and exact resuming. `pip install -r requirements.txt` installs what it needs, and `python -m mnist.main` runs it. (In
+# a clone, `make mnist` does both.) [Customizing a training loop](forking.md) shows how to change it, and
+# [modules](modules.md) and [the training loop](training.md) explain the parts.

@@ -244,4 +244,4 @@ assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 # | loop inside a compiled function | `lax.fori_loop`, `lax.scan`, `lax.while_loop` |
 #
 # [A model of your own](own-model.md) uses these tools to train a network. [Transformations](transformations.md) is
-# the full guide, and [sharp bits](sharp-bits.md) lists what can go wrong.
+# the full guide, and [common pitfalls](sharp-bits.md) lists what can go wrong.

@@ -1,15 +1,15 @@
-"""toile for the impatient: arrays, derivatives, jit, maps, random keys, and what surprises people."""
+"""toile for the impatient: arrays, derivatives, jit, vmap, pmap, random keys, and common pitfalls."""
 
 # %% [markdown]
 # # toile for the impatient
 #
-# Ten minutes, from NumPy to compiled training on several devices. Whoever knows JAX can go straight to
-# [from Flax to toile](from-flax.md): everything here has JAX's names.
+# This page takes about ten minutes and goes from NumPy to compiled training on several devices. If you know JAX, you
+# can skip to [from Flax to toile](from-flax.md): almost all names on this page are JAX's.
 
 # %% [markdown]
 # ## Arrays
 #
-# `toile.numpy` is NumPy's interface on arrays of toile. By default numbers are 32 bits wide.
+# `toile.numpy` provides NumPy's functions for toile's arrays. By default, numbers have 32 bits.
 
 # %%
 import numpy as np
@@ -22,11 +22,11 @@ x
 # %%
 y = jnp.sin(x) @ jnp.ones((3, 2))
 print(y.shape, y.dtype)
-np.asarray(y)  # to NumPy; NumPy arrays go into every function as they are
+np.asarray(y)  # converts to NumPy; toile's functions also accept NumPy arrays
 
 # %% [markdown]
-# Arrays cannot be changed. `at` gives a changed copy; inside `jit` the compiler changes in place where
-# nobody needs the old one.
+# Arrays are immutable. `at` returns a changed copy. Inside `jit` the compiler avoids the copy when the old array is not
+# used again.
 
 # %%
 try:
@@ -37,7 +37,7 @@ except TypeError as error:
 x.at[0, 0].set(7).at[1].add(10)
 
 # %% [markdown]
-# Python numbers are *weakly typed*: they take the dtype of the array they meet.
+# Python numbers are *weakly typed*: in an operation with an array, they take the array's dtype.
 
 # %%
 h = jnp.ones(3, jnp.bfloat16)
@@ -46,8 +46,8 @@ h = jnp.ones(3, jnp.bfloat16)
 # %% [markdown]
 # ## Derivatives
 #
-# `grad` makes of a function its gradient with respect to the first argument; that may be any tree of
-# dicts, lists, tuples and dataclasses with arrays as leaves.
+# `grad` turns a function into its gradient with respect to the first argument. That argument may be an array or a tree:
+# nested dicts, lists, tuples and dataclasses that contain arrays.
 
 
 # %%
@@ -63,12 +63,12 @@ params = {"w": jnp.zeros(3), "b": 0.0}
 toile.grad(loss)(params, x, y)
 
 # %%
-value, slopes = toile.value_and_grad(loss)(params, x, y)  # both, for the price of the gradient
-print(f"loss {value:.3f}, slope in b {slopes['b']:.3f}")
+value, grads = toile.value_and_grad(loss)(params, x, y)  # costs no more than the gradient alone
+print(f"loss {value:.3f}, derivative with respect to b {grads['b']:.3f}")
 
 # %% [markdown]
-# Derivatives are functions like others, and have derivatives. `jvp` pushes a direction forward, `vjp`
-# pulls a cotangent back; `jacfwd`, `jacrev` and `hessian` are made of them.
+# A gradient is an ordinary function, so it can be differentiated again. `jvp` computes derivatives in forward mode
+# and `vjp` in reverse mode; `jacfwd`, `jacrev` and `hessian` are built from them.
 
 # %%
 cube = lambda t: t**3
@@ -78,17 +78,17 @@ print(toile.hessian(lambda v: jnp.prod(v))(jnp.array([1.0, 2.0, 3.0])))
 # %% [markdown]
 # ## jit
 #
-# `jit` runs the function once on stand-ins for arrays (*tracers*), which know shape and dtype only, keeps
-# what was done to them as a program, and compiles that. Later calls with arguments of the same shapes
-# run the machine code and no Python.
+# `jit` compiles a function. It *traces* the function once: it runs the Python code on placeholders (*tracers*), which
+# have a shape and a dtype but no values, and records the operations as a program. Then it compiles the program.
+# Later calls with arguments of the same shapes and dtypes run the machine code and skip the Python code.
 
 
 # %%
 @toile.jit
 def step(params, x, y, rate):
-    print("tracing")  # Python: runs when the function is traced, not when it is called
-    slopes = toile.grad(loss)(params, x, y)
-    return toile.tree.map(lambda p, g: p - rate * g, params, slopes)
+    print("tracing")  # runs while the function is traced, not in every call
+    grads = toile.grad(loss)(params, x, y)
+    return toile.tree.map(lambda p, g: p - rate * g, params, grads)
 
 
 for _ in range(200):
@@ -96,15 +96,16 @@ for _ in range(200):
 print(f"loss {loss(params, x, y):.3f}")
 
 # %% [markdown]
-# A call with other shapes, dtypes or structure is traced anew, and `why()` says what was different each time:
+# A call with different shapes, dtypes or tree structure traces the function again. `why()` tells you what was different
+# each time:
 
 # %%
 step(params, x[:32], y[:32], 0.3)
 step.why()
 
 # %% [markdown]
-# `toile.explain` shows what was compiled: which operations share a kernel, from which lines they come, and what
-# they read and write. [Performance](performance.md) says how to read it.
+# `toile.explain` shows the compiled kernels: the operations in each one, the source lines they come from, and the
+# arrays that they read and write. [Performance](performance.md) explains how to read the output.
 
 # %%
 print(toile.explain(lambda p: toile.grad(loss)(p, x, y))(params))
@@ -112,8 +113,9 @@ print(toile.explain(lambda p: toile.grad(loss)(p, x, y))(params))
 # %% [markdown]
 # ## vmap
 #
-# Write a function for one example, and map it over an axis; `in_axes` says which arguments have one. The
-# loop disappears: a matrix-vector product under `vmap` is a matrix product.
+# `vmap` turns a function of one example into a function of a batch. `in_axes` gives the batch axis of each argument;
+# None means that the argument is the same for all examples. There is no loop: under `vmap`, a matrix-vector product
+# becomes a matrix product.
 
 
 # %%
@@ -125,18 +127,19 @@ per_example = toile.vmap(toile.grad(one), in_axes=(None, 0, 0))
 toile.tree.map(jnp.shape, per_example(params, x, y))
 
 # %% [markdown]
-# ## pmap, and several devices
+# ## pmap and several devices
 #
-# `pmap` maps over devices, one slice for each. A CPU can pretend to be several devices, which is a
-# good way to write code for a machine that has them. Collectives such as `psum` meet the others.
+# `pmap` maps a function over devices: each device gets one slice of the arguments. Collective operations such as
+# `pmean` combine values from all devices. The CPU can simulate several devices, so you can develop and test such
+# programs on any machine.
 
 # %%
 toile.config.update("jax_num_cpu_devices", 4)  # or TOILE_CPU_DEVICES=4 in the environment
 
 
 def parallel_step(params, x, y):
-    slopes = toile.lax.pmean(toile.grad(loss)(params, x, y), "devices")
-    return toile.tree.map(lambda p, g: p - 0.3 * g, params, slopes)
+    grads = toile.lax.pmean(toile.grad(loss)(params, x, y), "devices")
+    return toile.tree.map(lambda p, g: p - 0.3 * g, params, grads)
 
 
 mapped = toile.pmap(parallel_step, axis_name="devices", in_axes=(None, 0, 0), out_axes=None,
@@ -146,14 +149,14 @@ np.testing.assert_allclose(after["w"], step(params, x, y, 0.3)["w"], rtol=1e-5)
 after["w"]
 
 # %% [markdown]
-# `training.replicated` makes such a step of one that was written for one device: see [many
+# `training.replicated` converts a training step for one device into a step for all of them: see [multiple
 # devices](parallel.md).
 
 # %% [markdown]
 # ## Random keys
 #
-# There is no hidden generator: random functions take a *key*, and the same key gives the same numbers, under
-# every transform and on every device. Split a key where you need several, and use each one once.
+# There is no global random state. Random functions take a *key*, and the same key gives the same numbers under
+# every transformation and on every device. Use each key only once; `split` makes new keys from one.
 
 # %%
 from toile import random
@@ -163,13 +166,13 @@ key, for_weights, for_noise = random.split(key, 3)
 random.normal(for_weights, (3,)), random.normal(for_noise, (3,))
 
 # %%
-random.normal(random.fold_in(key, 17))  # a key for step 17, without carrying one through the loop
+random.normal(random.fold_in(key, 17))  # a key for step 17, made from the same `key` in every step
 
 # %% [markdown]
 # ## Modules and a training loop
 #
-# `toile.linen` is Flax's: a module describes a network, its parameters are a tree of arrays outside of
-# it. `toile.optim` is Optax's.
+# `toile.linen` has the interface of Flax's `linen`: a module describes a network, and its parameters are a separate
+# tree of arrays. `toile.optim` has the interface of Optax.
 
 # %%
 from toile import linen as nn
@@ -193,8 +196,8 @@ state = tx.init(params)
 @toile.jit
 def train_step(params, state, x, y):
     mean_square = lambda p: jnp.mean((net.apply(p, x) - y) ** 2)
-    value, slopes = toile.value_and_grad(mean_square)(params)
-    updates, state = tx.update(slopes, state)
+    value, grads = toile.value_and_grad(mean_square)(params)
+    updates, state = tx.update(grads, state)
     return optim.apply_updates(params, updates), state, value
 
 
@@ -204,10 +207,11 @@ print(f"loss {value:.4f}")
 toile.tree.map(jnp.shape, params)
 
 # %% [markdown]
-# ## The sharp bits
+# ## Common pitfalls
 #
-# **Side effects happen while tracing.** `step` above printed once for each tracing, not two hundred times. To print
-# in every call use `toile.debug.print`. A tracer that is kept (in a list, in a global) is an error when used later:
+# **Side effects happen during tracing.** `step` above printed once each time it was traced, not in each of its two
+# hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a list or a global variable:
+# using it after tracing is an error.
 
 # %%
 kept = []
@@ -228,8 +232,8 @@ except toile.errors.UnexpectedTracerError as error:
     print(str(error).split("\n")[0])
 
 # %% [markdown]
-# **A branch on a traced value has no value to branch on.** Use `jnp.where` or `lax.cond`, or make the argument
-# static, which compiles a program for each value:
+# **Python's `if` does not work on traced values**, because a tracer has no value. Use `jnp.where` or `lax.cond`. Or
+# make the argument static; then each value of it is compiled separately.
 
 
 # %%
@@ -246,29 +250,32 @@ except toile.errors.TracerBoolConversionError as error:
 toile.jit(lambda x: jnp.where(x > 0, 1, -1))(3.0)
 
 # %% [markdown]
-# **Shapes are static.** A result whose shape depends on values cannot be traced; say the size, or mask:
+# **Shapes are static.** A function whose result has a shape that depends on values cannot be traced. Give a fixed size,
+# or use a mask:
 
 # %%
 v = jnp.array([3, 0, 5, 7])
 toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 
 # %% [markdown]
-# **Out-of-range indices.** In an array of indices they are clamped when read and dropped when written, since a
-# compiled program cannot raise. A Python integer that is out of range is an error.
+# **Out-of-range indices do not raise an error** if they are in an array, because a compiled program cannot raise
+# exceptions. Reading uses the nearest valid index, and writing ignores the index. A Python integer that is out of range
+# does raise an error.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
 
 # %% [markdown]
-# **64 bits have to be asked for**: `toile.config.update("jax_enable_x64", True)`, or for a while:
+# **64-bit numbers must be enabled**: with `toile.config.update("jax_enable_x64", True)` for the whole program, or in a
+# `with` block:
 
 # %%
 with toile.enable_x64():
     print(jnp.linspace(0, 1, 3).dtype)
 
 # %% [markdown]
-# **NaN in a gradient from a branch that was not taken.** `where` computes both of its branches, and the derivative
-# of the one that was not chosen is multiplied by 0, which NaN survives. Guard the operand, not the result:
+# **An unused branch can make a gradient NaN.** `where` computes both branches and multiplies the derivative of the unused
+# one by 0. If that derivative is infinite or NaN, the product is NaN. Replace the operand, not only the result:
 
 # %%
 bad = lambda x: jnp.where(x > 0, jnp.sqrt(x), 0.0)
@@ -276,11 +283,13 @@ good = lambda x: jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1.0)), 0.0)
 toile.grad(bad)(0.0), toile.grad(good)(0.0)
 
 # %% [markdown]
-# **Time the second call, and wait for it.** The first call compiles; on a GPU a call returns before the work is
-# done. `block_until_ready()` waits.
+# **Measure the second call, and wait for its result.** The first call includes compilation, and on a GPU a call returns
+# before the work is done. `block_until_ready()` waits for the result.
 #
-# ## Where next
+# [Common pitfalls](sharp-bits.md) has more of these.
 #
-# [Getting started: MNIST](getting-started.md) trains a real network; the guides go through [modules](modules.md),
-# [transformations](transformations.md), [training](training.md) and [debugging](debugging.md); [differences from
-# JAX](compat.md) has the rest of the sharp bits.
+# ## What to read next
+#
+# [Getting started: MNIST](getting-started.md) trains a network on real data. The guides cover [modules](modules.md),
+# [transformations](transformations.md), [training](training.md) and [debugging](debugging.md). [Differences from
+# JAX](compat.md) lists where toile and JAX behave differently.

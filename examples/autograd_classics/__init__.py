@@ -1,1 +1,1 @@
-"""Train two small networks as one did with autograd: neural_net.py and rnn.py."""
+"""Train two small networks in the style of autograd: neural_net.py and rnn.py."""

@@ -1,4 +1,4 @@
-"""A neural net in plain functions: three spirals, told apart by `toile.grad` and nothing else.
+"""A neural network in plain functions that separates three spirals, using only `toile.grad`.
 
 `python -m examples.autograd_classics.neural_net`
 """
@@ -12,7 +12,7 @@ CLASSES = 3
 
 
 def spirals(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Points [count, 2] on three arms that wind around each other, and the arm of each."""
+    """Return points [count, 2] on three intertwined spiral arms, and the arm of each point."""
     rng = np.random.default_rng(seed)
     arm = rng.integers(CLASSES, size=count)
     along = rng.uniform(0.1, 1.0, count)
@@ -22,14 +22,14 @@ def spirals(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def init(sizes: list[int], seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Weights and biases of each layer."""
+    """Create the weights and biases of each layer."""
     rng = np.random.default_rng(seed)
     scaled = lambda m, n: (rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32)
     return [(scaled(m, n), np.zeros(n, np.float32)) for m, n in zip(sizes[:-1], sizes[1:])]
 
 
 def log_probabilities(params, x):
-    """The logarithm of the chance of each class; tanh between the layers."""
+    """Return the log-probability of each class; tanh is applied between the layers."""
     for weights, bias in params[:-1]:
         x = jnp.tanh(x @ weights + bias)
     weights, bias = params[-1]
@@ -38,13 +38,13 @@ def log_probabilities(params, x):
 
 
 def loss(params, x, labels):
-    """The mean cross-entropy."""
+    """Return the mean cross-entropy."""
     return -log_probabilities(params, x)[jnp.arange(len(x)), labels].mean()
 
 
 @jit
 def step(params, velocity, x, labels, rate=0.3, momentum=0.9):
-    """One step of gradient descent with momentum."""
+    """Take one step of gradient descent with momentum."""
     grads = grad(loss)(params, x, labels)
     velocity = [(momentum * v - rate * g, momentum * w - rate * h)
                 for (v, w), (g, h) in zip(velocity, grads)]  # fmt: skip
@@ -52,7 +52,7 @@ def step(params, velocity, x, labels, rate=0.3, momentum=0.9):
 
 
 def main(steps: int = 600) -> float:
-    """Train on 600 points; the accuracy on 600 others."""
+    """Train on 600 points, and return the accuracy on 600 others."""
     x, labels = spirals(600)
     others, their_labels = spirals(600, seed=1)
     params = init([2, 32, 32, CLASSES])

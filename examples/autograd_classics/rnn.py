@@ -1,4 +1,4 @@
-"""A recurrent net in plain functions: it learns to write like Python's manual, letter by letter.
+"""A recurrent network in plain functions that learns to write like Python's manual.
 
 `python -m examples.autograd_classics.rnn`
 """
@@ -15,7 +15,7 @@ NUMBERS = np.searchsorted(LETTERS, list(TEXT))  # the letters are sorted
 
 
 def init(hidden: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Weights from letters, from the state before, to letters, and biases."""
+    """Create the weights (letter to state, state to state, state to letter) and biases."""
     rng, n = np.random.default_rng(seed), len(LETTERS)
     shapes = {"in": (n, hidden), "state": (hidden, hidden), "out": (hidden, n)}
     weights = {k: rng.normal(size=s) / np.sqrt(hidden) for k, s in shapes.items()}
@@ -24,14 +24,14 @@ def init(hidden: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def advance(params, state, letters):
-    """The state [batch, hidden] after a letter each, and the log-chances of the next one."""
+    """Read a letter per row; return the state [batch, hidden] and the next log-probabilities."""
     state = jnp.tanh(params["in"][letters] + state @ params["state"] + params["bias"])
     logits = state @ params["out"] + params["out_bias"]
     return state, logits - jnp.log(jnp.exp(logits).sum(axis=1, keepdims=True))
 
 
 def loss(params, text):
-    """The mean of -log2 p(next letter) over text [batch, length]: bits per letter."""
+    """Return the bits per letter: the mean of -log2 p(next letter) over text [batch, length]."""
     state, total = jnp.zeros((len(text), len(params["bias"]))), 0.0
     for now, then in zip(text.T[:-1], text.T[1:]):
         state, chances = advance(params, state, now)
@@ -41,7 +41,7 @@ def loss(params, text):
 
 @jit
 def step(params, means, squares, text, count, rate=0.005):
-    """One step of Adam."""
+    """Take one step of Adam."""
     grads = grad(loss)(params, text)
     means = {k: 0.9 * m + 0.1 * grads[k] for k, m in means.items()}
     squares = {k: 0.99 * s + 0.01 * grads[k] ** 2 for k, s in squares.items()}
@@ -50,18 +50,18 @@ def step(params, means, squares, text, count, rate=0.005):
 
 
 def sample(params, length: int, start: str = "The ", seed: int = 0) -> str:
-    """What it writes by itself after `start`."""
+    """Sample the text that follows `start`."""
     rng, state, text = np.random.default_rng(seed), jnp.zeros((1, len(params["bias"]))), start
     for i in range(length):
         state, chances = advance(params, state, np.array([LETTERS.index(text[i])]))
-        if i + 1 == len(text):  # the largest of log p + Gumbel noise is drawn from p
+        if i + 1 == len(text):  # the argmax of log p + Gumbel noise is a sample from p
             noise = rng.gumbel(size=len(LETTERS))
             text += LETTERS[int(np.argmax(1.2 * np.asarray(chances)[0] + noise))]
     return text
 
 
 def main(steps: int = 1000, hidden: int = 128, batch: int = 32, length: int = 32) -> float:
-    """Train on nine tenths of the text; bits per letter on 500 pieces of the rest."""
+    """Train on nine tenths of the text; return bits per letter on 500 pieces of the rest."""
     train, held_out = np.split(NUMBERS, [len(NUMBERS) * 9 // 10])
     held_out = held_out[: 500 * length].reshape(500, length)
     params, rng = init(hidden), np.random.default_rng(0)

@@ -1,9 +1,9 @@
-"""Examples beside Flax: the same weights, batches and recipe on both sides, step by step.
+"""Compare examples with Flax step by step: the same weights, batches and recipe on both sides.
 
 `python -m examples.beside_flax mnist seq2seq` trains each example and its counterpart in Flax, and
-writes both loss curves into `parity.png` of a folder per example in `--workdir`, with the numbers
-in `parity.json`. Training amplifies round-off; `--moved` shows how much by a third run, Flax's own
-from weights that are each moved by one unit in the last place, up or down by chance.
+writes both loss curves to `parity.png` and the numbers to `parity.json`, in one folder per example
+under `--workdir`. Training amplifies rounding errors. `--moved` shows by how much, with a third
+run: Flax from weights that each differ by one unit in the last place, up or down at random.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from toile.training import curves
 from .base import Example, Side
 from .counterparts import EXAMPLES
 
-# The config, how many steps of it, and what is changed: at imagenet's own rate, which is right for
-# longer runs, two runs of Flax that begin with one unit of round-off are 0.1 apart after 50 steps.
+# The config, the number of steps, and changed fields. imagenet's own learning rate suits longer
+# runs: with it, two runs of Flax that start one rounding unit apart differ by 0.1 after 50 steps.
 RECIPES: dict[str, tuple[str, int, dict]] = {
     "mnist": ("default", 372, {}),
     "seq2seq": ("tiny", 800, {}),
@@ -33,7 +33,7 @@ RECIPES: dict[str, tuple[str, int, dict]] = {
 
 
 def example(name: str, config: str, changes: dict | None = None) -> Example:
-    """An example by its name, with one of its configs."""
+    """Create an example by name, with one of its configs."""
     module = importlib.import_module(f"..{name}.configs.{config}", __package__)
     chosen = module.get_config()
     chosen.update(changes or {})
@@ -41,7 +41,7 @@ def example(name: str, config: str, changes: dict | None = None) -> Example:
 
 
 def losses(side: Side, batches) -> list[float]:
-    """The loss at each step."""
+    """Return the loss at each step."""
     state, found = side.state, []
     for batch in batches:
         state, seen = side.step(state, batch)
@@ -50,7 +50,7 @@ def losses(side: Side, batches) -> list[float]:
 
 
 def side_by_side(chosen: Example, steps: int, moved: bool = False) -> dict[str, list[float]]:
-    """Losses by whose they are."""
+    """Return the losses of each side, by its name."""
     batches, ours = chosen.batches(steps), chosen.ours()
     variables = {"params": ours.state.params, **getattr(ours.state, "collections", {})}
     variables = toile.tree.map(np.asarray, variables)
@@ -66,9 +66,9 @@ def side_by_side(chosen: Example, steps: int, moved: bool = False) -> dict[str, 
 
 
 def neighbours(variables: dict, seed: int = 0) -> dict:
-    """Each number moved by one unit in the last place, up or down by chance.
+    """Move each number by one unit in the last place, up or down at random.
 
-    All moved the same way would be a change of scale, which norms take out again."""
+    Moving all of them the same way would change only the scale, which norms remove."""
     generator = np.random.default_rng(seed)
 
     def moved(x: np.ndarray) -> np.ndarray:
@@ -79,17 +79,17 @@ def neighbours(variables: dict, seed: int = 0) -> dict:
 
 
 def smooth(values: list[float]) -> dict[int, float]:
-    """Means of a fiftieth of the steps each, so that two curves can be told apart."""
+    """Average each fiftieth of the steps, so that the two curves can be distinguished."""
     size = max(1, len(values) // 50)
     parts = range(0, len(values) - size + 1, size)
     return {i + size: float(np.mean(values[i : i + size])) for i in parts}
 
 
 def main() -> None:
-    """Run, print, draw."""
+    """Run both sides, print the differences and draw the curves."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("examples", nargs="*", help=f"of {', '.join(RECIPES)}")
-    parser.add_argument("--steps", type=int, default=0, help="0: as many as the README says")
+    parser.add_argument("examples", nargs="*", help=f"examples to run, from {', '.join(RECIPES)}")
+    parser.add_argument("--steps", type=int, default=0, help="number of steps; 0 for the README's")
     parser.add_argument("--moved", action="store_true")
     parser.add_argument("--workdir", type=Path, default=Path("runs/beside_flax"))
     args = parser.parse_args()

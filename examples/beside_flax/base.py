@@ -1,8 +1,8 @@
-"""What examples beside Flax share: the example itself, and the training loop of its counterpart.
+"""Shared parts of the comparison with Flax: the example, and the training loop in Flax.
 
 `ours` is the example: its own state and step. `theirs` is its models.py with the import lines
-changed to flax and jax; the step is written out a second time, with the names that users of Flax
-know. jax is loaded where it is asked for only: pip install 'toile[test]' brings it.
+changed to flax and jax; its step is written a second time, with the names that Flax users know.
+jax is imported only when it is needed: pip install 'toile[test]' installs it.
 """
 
 import abc
@@ -23,23 +23,23 @@ IMPORTS = (
     ("import toile.numpy as jnp", "import jax.numpy as jnp"),
     ("from toile import lax", "from jax import lax"),
 )
-NORMS = ("BatchNorm_", "bn_init")  # what computes in float32 where the rest does not
+NORMS = ("BatchNorm_", "bn_init")  # modules that compute in float32 even in half precision
 
 
 def in_flax(module: types.ModuleType) -> types.ModuleType:
-    """A models.py, with flax and jax in its import lines."""
+    """Load a models.py with flax and jax in its import lines."""
     source = Path(str(module.__file__)).read_text()
     for ours, theirs in IMPORTS:
         source = source.replace(ours, theirs)
     found = types.ModuleType(f"{module.__name__}_in_flax")
-    found.__package__ = module.__package__  # of its relative imports
-    sys.modules[found.__name__] = found  # dataclasses look their module up
+    found.__package__ = module.__package__  # for its relative imports
+    sys.modules[found.__name__] = found  # dataclasses look up their module
     exec(compile(source, str(module.__file__), "exec"), found.__dict__)
     return found
 
 
 def named(*names: str):
-    """A mask for Optax: which parameters have one of these names."""
+    """Make a mask for Optax: which parameters have one of these names."""
     import jax
 
     def mask(params):
@@ -49,7 +49,7 @@ def named(*names: str):
 
 
 def applied(model, precision: str):
-    """`model.apply`, in half precision where that is asked for: all but norms and weights."""
+    """Return `model.apply`, in half precision (except norms and weights) if requested."""
     import jax
     import jax.numpy as jnp
     from flax import linen as nn
@@ -81,18 +81,18 @@ def applied(model, precision: str):
 
 
 class Side(NamedTuple):
-    """A first state, and `step(state, batch)`: the next state, and the loss or metrics."""
+    """An initial state, and `step(state, batch)`, which returns the next state and the metrics."""
 
     state: Any
     step: Any
 
 
 class Example(abc.ABC):
-    """One of the examples. Subclasses say what its state and batches are, and Flax's parts."""
+    """One of the examples. Subclasses define its state, its batches and the parts in Flax."""
 
     name: str
     unit = "images"
-    averaged = False  # whether an average of the weights is kept
+    averaged = False  # whether averaged weights are kept
 
     def __init__(self, config: Any):
         self.config = config
@@ -100,62 +100,62 @@ class Example(abc.ABC):
         self.train, self.models = self.part("train"), self.part("models")
 
     def part(self, name: str) -> types.ModuleType:
-        """A file of the example."""
+        """Import a file of the example."""
         return importlib.import_module(f"..{self.name}.{name}", __package__)
 
     def flax_models(self) -> types.ModuleType:
-        """Its models.py for Flax."""
+        """Its models.py, for Flax."""
         return in_flax(self.models)
 
     def loaders(self) -> tuple:
-        """What its input_pipeline gives, by the keys of its own run."""
+        """Return what its input_pipeline returns, with the keys of its own run."""
         return self.part("input_pipeline").loaders(self.config, self.data_key)
 
     def batches(self, steps: int) -> list[dict[str, np.ndarray]]:
-        """The batches that its own run begins with."""
+        """Return the first batches of its own run."""
         loader = next(x for x in self.loaders() if hasattr(x, "forever"))
         return [batch for batch, _ in zip(loader.forever(), range(steps))]
 
     def ours(self) -> Side:
-        """The example itself."""
+        """Return the example's own state and step."""
         step = training.replicated(self.step(), devices=first_devices(1))
         return Side(self.state(), step)
 
     @abc.abstractmethod
     def state(self) -> Any:
-        """Its first state."""
+        """Create its initial state."""
 
     def step(self):
-        """Its train step."""
+        """Return its train step."""
         return self.train.train_step
 
     def random_batch(self) -> dict[str, np.ndarray]:
-        """A batch with the shapes of the recipe, where no data set is at hand."""
+        """Make a random batch with the shapes of the recipe, for when there is no data set."""
         raise NotImplementedError(f"{self.name}: needed random_batch, got none")
 
     def inputs(self, batch) -> tuple:
-        """What the network in Flax is called with."""
+        """Return the arguments of the network in Flax."""
         raise NotImplementedError(f"{self.name}: needed inputs, got none")
 
     @abc.abstractmethod
     def model(self) -> Any:
-        """The network in Flax."""
+        """Create the network in Flax."""
 
     @abc.abstractmethod
     def optimizer(self) -> Any:
-        """The optimizer in Optax."""
+        """Create the optimizer in Optax."""
 
     @abc.abstractmethod
     def loss(self, forward, batch, rngs) -> tuple[Any, Any]:
-        """What is minimized and what is shown; `forward` applies the network."""
+        """Return the loss to minimize and the metrics; `forward` applies the network."""
 
     def theirs(self, variables, rngs=None) -> Side:
-        """The same for Flax, from given variables and random streams (the data of their keys)."""
+        """Return the same for Flax, from given variables and random streams (as key data)."""
         tx = self.optimizer()
         return Side(self.flax_state(tx, variables, rngs or {}), self.flax_step(tx))
 
     def flax_state(self, tx, variables, rngs):
-        """What a training loop carries."""
+        """The state of a training loop."""
         import jax
 
         others = dict(variables)
@@ -168,7 +168,7 @@ class Example(abc.ABC):
         return state
 
     def flax_step(self, tx):
-        """The step of a training loop as one writes it for Flax, compiled."""
+        """Compile a train step as a Flax user would write it."""
         import jax
         import optax
 

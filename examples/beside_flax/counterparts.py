@@ -1,7 +1,7 @@
-"""The examples that stand beside Flax: networks, losses and optimizers as one writes them there.
+"""The examples that are compared with Flax: networks, losses and optimizers in Flax and Optax.
 
 Each class is an example; its methods after `random_batch` are what a user of Flax and Optax would
-write. `random_batch` has the shapes of the recipe, where no data set is at hand.
+write. `random_batch` makes batches with the shapes of the recipe without a data set.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ class Seq2Seq(Example):
 
 
 class Images(Example):
-    """Residual networks by SGD with Nesterov's momentum and decaying kernels."""
+    """Residual networks trained by SGD with Nesterov momentum and weight decay of kernels."""
 
     @property
     def classes(self) -> int:
@@ -180,7 +180,7 @@ class Imagenet(Images):
 
 
 def token_loss(logits, targets):
-    """The mean cross-entropy of the tokens that are not padding."""
+    """Return the mean cross-entropy of the tokens that are not padding."""
     import jax.numpy as jnp
     import optax
 
@@ -247,7 +247,7 @@ class Lm1b(Example):
 
 
 class T5(Example):
-    """T5 1.1: its config holds gin files, from which the recipe and the sizes are read."""
+    """T5 1.1, whose config names the gin files with the recipe and the sizes."""
 
     name, unit = "t5", "tokens"
 

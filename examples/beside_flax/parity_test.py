@@ -1,4 +1,4 @@
-"""The examples' losses are those of the same training written for Flax; the tool measures both."""
+"""The losses of the examples equal those of the same training in Flax, which the tool measures."""
 
 import pytest
 
@@ -19,7 +19,7 @@ SMALL: dict[str, dict[str, object]] = {
                 "held_out": 4},
     "t5": {},
 }  # fmt: skip
-LONG = set(SMALL) - {"mnist"}  # jax takes its time to compile
+LONG = set(SMALL) - {"mnist"}  # jax takes long to compile
 
 
 def named(name):

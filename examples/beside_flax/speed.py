@@ -1,10 +1,10 @@
-"""Steps per second, share of the peak and memory of examples beside Flax, on the same machine.
+"""Compare speed, share of peak FLOP/s and memory of examples with Flax on one machine.
 
 `python -m examples.beside_flax.speed` takes `configs/default.py` of cifar10, imagenet, lm1b and t5
-with random batches of their shapes. Each side has a process of its own. Those of Flax compile at
-the same time, which takes longest; then one process after the other runs its steps alone (toile
-compiles only then).
-`--config=tiny` tries it out on a CPU; `--json FILE` keeps the numbers.
+with random batches of the right shapes. Each side runs in its own process. The Flax processes
+compile at the same time, because that takes longest; then the processes run their steps one after
+the other (toile compiles only then).
+`--config=tiny` makes runs that are small enough for a CPU; `--json FILE` saves the numbers.
 """
 
 import argparse
@@ -25,16 +25,16 @@ import toile
 from .__main__ import example
 
 NAMES = ("cifar10", "imagenet", "lm1b", "t5")
-# Dense products in bfloat16 with sums in float32, per second, as NVIDIA states them.
+# FLOP/s of dense bfloat16 products with float32 sums, from NVIDIA's data sheets.
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
 SECONDS = 2.0  # of timing
-WARM = 12  # steps before: memory and graphs find their places
-# The data of the keys of both sides.
+WARM = 12  # warmup steps, in which memory and graphs settle
+# The key data of both sides.
 RNGS = {name: np.array([0, i], np.uint32) for i, name in enumerate(("dropout", "mixup"))}
 
 
 def filled(shapes, tree_map_with_path):
-    """Weights of any size quickly, the same for both sides: what is multiplied has unit gain."""
+    """Make the same weights for both sides quickly; matrices have unit gain."""
     noise = np.random.default_rng(0).standard_normal(1 << 16, np.float32)
 
     def fill(path, x):
@@ -50,7 +50,7 @@ def filled(shapes, tree_map_with_path):
 
 
 def forward_flops(jaxpr) -> float:
-    """Multiplications and additions of products and convolutions, loops counted out."""
+    """Count the FLOPs of matrix products and convolutions, including every loop iteration."""
     total = 0.0
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "dot_general":
@@ -70,7 +70,7 @@ def forward_flops(jaxpr) -> float:
 
 
 def timed(step, state, batch, wait) -> dict:
-    """Seconds per step, once it is warm, and the first losses."""
+    """Measure the seconds per step after warmup, and the first losses."""
     losses = []
     for _ in range(3):
         state, seen = step(state, batch)
@@ -90,13 +90,13 @@ def timed(step, state, batch, wait) -> dict:
 
 
 def run_toile(chosen, batch) -> dict:
-    """The example's own step."""
+    """Measure the example's own step."""
     print("ready", flush=True)
     sys.stdin.readline()
     if toile.default_backend() == "gpu":
         memory = watched()
     side = chosen.ours()
-    state, side = side.state, side._replace(state=None)  # it is donated, or let go
+    state, side = side.state, side._replace(state=None)  # donated or released by the step
     variables = filled({"params": state.params, **getattr(state, "collections", {})},
                        toile.tree_util.tree_map_with_path)  # fmt: skip
     new = toile.device_put(variables)
@@ -114,7 +114,7 @@ def run_toile(chosen, batch) -> dict:
 
 
 def watched():
-    """Something whose `peak` is the most bytes of the GPU that were in use from now on."""
+    """Return an object whose `peak` is the peak GPU memory in bytes from now on."""
     import cupy
 
     class Watch(cupy.cuda.MemoryHook):
@@ -134,7 +134,7 @@ def watched():
 
 
 def run_flax(chosen, batch) -> dict:
-    """The counterpart's; compiled from shapes, so that nothing lies on the device meanwhile."""
+    """Measure the step in Flax, compiled from shapes so that no arrays occupy the device."""
     import jax
 
     model, inputs, key = chosen.model(), chosen.inputs(batch), jax.random.key(0)
@@ -155,7 +155,7 @@ def run_flax(chosen, batch) -> dict:
 
 
 def host_bytes() -> int:
-    """The most memory this process had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -163,9 +163,9 @@ RUN = {"toile": run_toile, "flax": run_flax}
 
 
 def child(side: str, name: str, config: str) -> None:
-    """One side of one example; says `ready`, waits for a line, and says what it found."""
+    """Measure one side of one example: print `ready`, wait for a line, print the result."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints goes elsewhere
+    os.dup2(2, 1)  # redirect whatever libraries print
     sys.stdout = answers
     chosen = example(name, config)
     batch = chosen.random_batch()
@@ -176,7 +176,7 @@ def child(side: str, name: str, config: str) -> None:
 
 
 def start(side: str, name: str, config: str) -> subprocess.Popen:
-    """A process of `child`; toile leaves the GPU to Flax in Flax's."""
+    """Start a process that runs `child`; in the one for Flax, toile does not use the GPU."""
     env = dict(os.environ)
     if side == "flax":
         env["TOILE_PLATFORM"] = "cpu"
@@ -190,7 +190,7 @@ def start(side: str, name: str, config: str) -> subprocess.Popen:
 
 
 def wait_for(process: subprocess.Popen, deadline: float) -> None:
-    """Wait until a process is ready, or has failed; one that takes too long is ended."""
+    """Wait until a process is ready or has failed; kill one that takes too long."""
     assert process.stdout
     left = max(0.0, deadline - time.monotonic())
     if select.select([process.stdout], [], [], left)[0]:
@@ -200,7 +200,7 @@ def wait_for(process: subprocess.Popen, deadline: float) -> None:
 
 
 def answer(process: subprocess.Popen) -> dict:
-    """Let a process that is ready run; what it found."""
+    """Let a process that is ready run, and return its result."""
     assert process.stdin and process.stdout
     try:
         process.stdin.write("go\n")
@@ -209,11 +209,11 @@ def answer(process: subprocess.Popen) -> dict:
     except BrokenPipeError:
         line = ""
     process.wait()
-    return json.loads(line) if line else {"error": f"ended with {process.returncode}"}
+    return json.loads(line) if line else {"error": f"exited with status {process.returncode}"}
 
 
 def measure(names, config: str, patience: float) -> dict[str, dict[str, dict]]:
-    """What each side of each example found; all are to be ready after so many seconds."""
+    """Return the results of each side of each example; `patience` limits the compile time."""
     found: dict[str, dict[str, dict]] = {name: {} for name in names}
     processes = {(name, side): start(side, name, config) for name in names for side in RUN}
     deadline = time.monotonic() + patience
@@ -226,7 +226,7 @@ def measure(names, config: str, patience: float) -> dict[str, dict[str, dict]]:
 
 
 def device() -> str:
-    """The name of the GPU, or that there is none."""
+    """Return the name of the GPU, or say that there is none."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -235,7 +235,7 @@ def device() -> str:
 
 
 def table(found: dict, gpu: str) -> str:
-    """A table in Markdown: a row per example and side."""
+    """Format a Markdown table with a row per example and side."""
     peak = next((p for name, p in PEAKS.items() if name in gpu), None)
     lines = ["| example | | per second | share of peak FLOP/s | peak memory | step |"]
     lines += ["|---|---|---|---|---|---|"]
@@ -254,9 +254,9 @@ def table(found: dict, gpu: str) -> str:
 
 
 def main() -> None:
-    """Measure, print the table, keep the file."""
+    """Measure, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("examples", nargs="*", default=[], help=f"of {', '.join(NAMES)}")
+    parser.add_argument("examples", nargs="*", default=[], help=f"from {', '.join(NAMES)}")
     parser.add_argument("--config", default="default")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--patience", type=float, default=900.0, help="seconds for compilation")

@@ -1,7 +1,7 @@
-"""Small images with a label: textured shapes that are generated here, or those of CIFAR-10.
+"""Small labeled images: generated textured shapes, or CIFAR-10.
 
-A batch is a dict of `image` (float32 [batch, 32, 32, 3], centred and scaled) and `label` (int32).
-Images stay bytes until a batch is made of them; moving, mirroring and cutting out work on bytes.
+A batch is a dict of `image` (float32 [batch, 32, 32, 3], centered and scaled) and `label` (int32).
+Images stay bytes until they are batched; shifts, flips and cutout work on bytes.
 """
 
 from typing import Any
@@ -11,15 +11,15 @@ import numpy as np
 from toile.training import datasets, images
 from toile.training.loader import Loader
 
-# Of CIFAR-10's training images, by channel, in bytes. The generated ones are close enough.
+# Channel statistics of CIFAR-10's training images, in bytes; generated images are close enough.
 MEAN = np.array([125.3, 123.0, 113.9], np.float32)
 STD = np.array([63.0, 62.1, 66.7], np.float32)
 
 
 def sources(config) -> tuple[Any, Any]:
-    """What to train on and what is held out: each a dict of arrays or a source of examples."""
+    """Return the training and the held-out data, each a dict of arrays or a source of examples."""
     if config.dataset == "shapes":
-        # Two seeds: held-out images do not depend on how many are trained on.
+        # Two seeds, so that held-out images do not depend on the number of training images.
         return (
             images.textured_shapes(config.train_examples, 32, seed=0),
             images.textured_shapes(config.held_out, 32, seed=1),
@@ -31,7 +31,7 @@ def sources(config) -> tuple[Any, Any]:
 
 
 class Examples:
-    """The image and the label of a source of examples, without its other features."""
+    """A source of examples with only the image and the label."""
 
     def __init__(self, source):
         self.source = source
@@ -45,13 +45,13 @@ class Examples:
 
 
 def scaled(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Pixels from bytes to numbers around 0; runs in the loader's thread."""
+    """Convert pixels from bytes to numbers around 0, in the loader's thread."""
     image = (batch["image"].astype(np.float32) - MEAN) / STD
     return {**batch, "image": image, "label": batch["label"].astype(np.int32)}
 
 
 def loaders(config, key) -> tuple[Loader, Loader]:
-    """Shuffled, changed images to train on, and held-out ones in order, the last batch padded."""
+    """Return loaders of shuffled, augmented training images, and of padded held-out batches."""
     train, held_out = sources(config)
 
     def augment(batch, rng):

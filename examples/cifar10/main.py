@@ -1,7 +1,7 @@
 """Train a residual network on small images: `python -m examples.cifar10.main`.
 
 `--config=FILE` chooses the hyperparameters and `--config.NAME=VALUE` changes one of them. The same
-command with the same workdir continues a run that was stopped.
+command with the same workdir resumes a run that was stopped.
 """
 
 from pathlib import Path
@@ -14,14 +14,14 @@ from . import report, train
 
 WORKDIR = flags.DEFINE_string(
     "workdir", "runs/cifar10",
-    "Where checkpoints and metrics are written, and continued from.",
+    "Folder for checkpoints and metrics; a run is resumed from it.",
 )  # fmt: skip
-DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
+DEVICES = flags.DEFINE_integer("devices", 1, "Number of devices that share each batch.")
 CONFIG = config_flags.DEFINE_config_file("config", Path(__file__).parent / "configs" / "tiny.py")
 
 
 def main(argv: list[str]) -> None:
-    """Train, and show what came of it."""
+    """Train, and print a report when the run is finished."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
     logging.set_verbosity(logging.WARNING)  # do not report each save

@@ -1,4 +1,4 @@
-"""Residual networks for images of 32 x 32: ResNet-18 in its form for CIFAR, and WideResNet."""
+"""Residual networks for images of 32 x 32: the CIFAR variant of ResNet-18, and WideResNet."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +10,7 @@ conv = partial(nn.Conv, use_bias=False, kernel_init=nn.initializers.he_normal())
 
 
 class Residual(nn.Module):
-    """Two convolutions, each followed by its norm, beside a shortcut."""
+    """Two convolutions, each followed by its norm, with a shortcut."""
 
     features: int
     stride: int
@@ -27,7 +27,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stages of residual blocks; from each to the next half the height and twice the features."""
+    """Stages of residual blocks; each halves the height and width and doubles the features."""
 
     blocks: Sequence[int] = (2, 2, 2, 2)
     features: int = 64
@@ -35,7 +35,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, x, train=False):
-        """Logits [batch, classes] of images [batch, height, width, 3]."""
+        """Return logits [batch, classes] for images [batch, height, width, 3]."""
         norm = nn.BatchNorm(use_running_average=not train, momentum=0.9)
         x = nn.relu(norm(conv(self.features, (3, 3))(x)))
         for stage, count in enumerate(self.blocks):
@@ -45,7 +45,7 @@ class ResNet(nn.Module):
 
 
 class WideResidual(nn.Module):
-    """Two convolutions, each after its norm, with dropout between them, beside a shortcut."""
+    """Two convolutions, each after its norm, with dropout between them and a shortcut."""
 
     features: int
     stride: int
@@ -72,9 +72,9 @@ class WideResNet(nn.Module):
 
     @nn.compact
     def __call__(self, x, train=False):
-        """Logits [batch, classes] of images [batch, height, width, 3]."""
+        """Return logits [batch, classes] for images [batch, height, width, 3]."""
         if (self.depth - 4) % 6:
-            raise ValueError(f"WideResNet: needed a depth of 6 n + 4, got {self.depth}")
+            raise ValueError(f"WideResNet: needed a depth of the form 6 n + 4, got {self.depth}")
         x = conv(16, (3, 3))(x)
         for stage in range(3):
             for i in range((self.depth - 4) // 6):

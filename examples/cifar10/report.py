@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, which kinds it confuses, what is next."""
+"""The report of a finished run: model, curves, confused classes, next steps."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ CIFAR = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
 def predictions(state, loader):
-    """Images, labels and guesses of a whole data set."""
+    """Return the images, labels and predictions of a whole data set."""
     pictures, labels, guesses = [], [], []
     for batch in loader:
         _, logits = train.eval_step(state, batch)
@@ -28,18 +28,18 @@ def predictions(state, loader):
 
 
 def by_kind(names, labels, guesses) -> str:
-    """How many of each kind were right, and what the others were taken for most often."""
+    """Return the accuracy of each class, and its most frequent wrong prediction."""
     lines = []
     for kind, name in enumerate(names):
         own = guesses[labels == kind]
         wrong = np.bincount(own[own != kind], minlength=len(names))
-        often = f"   else most often {names[wrong.argmax()]}" if wrong.any() else ""
+        often = f"   most often mistaken for {names[wrong.argmax()]}" if wrong.any() else ""
         lines.append(f"  {name:10s} {(own == kind).mean():6.1%}{often}")
     return "\n".join(lines)
 
 
 def mistakes(pictures, labels, guesses, count: int = 12) -> np.ndarray:
-    """The first mistakes side by side, as bytes [height, width, 3]."""
+    """Place the first mistakes side by side, as bytes [height, width, 3]."""
     wrong = np.flatnonzero(labels != guesses)[:count]
     pixels = pictures[wrong] * input_pipeline.STD + input_pipeline.MEAN
     row = np.concatenate(np.pad(pixels, ((0, 0), (2, 2), (2, 2), (0, 0))), axis=1)
@@ -47,9 +47,9 @@ def mistakes(pictures, labels, guesses, count: int = 12) -> np.ndarray:
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png and mistakes.png.
+    """Print the report, and write report.html, curve.png and mistakes.png.
 
-    Gives the accuracy on held-out images.
+    Returns the accuracy on held-out images.
     """
     _, held_out = input_pipeline.loaders(config, random.key(0))
     pictures, labels, guesses = predictions(state, held_out)
@@ -58,18 +58,18 @@ def show(config, workdir, state) -> float:
     model = train.create_model(config)
     page.layers(model, random.key(0), jnp.asarray(pictures[:1]), depth=1)
     page.curve("train_loss", "training loss by step", log=True)
-    right = {"train, as mixed": "train_accuracy", "held out": "eval_accuracy"}
+    right = {"training, with mixup": "train_accuracy", "held out": "eval_accuracy"}
     panels = {"training loss": {"train": "train_loss"}, "accuracy": right}
     page.picture(Path(workdir) / "curve.png", panels)
 
     names = list(images.SHAPES) if config.dataset == "shapes" else CIFAR
-    page.text("right, by kind", by_kind(names, labels, guesses))
+    page.text("accuracy by class", by_kind(names, labels, guesses))
     if accuracy < 1:
         row = mistakes(pictures, labels, guesses)
         page.figure("mistakes", row)
         large = np.kron(row, np.ones((3, 3, 1), np.uint8))
         (Path(workdir) / "mistakes.png").write_bytes(media.png(large))
-        print(f"its mistakes: {Path(workdir) / 'mistakes.png'}")
+        print(f"mistakes: {Path(workdir) / 'mistakes.png'}")
     page.text("", f"\naccuracy on {len(labels)} held-out images: {accuracy:.2%}")
     page.checkpoints(workdir)
     page.write(Path(workdir) / "report.html")
@@ -83,6 +83,6 @@ what to try next
                               --config.model=wide_resnet --config.width=2
   CIFAR-10 itself         python -m {package}.main --workdir=runs/cifar10_full \\
                               --config=examples/cifar10/configs/default.py
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/cifar10 mine, edit mine/train.py, python -m mine.main
 """

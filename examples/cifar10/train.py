@@ -1,8 +1,8 @@
-"""The training of a residual network on small images: this is the file to change.
+"""Training a residual network on small images: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -25,20 +25,20 @@ CLASSES = 10
 
 
 class State(ModelState):
-    """Parameters, norms, optimizer and random streams; averaged parameters; the loss scale."""
+    """Parameters, norm statistics, optimizer, random streams, averaged parameters, loss scale."""
 
     average: Any
     scale: Any
 
 
-# What is measured, summed up over batches.
+# The metrics, accumulated over batches.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
 )
 
 
 def create_model(config):
-    """The network that a config describes."""
+    """Create the network that a config describes."""
     if config.model == "resnet":
         return models.ResNet(tuple(config.blocks), config.features, CLASSES)
     if config.model == "wide_resnet":
@@ -47,7 +47,7 @@ def create_model(config):
 
 
 def create_state(config, key):
-    """Fresh parameters and SGD with Nesterov's momentum; only kernels decay."""
+    """Create the initial parameters and SGD with Nesterov momentum; only kernels decay."""
     params_key, dropout_key, mixup_key = random.split(key, 3)
     model = create_model(config)
     policy = Policy.parse(config.precision, overrides={"**/BatchNorm_*/**": "float32"})
@@ -68,7 +68,7 @@ def create_state(config, key):
 
 
 def mixed(config, key, images, labels):
-    """Images blended with those of the reversed batch, and their labels likewise (mixup)."""
+    """Blend the images and labels of a batch with those of the reversed batch (mixup)."""
     if not config.mixup:
         return images, labels
     share = random.beta(key, config.mixup, config.mixup)
@@ -77,7 +77,7 @@ def mixed(config, key, images, labels):
 
 
 def train_step(config):
-    """The step that a config describes: the state after one batch, and its metrics."""
+    """Make the train step of a config, which returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         labels = optim.smooth_labels(
@@ -96,7 +96,7 @@ def train_step(config):
             loss_fn, state, has_aux=True, scale=state.scale
         )
         new = state.apply_gradients(grads=grads, collections=changed, scale=scale)
-        # The average starts with the first steps' own mean and then forgets ever more slowly.
+        # The average starts as the mean of the first steps; then its decay grows to ema_decay.
         forget = jnp.maximum(1 - config.ema_decay, 1 / (state.step + 1.0))
         new = new.replace(average=optim.incremental_update(new.params, state.average, forget))
         return select_finite(finite, new, state.replace(scale=scale)), seen
@@ -106,7 +106,7 @@ def train_step(config):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch by the averaged parameters, and the logits."""
+    """Return the metrics of a batch with the averaged parameters, and the logits."""
     logits = state.apply_fn(state.variables(state.average), batch["image"])
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
     seen = Metrics.single_from_model_output(
@@ -116,7 +116,7 @@ def eval_step(state, batch):
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Loss and accuracy over a whole data set."""
+    """Compute loss and accuracy over a whole data set."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch)[0])
@@ -124,7 +124,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -132,7 +132,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -140,20 +140,20 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     loader, held_out = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} images to train on, {held_out.examples} held out; "
+    print(f"{loader.examples} images for training, {held_out.examples} held out; "
           f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     state, seen = restore(workdir, create_state(config, state_key), Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step(config), devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -182,5 +182,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps

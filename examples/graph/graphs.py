@@ -1,8 +1,8 @@
-"""Graphs as arrays: many graphs in one, by offsets, and padded, so that a step has few shapes.
+"""Graphs as arrays: many graphs joined into one by offsets, and padded to a few shapes.
 
-The fields of a GraphsTuple are those of jraph. Nodes and edges of all graphs stand one after the
-other; `n_node` and `n_edge` say where each graph ends. The last graph of a padded batch holds all
-nodes and edges that are not real, which are joined to each other only.
+The fields of a GraphsTuple are those of jraph's. Nodes and edges of all graphs are concatenated;
+`n_node` and `n_edge` count those of each graph. One graph of a padded batch holds all padding nodes
+and edges, which are connected only to each other.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from toile import ops
 
 
 class GraphsTuple(NamedTuple):
-    """One graph, or several in one."""
+    """One graph, or several graphs joined into one."""
 
     nodes: Any  # [nodes, ...]
     edges: Any  # [edges, ...], or None
@@ -27,7 +27,7 @@ class GraphsTuple(NamedTuple):
 
 
 def batch(graphs: Sequence[GraphsTuple]) -> GraphsTuple:
-    """Several graphs, in NumPy arrays, as one whose parts are not connected."""
+    """Join several graphs, in NumPy arrays, into one whose parts are not connected."""
     sizes = [len(g.nodes) for g in graphs]
     offsets = np.cumsum([0, *sizes[:-1]])
 
@@ -47,15 +47,15 @@ def batch(graphs: Sequence[GraphsTuple]) -> GraphsTuple:
 
 
 def pad(graph: GraphsTuple, n_node: int, n_edge: int, n_graph: int) -> GraphsTuple:
-    """The graph filled up to so many nodes, edges and graphs; at least one of each is padding.
+    """Pad a graph to these numbers of nodes, edges and graphs.
 
-    The first graph that is not real takes the padding, those behind it are empty.
+    The first padding graph holds all padding nodes and edges; those after it are empty.
     """
     more = n_node - len(graph.nodes), n_edge - len(graph.senders), n_graph - len(graph.n_node)
     if more[0] < 1 or more[1] < 0 or more[2] < 1:
         raise ValueError(
             f"pad: needed more than {len(graph.nodes)} nodes and {len(graph.n_node)} graphs, and "
-            f"{len(graph.senders)} edges or more, got {n_node}, {n_graph} and {n_edge}"
+            f"at least {len(graph.senders)} edges, got {n_node}, {n_graph} and {n_edge}"
         )
 
     def filled(x, count, value=0):
@@ -67,7 +67,7 @@ def pad(graph: GraphsTuple, n_node: int, n_edge: int, n_graph: int) -> GraphsTup
     return GraphsTuple(
         nodes=filled(graph.nodes, more[0]),
         edges=filled(graph.edges, more[1]),
-        receivers=filled(graph.receivers, more[1], len(graph.nodes)),  # the first that is not real
+        receivers=filled(graph.receivers, more[1], len(graph.nodes)),  # the first padding node
         senders=filled(graph.senders, more[1], len(graph.nodes)),
         globals=filled(graph.globals, more[2]),
         n_node=np.concatenate([graph.n_node, np.where(extra, more[0], 0)]).astype(np.int32),
@@ -76,20 +76,20 @@ def pad(graph: GraphsTuple, n_node: int, n_edge: int, n_graph: int) -> GraphsTup
 
 
 def graph_of_node(graph: GraphsTuple):
-    """The number of the graph that each node belongs to, int [nodes]."""
+    """Return the index of the graph that each node belongs to, int [nodes]."""
     graphs = jnp.arange(len(graph.n_node))
     return jnp.repeat(graphs, graph.n_node, total_repeat_length=len(graph.nodes))
 
 
 def segment_mean(values, segments, count: int):
-    """The mean of the rows of each segment, 0 where a segment has none."""
+    """Return the mean of the rows of each segment, 0 for an empty segment."""
     total = ops.segment_sum(values, segments, count)
     rows = ops.segment_sum(jnp.ones(len(values), values.dtype), segments, count)
     return total / jnp.maximum(rows, 1)[:, None]
 
 
 def segment_softmax(logits, segments, count: int):
-    """The softmax over the rows of each segment."""
+    """Compute the softmax over the rows of each segment."""
     largest = ops.segment_max(logits, segments, count)
     weights = jnp.exp(logits - largest[segments])
     return weights / ops.segment_sum(weights, segments, count)[segments]

@@ -1,9 +1,9 @@
-"""Graphs with labels: the karate club, generated molecules, or those of tfds ogbg_molpcba.
+"""Labeled graphs: the karate club, generated molecules, or the molecules of ogbg_molpcba.
 
 A batch is a dict of `graph` (a padded GraphsTuple), `labels` (of its nodes or of its graphs) and
 `mask` (which of them count). It is padded to multiples of `config.pad_nodes` and
-`config.pad_edges`, so that a step has few shapes. Every array has a first axis of devices: each
-device has a batch of its own, padded like the others.
+`config.pad_edges`, so that steps have few different shapes. The first axis of every array is the
+device axis: each device has its own batch, padded like the others.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from . import graphs, karate, molecules
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted, and which values the features of nodes and edges have."""
+    """The labels to predict, and the number of values of each node and edge feature."""
 
     outputs: int
     of_graphs: bool
@@ -36,7 +36,7 @@ TASKS = {
 
 
 class Molpcba:
-    """The examples of ogbg_molpcba as graphs, read when they are asked for."""
+    """The examples of ogbg_molpcba as graphs, read on demand."""
 
     def __init__(self, source):
         self.source = source
@@ -56,7 +56,7 @@ class Molpcba:
 
 
 def sources(config) -> tuple[Any, Any]:
-    """Graphs to train on and graphs that are held out."""
+    """Return the training graphs and the held-out graphs."""
     if config.dataset == "generated":
         found = molecules.molecules(config.train_examples + config.held_out)
         return found[: config.train_examples], found[config.train_examples :]
@@ -65,12 +65,12 @@ def sources(config) -> tuple[Any, Any]:
 
 
 def round_up(count: int, multiple: int) -> int:
-    """The smallest multiple that is not smaller."""
+    """Round up to a multiple."""
     return -(-count // multiple) * multiple
 
 
 def packed(config, source, chosen: np.ndarray, size: int, groups: int = 1) -> dict[str, Any]:
-    """The chosen graphs as a padded batch for `size` of them in all, in groups: [groups, …]."""
+    """Make a padded batch [groups, …] of the chosen graphs, with room for `size` in all."""
     parts = [[source[int(i)] for i in part] for part in np.array_split(chosen, groups)]
     empty = graphs.GraphsTuple(*(x if x is None else x[:0] for x in source[0]))
     joined = [graphs.batch(part or [empty]) for part in parts]
@@ -87,13 +87,13 @@ def packed(config, source, chosen: np.ndarray, size: int, groups: int = 1) -> di
 
 
 def loaders(config, key, devices: int = 1) -> tuple[Task, Loader, Loader]:
-    """The task, shuffled batches to train on, and held-out graphs in order."""
+    """Return the task, a loader of shuffled training batches, and one of held-out graphs."""
     if config.dataset not in TASKS:
         raise ValueError(f"config.dataset: needed one of {list(TASKS)}, got {config.dataset!r}")
     task = TASKS[config.dataset]
     if config.dataset == "karate":
         if devices > 1:
-            raise ValueError(f"--devices: needed 1 for the karate club, one graph, got {devices}")
+            raise ValueError(f"--devices: needed 1 for the karate club (one graph), got {devices}")
         return task, *karate_loaders()
     if config.batch_size % devices:
         raise ValueError(
@@ -116,7 +116,7 @@ def loaders(config, key, devices: int = 1) -> tuple[Task, Loader, Loader]:
 
 
 def karate_loaders() -> tuple[Loader, Loader]:
-    """The whole club, with the labels of its two leaders, and with all of them."""
+    """Return the whole club with the labels of its two leaders, and with all labels."""
     graph, labels = karate.club()
     leaders = np.isin(np.arange(len(labels)), (karate.INSTRUCTOR, karate.PRESIDENT))
 

@@ -4,19 +4,19 @@ import numpy as np
 
 from .graphs import GraphsTuple
 
-# Members are numbered from 0; each line is a member with friends of smaller numbers.
+# Members are numbered from 0; each entry is a member, with its friends of smaller numbers.
 FRIENDS = """
 1: 0 | 2: 0 1 | 3: 0 1 2 | 4: 0 | 5: 0 | 6: 0 4 5 | 7: 0 1 2 3 | 8: 0 2 | 9: 2 | 10: 0 4 5
 11: 0 | 12: 0 3 | 13: 0 1 2 3 | 16: 5 6 | 17: 0 1 | 19: 0 1 | 21: 0 1 | 25: 23 24 | 27: 2 23 24
 28: 2 | 29: 23 26 | 30: 1 8 | 31: 0 24 25 28 | 32: 2 8 14 15 18 20 22 23 29 30 31
 33: 8 9 13 14 15 18 19 20 22 23 26 27 28 29 30 31 32
 """
-INSTRUCTOR, PRESIDENT = 0, 33  # they founded the two clubs: the only labels the network is given
+INSTRUCTOR, PRESIDENT = 0, 33  # they founded the two clubs; the network is given only their labels
 WITH_INSTRUCTOR = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 16, 17, 19, 21)
 
 
 def friendships() -> np.ndarray:
-    """The pairs of friends, int32 [78, 2]."""
+    """Return the pairs of friends, int32 [78, 2]."""
     pairs = []
     for entry in FRIENDS.replace("\n", "|").split("|"):
         if entry.strip():
@@ -26,7 +26,7 @@ def friendships() -> np.ndarray:
 
 
 def club() -> tuple[GraphsTuple, np.ndarray]:
-    """The graph, with each friendship in both directions, and the club of each member, 0 or 1."""
+    """Return the graph, with each friendship in both directions, and each member's club, 0 or 1."""
     pairs = friendships()
     both = np.concatenate([pairs, pairs[:, ::-1]])
     graph = GraphsTuple(

@@ -10,17 +10,17 @@ from . import graphs
 
 
 class GCNLayer(nn.Module):
-    """Each node takes the sum of its neighbours and itself, weighted by their degrees.
+    """Each node becomes the sum of its neighbors and itself, weighted by their degrees.
 
-    With A the adjacency matrix with loops and D its degrees: D^-1/2 A D^-1/2 x W. Where edges have
-    features, a message is relu(x W + edge).
+    It computes D^-1/2 A D^-1/2 x W, for the adjacency matrix A with self-loops and its degrees D.
+    If edges have features, a message is relu(x W + edge).
     """
 
     features: int
 
     @nn.compact
     def __call__(self, x, edges, senders, receivers):
-        """Nodes [nodes, features] from nodes [nodes, …] and edges [edges, features] or None."""
+        """Map nodes [nodes, …] and edges [edges, features] or None to [nodes, features]."""
         count = len(x)
         x = nn.Dense(self.features)(x)
         degree = ops.segment_sum(jnp.ones(len(receivers), x.dtype), receivers, count) + 1
@@ -31,14 +31,14 @@ class GCNLayer(nn.Module):
 
 
 class GATLayer(nn.Module):
-    """Each node takes a mean of its neighbours and itself, weighted by attention, head by head."""
+    """Each node becomes the mean of its neighbors and itself, weighted by attention, per head."""
 
     features: int
     heads: int = 4
 
     @nn.compact
     def __call__(self, x, edges, senders, receivers):
-        """Nodes [nodes, features] from nodes [nodes, …] and edges [edges, features] or None."""
+        """Map nodes [nodes, …] and edges [edges, features] or None to [nodes, features]."""
         count, width = len(x), self.features // self.heads
         loops = jnp.arange(count)
         all_senders, all_receivers = (jnp.concatenate([i, loops]) for i in (senders, receivers))
@@ -60,20 +60,20 @@ LAYERS = {"gcn": GCNLayer, "gat": GATLayer}
 
 
 class Categories(nn.Module):
-    """The sum of a vector for each of several small integers."""
+    """The sum of one learned vector for each of several small integers."""
 
     sizes: Sequence[int]
     features: int
 
     @nn.compact
     def __call__(self, x):
-        """[count, features] from integers [count, len(sizes)]."""
+        """Map integers [count, len(sizes)] to vectors [count, features]."""
         vectors = [nn.Embed(n, self.features)(x[:, i]) for i, n in enumerate(self.sizes)]
         return sum(vectors)
 
 
 class GraphNetwork(nn.Module):
-    """Layers of one kind over a GraphsTuple; logits of its nodes, or of its graphs."""
+    """Layers of one kind on a GraphsTuple; the logits are for its nodes or its graphs."""
 
     layer: str
     features: int
@@ -83,11 +83,11 @@ class GraphNetwork(nn.Module):
     node_sizes: Sequence[int]
     edge_sizes: Sequence[int] = ()
     dropout: float = 0.0
-    residual: bool = True  # layers add to what was there, after a LayerNorm
+    residual: bool = True  # add the output of each layer to its input, after a LayerNorm
 
     @nn.compact
     def __call__(self, graph, train: bool = False):
-        """Logits [graphs, outputs] if `of_graphs`, else [nodes, outputs]."""
+        """Return logits [graphs, outputs] if `of_graphs`, else [nodes, outputs]."""
         x = Categories(self.node_sizes, self.features, name="nodes")(graph.nodes)
         for number in range(self.layers):
             edges = None

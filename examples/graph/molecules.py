@@ -1,7 +1,7 @@
-"""Molecule-like graphs, generated: rings and chains of atoms, asked for their functional groups.
+"""Generated graphs that look like molecules, with questions about their functional groups.
 
-Atoms have one feature (which element) and bonds one (single, double, aromatic). The questions are
-about groups of atoms that one reads off the graph; a tenth of the answers is missing, NaN, as in
+Atoms have one feature (the element), and so do bonds (single, double, aromatic). The questions are
+about groups of atoms that can be found in the graph; a tenth of the answers is missing (NaN), as in
 assay data. Valences are respected where groups are joined; hydrogen is left out.
 """
 
@@ -26,14 +26,14 @@ class Molecule:
         self.rings: list[list[int]] = []
 
     def add(self, element: str, to: int | None = None, bond: int = SINGLE) -> int:
-        """A new atom, bound to another; its number."""
+        """Add an atom, bound to another, and return its number."""
         self.atoms.append(element)
         if to is not None:
             self.bonds.append((to, len(self.atoms) - 1, bond))
         return len(self.atoms) - 1
 
     def add_ring(self, rng, to: int | None) -> int:
-        """A ring of five or six atoms, aromatic or not; an atom of it that is free."""
+        """Add a ring of five or six atoms, aromatic or not; return a free atom of it."""
         size, bond = (5, 6)[int(rng.random() < 0.65)], (SINGLE, AROMATIC)[int(rng.random() < 0.6)]
         first = self.add("C", to)
         ring = [first]
@@ -46,12 +46,12 @@ class Molecule:
         return free[rng.integers(len(free))] if free else first
 
     def neighbours(self, atom: int) -> list[tuple[int, int]]:
-        """(atom, bond) pairs around an atom."""
+        """Return the (atom, bond) pairs around an atom."""
         return [(b if a == atom else a, kind) for a, b, kind in self.bonds if atom in (a, b)]
 
 
 def decorate(rng, molecule: Molecule, at: int) -> None:
-    """One of the groups that are asked for, or a decoy that resembles one, on an atom."""
+    """Attach a group that a question asks about, or a similar decoy, to an atom."""
     kind = rng.integers(7)
     if kind < 3:  # carboxyl, amide, or just a ketone
         carbon = molecule.add("C", at)
@@ -68,7 +68,7 @@ def decorate(rng, molecule: Molecule, at: int) -> None:
 
 
 def generate(rng) -> Molecule:
-    """Zero to three rings joined by chains, with a group here and there."""
+    """Generate zero to three rings joined by chains, with groups at random atoms."""
     molecule = Molecule()
     end: int | None = None
     for _ in range(rng.integers(1, 4)):
@@ -86,7 +86,7 @@ def generate(rng) -> Molecule:
 
 
 def answers(molecule: Molecule) -> list[bool]:
-    """What QUESTIONS ask, read off the graph."""
+    """Answer the QUESTIONS for a molecule."""
     atoms, in_ring = molecule.atoms, {i for ring in molecule.rings for i in ring}
     around = [molecule.neighbours(i) for i in range(len(atoms))]
     kinds = [sorted((atoms[j], bond) for j, bond in found) for found in around]
@@ -110,7 +110,7 @@ def answers(molecule: Molecule) -> list[bool]:
 
 
 def as_graph(molecule: Molecule, labels) -> GraphsTuple:
-    """Arrays of a molecule, each bond in both directions; `globals` are the labels."""
+    """Convert a molecule to arrays, each bond in both directions; `globals` are the labels."""
     bonds = np.array(molecule.bonds, np.int32).reshape(-1, 3)
     nodes = np.array([ELEMENTS.index(a) for a in molecule.atoms], np.int32)[:, None]
     return GraphsTuple(
@@ -123,7 +123,7 @@ def as_graph(molecule: Molecule, labels) -> GraphsTuple:
 
 
 def molecules(count: int, seed: int = 0) -> list[GraphsTuple]:
-    """Always the same molecules, with a tenth of their answers missing."""
+    """Generate molecules, always the same for a seed, with a tenth of their answers missing."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):

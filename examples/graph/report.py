@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, results by question or by member, what next."""
+"""The report of a finished run: model, curves, results by question or member, next steps."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from . import input_pipeline, karate, molecules, train
 
 
 def predictions(state, loader):
-    """Labels and logits of a whole data set."""
+    """Return the labels and logits of a whole data set."""
     found = [(batch, train.eval_step(state, batch)[1]) for batch in loader]
     labels = [batch["labels"][batch["mask"]] for batch, _ in found]
     scores = [np.asarray(logits)[batch["mask"][0]] for batch, logits in found]
@@ -19,7 +19,7 @@ def predictions(state, loader):
 
 
 def karate_as_text(labels, scores) -> list[str]:
-    """The members who are put into the club they did not join."""
+    """List the members that the network assigns to the wrong club."""
     guesses = scores.argmax(axis=1)
     wrong = np.flatnonzero(guesses != labels)
     names = ("the instructor's", "the president's")
@@ -29,20 +29,20 @@ def karate_as_text(labels, scores) -> list[str]:
 
 
 def molecules_as_text(labels, scores, names) -> list[str]:
-    """The average precision by question, beside the share of positives: that of a guess."""
+    """List the average precision of each question, with the share of positives for comparison."""
     rates = np.nanmean(labels, axis=0)
     found = train.average_precisions(labels, scores)
     lines = [f"  {n:20} {a:.3f}   ({r:.3f})" for n, a, r in zip(names, found, rates)]
     return [
-        "average precision (of a random order)", *lines,
+        "average precision (in brackets: of a random order)", *lines,
         f"mean over questions: mAP {np.nanmean(found):.4f} ({np.mean(rates):.4f})",
     ]  # fmt: skip
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png.
+    """Print the report, and write report.html and curve.png.
 
-    Gives the accuracy, or the mean average precision.
+    Returns the accuracy, or the mean average precision.
     """
     task, _, held_out = input_pipeline.loaders(config, random.key(0))
     labels, scores = predictions(state, held_out)

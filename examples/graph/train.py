@@ -1,8 +1,8 @@
-"""The training of a graph network, on labels of nodes or of graphs: this is the file to change.
+"""Training a graph network on labels of nodes or of graphs: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -30,12 +30,12 @@ class State(ModelState):
     scale: Any
 
 
-# What is measured while training.
+# The metrics of training.
 Metrics = metrics.Collection.create(loss=metrics.Average.from_output("loss"))
 
 
 def create_model(config, task):
-    """The network that a config describes."""
+    """Create the network that a config describes."""
     if config.layer not in models.LAYERS:
         raise ValueError(f"config.layer: needed one of {list(models.LAYERS)}, got {config.layer!r}")
     return models.GraphNetwork(
@@ -45,7 +45,7 @@ def create_model(config, task):
 
 
 def create_state(config, task, graph, key):
-    """Fresh parameters and a fresh optimizer, whose rate falls to 0."""
+    """Create the initial parameters and the optimizer, whose learning rate decays to 0."""
     params_key, dropout_key = random.split(key)
     model, policy = create_model(config, task), Policy.parse(config.precision)
     variables = model.init(params_key, graph)
@@ -58,9 +58,9 @@ def create_state(config, task, graph, key):
 
 
 def measure(logits, batch):
-    """The mean cross-entropy of the labels that are there, and the metrics.
+    """Return the mean cross-entropy of the known labels, and the metrics.
 
-    Nodes have one of several classes. A graph has many labels of yes or no, NaN if nobody knows.
+    A node has one of several classes. A graph has several binary labels, NaN where unknown.
     """
     labels = batch["labels"]
     if labels.ndim == 1:
@@ -74,12 +74,12 @@ def measure(logits, batch):
 
 
 def own(batch):
-    """The batch of this device: arrays have a first axis of devices, of which it sees one entry."""
+    """Return the batch of this device, by removing the first axis, which is that of devices."""
     return toile.tree.map(lambda x: x[0], batch)
 
 
 def train_step(state, batch):
-    """The state after one batch, and the metrics of the batch."""
+    """Return the state after one batch, and the metrics of the batch."""
     batch = own(batch)
 
     def loss_fn(params):
@@ -96,14 +96,14 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch, and the logits."""
+    """Return the metrics of a batch, and the logits."""
     batch = own(batch)
     logits = state.predict(batch["graph"])
     return measure(logits, batch)[1], logits
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Over a whole data set: the loss, and the accuracy (nodes) or mean average precision."""
+    """Compute the loss, and accuracy (nodes) or mean average precision, over a whole data set."""
     seen, labels, scores = Metrics.empty(), [], []
     for batch in loader:
         new, logits = eval_step(state, batch)
@@ -115,14 +115,14 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def measured(labels, scores) -> dict[str, float]:
-    """The accuracy of classes, or the mean average precision of labels of yes or no."""
+    """Return the accuracy of classes, or the mean average precision of binary labels."""
     if labels.ndim == 1:
         return {"accuracy": float((scores.argmax(axis=1) == labels).mean())}
     return {"map": float(np.nanmean(average_precisions(labels, scores)))}
 
 
 def average_precisions(labels, scores) -> np.ndarray:
-    """The average precision of each column; NaN where it has no positive or no negative label."""
+    """Return the average precision of each column; NaN if it lacks positive or negative labels."""
     found = []
     for column, score in zip(labels.T, scores.T):
         known = ~np.isnan(column)
@@ -135,7 +135,7 @@ def average_precisions(labels, scores) -> np.ndarray:
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -143,7 +143,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -151,22 +151,22 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     task, loader, held_out = input_pipeline.loaders(config, data_key, devices)
-    print(f"{loader.examples} graphs to train on, {held_out.examples} to test; "
+    print(f"{loader.examples} graphs for training, {held_out.examples} held out; "
           f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, task, own(next(iter(held_out)))["graph"], state_key)
-    held_out.seek(0)  # that batch is not skipped
+    held_out.seek(0)  # this batch is not skipped
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step, devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -195,5 +195,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

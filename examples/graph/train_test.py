@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -40,7 +40,7 @@ class StopAfter:
 
 @pytest.fixture(autouse=True)
 def own_eval_step(monkeypatch):
-    """Each test has networks of its own: `jit` would count those of all, and warn of retraces."""
+    """Each test has its own networks: `jit` would count those of all, and warn about retracing."""
     step = train.eval_step.__wrapped__
     monkeypatch.setattr(train, "eval_step", toile.jit(lambda state, batch: step(state, batch)))
 
@@ -136,7 +136,7 @@ def test_answers_are_read_off_the_graph():
     oxygen = m.add("O", carbon)
     said = dict(zip(molecules.QUESTIONS, molecules.answers(m)))
     assert said == {name: name == "carboxyl" for name in molecules.QUESTIONS}
-    m.add("C", oxygen)  # an ester is no ether
+    m.add("C", oxygen)  # an ester is not an ether
     assert molecules.answers(m) == list(said.values())
     m.add("C", m.add("O", 0))
     assert molecules.answers(m)[2]
@@ -215,7 +215,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """What --devices asks for is taken back."""
+    """Undo what --devices requests."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

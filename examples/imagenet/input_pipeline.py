@@ -1,8 +1,8 @@
-"""Photographs of any size with a label, as square crops: ImageNet, Imagenette, or generated shapes.
+"""Square crops of labeled images of any size: ImageNet, Imagenette, or generated shapes.
 
-A batch is a dict of `image` (float32 [batch, size, size, 3], centred and scaled) and `label`
-(int32). To train, a random part of each image is resized and mirrored or not; to evaluate, its
-middle. The last batch of an evaluation is padded, with a `mask` that is False there.
+A batch is a dict of `image` (float32 [batch, size, size, 3], centered and scaled) and `label`
+(int32). Training uses random crops, resized and randomly flipped; evaluation uses center crops. The
+last batch of an evaluation is padded, and its `mask` is False for the padding.
 """
 
 import functools
@@ -12,7 +12,7 @@ import numpy as np
 from toile.training import datasets, images
 from toile.training.loader import Loader
 
-# Of ImageNet's training images, by channel, in bytes.
+# Channel statistics of ImageNet's training images, in bytes.
 MEAN = np.array([0.485, 0.456, 0.406], np.float32) * 255
 STD = np.array([0.229, 0.224, 0.225], np.float32) * 255
 
@@ -20,7 +20,7 @@ CLASSES = {"shapes": len(images.SHAPES), "imagenet2012": 1000, "imagenette": 10}
 
 
 def sources(config):
-    """What to train on and what is held out, as sources of examples with images of any size."""
+    """Return the training and held-out data, as sources of examples with images of any size."""
     if config.dataset == "shapes":
         train = images.textured_shapes(config.train_examples, config.stored_size, seed=0)
         held_out = images.textured_shapes(config.held_out, config.stored_size, seed=1)
@@ -32,7 +32,7 @@ def sources(config):
 
 
 class Rows:
-    """Arrays as a source of examples."""
+    """A source of examples from arrays."""
 
     def __init__(self, arrays):
         self.arrays = arrays
@@ -45,7 +45,7 @@ class Rows:
 
 
 class Images:
-    """A source whose images can be stacked though their sizes differ: each is one object."""
+    """A source whose images can be stacked although their sizes differ: each is one object."""
 
     def __init__(self, source):
         self.source = source
@@ -61,13 +61,13 @@ class Images:
 
 
 def random_parts(batch, rng, size: int, area):
-    """Random parts of the images, resized, and half of them mirrored."""
+    """Take random crops of the images, resize them, and flip half of them."""
     crops = np.stack([images.random_resized_crop(x, rng, size, area) for x in batch["image"]])
     return images.flipped({**batch, "image": crops}, rng)
 
 
 def middles(batch, size: int, share: float):
-    """The middles of the images; black ones where the batch is padded."""
+    """Take center crops of the images; padding is black."""
     nothing = np.zeros((size, size, 3), np.uint8)
     real = batch["mask"]
     crops = [
@@ -77,12 +77,12 @@ def middles(batch, size: int, share: float):
 
 
 def scaled(batch):
-    """Pixels from bytes to numbers around 0."""
+    """Convert pixels from bytes to numbers around 0."""
     return {**batch, "image": (batch["image"].astype(np.float32) - MEAN) / STD}
 
 
 def loaders(config, key) -> tuple[Loader, Loader]:
-    """Shuffled random parts to train on, and the middles of held-out images in order."""
+    """Return loaders of shuffled random crops for training, and of held-out center crops."""
     train, held_out = sources(config)
     size = config.image_size
     augment = functools.partial(random_parts, size=size, area=(config.smallest_area, 1.0))

@@ -1,7 +1,7 @@
-"""ResNet v1.5, from 18 to 152 layers, with the names of Flax's example: its weights fit.
+"""ResNet v1.5, from 18 to 152 layers, with the names of Flax's example, so its weights fit.
 
-Only `linen` and `numpy` are used: with flax and jax in the import lines it is the same network
-(the repository of toile trains both side by side).
+This file uses only `linen` and `numpy`: it defines the same network with flax and
+jax in the import lines (the repository of toile trains both and compares them).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ ModuleDef = Any
 
 
 class ResNetBlock(nn.Module):
-    """Two convolutions of 3 x 3 beside a shortcut."""
+    """Two 3 x 3 convolutions with a shortcut."""
 
     filters: int
     conv: ModuleDef
@@ -36,7 +36,7 @@ class ResNetBlock(nn.Module):
 
 
 class BottleneckResNetBlock(nn.Module):
-    """Convolutions of 1 x 1, 3 x 3 (this one strides) and 1 x 1 beside a shortcut."""
+    """Convolutions of 1 x 1, 3 x 3 (strided) and 1 x 1, with a shortcut."""
 
     filters: int
     conv: ModuleDef
@@ -57,9 +57,9 @@ class BottleneckResNetBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stages of blocks after a strided convolution and a pooling.
+    """Stages of blocks after a strided convolution and pooling.
 
-    `axis_name` is the mapped axis over which norms take their statistics, where there is one.
+    `axis_name` is the mapped axis over which norms compute their statistics, if there is one.
     """
 
     stage_sizes: Sequence[int]
@@ -70,7 +70,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, x, train=True):
-        """Logits [batch, classes] of images [batch, height, width, 3]."""
+        """Return logits [batch, classes] for images [batch, height, width, 3]."""
         conv = partial(nn.Conv, use_bias=False)
         norm = partial(
             nn.BatchNorm, use_running_average=not train, momentum=0.9, epsilon=1e-5,

@@ -1,8 +1,8 @@
-"""The training of a residual network on photographs: this is the file to change.
+"""Training a residual network on photographs: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -23,12 +23,12 @@ from . import input_pipeline, models
 
 
 class State(ModelState):
-    """Parameters, norms and optimizer, and the loss scale of half precision."""
+    """Parameters, norm statistics, optimizer, and the loss scale of half precision."""
 
     scale: Any
 
 
-# What is measured, summed up over batches.
+# The metrics, accumulated over batches.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"),
     accuracy=metrics.Accuracy,
@@ -37,7 +37,7 @@ Metrics = metrics.Collection.create(
 
 
 def create_model(config, axis_name=None):
-    """The network that a config describes; norms see all devices of `axis_name`."""
+    """Create the network that a config describes; norms are synchronized over `axis_name`."""
     if config.model not in models.MODELS:
         raise ValueError(f"config.model: needed one of {list(models.MODELS)}, got {config.model!r}")
     return models.MODELS[config.model](
@@ -47,7 +47,7 @@ def create_model(config, axis_name=None):
 
 
 def learning_rate(config):
-    """A linear warm-up to a rate in proportion to the batch, then a cosine (or a square) to 0."""
+    """Linear warmup to a rate proportional to the batch size, then cosine or square decay to 0."""
     peak = config.learning_rate * config.batch_size / 256
     last = max(config.num_steps, config.warmup_steps + 1)
     if config.schedule == "cosine":
@@ -58,7 +58,7 @@ def learning_rate(config):
 
 
 def create_optimizer(config):
-    """SGD with Nesterov's momentum, or LARS or LAMB for large batches; only kernels decay."""
+    """SGD with Nesterov momentum, or LARS or LAMB for large batches; only kernels decay."""
     rate, kernels = learning_rate(config), "**/kernel"
     if config.optimizer == "sgd":
         return optim.chain(
@@ -78,7 +78,7 @@ def create_optimizer(config):
 
 
 def create_state(config, key, devices: int = 1):
-    """Fresh parameters and a fresh optimizer; with several devices norms are synchronized."""
+    """Create the initial parameters and the optimizer; norms are synchronized over devices."""
     shape = (1, config.image_size, config.image_size, 3)
     variables = create_model(config).init(key, jnp.zeros(shape), train=False)
     model = create_model(config, axis_name="batch" if devices > 1 else None)
@@ -92,7 +92,7 @@ def create_state(config, key, devices: int = 1):
 
 
 def train_step(config):
-    """The step that a config describes: the state after one batch, and its metrics."""
+    """Make the train step of a config, which returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         classes = input_pipeline.CLASSES[config.dataset]
@@ -116,7 +116,7 @@ def train_step(config):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch, and the logits; `mask` is False for padding."""
+    """Return the metrics of a batch, and the logits; `mask` is False for padding."""
     logits = state.predict(batch["image"], train=False)
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
     seen = Metrics.single_from_model_output(
@@ -126,7 +126,7 @@ def eval_step(state, batch):
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Loss and accuracies over a whole data set."""
+    """Compute loss and accuracies over a whole data set."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch)[0])
@@ -134,7 +134,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -142,7 +142,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -150,21 +150,21 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     loader, held_out = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} images to train on, {held_out.examples} held out; "
+    print(f"{loader.examples} images for training, {held_out.examples} held out; "
           f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, state_key, devices)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step(config), devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -195,5 +195,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -41,7 +41,7 @@ class StopAfter:
 
 @pytest.fixture(autouse=True)
 def smallest_network(monkeypatch):
-    """Two stages of one block each, beside the real networks."""
+    """Two stages of one block each, added to the real networks."""
     build = partial(models.ResNet, stage_sizes=(1, 1), block_cls=models.ResNetBlock)
     monkeypatch.setitem(models.MODELS, "resnet6", build)
 
@@ -198,7 +198,7 @@ def test_a_copy_of_the_folder_runs_alone(tmp_path):
         copy = tmp_path / "mine" / path.relative_to(Path(__file__).parent)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    network = tmp_path / "mine" / "models.py"  # a change of one's own, and a small network
+    network = tmp_path / "mine" / "models.py"  # a change to the copy, and a small network
     network.write_text(network.read_text().replace("=(2, 2, 2, 2)", "=(1, 1)"))
     command = [sys.executable, "-P", "-m", "mine.main", f"--workdir={tmp_path / 'run'}"]
     command += ["--config.num_steps=2", "--config.num_filters=4", "--config.image_size=32"]

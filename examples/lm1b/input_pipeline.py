@@ -1,8 +1,8 @@
-"""Texts as packed rows of tokens: Python's help topics, lm1b, or files of your own.
+"""Texts as packed rows of tokens: Python's help topics, lm1b, or your own files.
 
-A batch is a dict of `targets` (int32 [batch, length], 0 for padding), `inputs` (the targets moved
-by one; 0 at the start of a document), `positions` (within the document) and `segments` (which
-document of the row, from 1). A document is followed by END; one that is too long is cut.
+A batch is a dict of `targets` (int32 [batch, length], 0 for padding), `inputs` (the targets shifted
+by one; 0 at the start of a document), `positions` (within the document) and `segments` (the number
+of the document in its row, from 1). END follows each document; documents that are too long are cut.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from toile.training.loader import Loader
 
 
 def documents(config):
-    """The texts to train on and those held out."""
+    """Return the training texts and the held-out texts."""
     if config.dataset == "topics":
         file = datasets.shipped("python_topics/topics.txt", __file__)
         return text.split_off(text.documents_of_file(file), config.held_out)
@@ -30,7 +30,7 @@ def documents(config):
 
 
 def tokenizer(config, texts):
-    """Bytes, or the pieces of a sentencepiece model, which is made from texts where it is not."""
+    """Return a tokenizer: bytes, or a sentencepiece model, trained if it does not exist."""
     if config.tokenizer == "bytes":
         return text.Bytes()
     if config.tokenizer == "sentencepiece":
@@ -44,7 +44,7 @@ def tokenizer(config, texts):
 
 
 def shifted(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Packed rows as a batch; what a document starts with is predicted from 0."""
+    """Make a batch of packed rows; the first token of a document is predicted from 0."""
     targets, segments = batch["tokens"], batch["segments"]
     before = np.pad(segments, ((0, 0), (1, 0)))[:, :-1]
     starts = segments != before
@@ -56,12 +56,12 @@ def shifted(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def rows(config, tokens, texts) -> dict[str, np.ndarray]:
-    """The packed rows of texts."""
+    """Pack texts into rows."""
     return text.pack((tokens.encode(t) for t in texts), config.length, together=config.pack)
 
 
 def loaders(config, key):
-    """The tokenizer, shuffled batches, held-out ones in order, and the held-out text's bytes."""
+    """Return the tokenizer, training and held-out loaders, and the bytes of held-out text."""
     train, held_out = documents(config)
     tokens = tokenizer(config, train)
     size = sum(len(t.encode()) for t in held_out)

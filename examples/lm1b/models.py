@@ -1,7 +1,7 @@
 """The decoder-only transformer of Flax's lm1b example, with packed rows, remat and a KV cache.
 
-Layer norms stand before attention and MLP; positions are sines. `scan_layers` runs the layers as
-one loop over stacked parameters: what is compiled then does not grow with their number.
+Layer norms come before attention and MLP; positions are sinusoidal. `scan_layers` runs the layers
+as one loop over stacked parameters, so that the compiled code does not grow with their number.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ near_zero = nn.initializers.normal(stddev=1e-6)
 
 
 def sines(length: int, features: int, shortest: float = 1.0, longest: float = 10_000.0):
-    """Positions as sines and cosines [length, features] of geometrically spaced frequencies."""
+    """Encode positions as sines and cosines [length, features] at geometric frequencies."""
     half = features // 2
     steps = np.arange(half) * -np.log(longest / shortest) / max(half - 1, 1)
     angles = np.arange(length)[:, None] * shortest * np.exp(steps)
@@ -22,7 +22,7 @@ def sines(length: int, features: int, shortest: float = 1.0, longest: float = 10
 
 
 class Block(nn.Module):
-    """Attention to what came before, and an MLP; the form of a step of nn.scan."""
+    """Causal attention and an MLP, with the signature of an nn.scan step."""
 
     heads: int
     qkv_features: int
@@ -33,7 +33,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask):
-        """Features [batch, length, features] under a mask [batch, 1, length, length]."""
+        """Map features [batch, length, features], with a mask [batch, 1, length, length]."""
         drop = lambda y: nn.Dropout(self.dropout, deterministic=self.deterministic)(y)
         y = nn.LayerNorm()(x)
         y = nn.MultiHeadDotProductAttention(
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class TransformerLM(nn.Module):
-    """What token comes next, at every position of packed rows."""
+    """A model of the next token at every position of packed rows."""
 
     vocabulary: int
     features: int = 512
@@ -60,16 +60,16 @@ class TransformerLM(nn.Module):
     mlp_features: int = 2048
     longest: int = 2048
     dropout: float = 0.1
-    tied: bool = False  # logits by the embedding's transpose
+    tied: bool = False  # compute logits with the transposed embedding
     remat: bool = False
     scan_layers: bool = False
 
     @nn.compact
     def __call__(self, inputs, positions, segments=None, train=False, decode=False):
-        """Logits [batch, length, vocabulary]; in `decode` one token at a time, with a cache.
+        """Return logits [batch, length, vocabulary]; in `decode`, for one token, with a cache.
 
-        `inputs` are tokens moved by one, `positions` count within documents, and `segments` are
-        the documents of a row (0: padding); without them a row is one document.
+        `inputs` are tokens shifted by one, `positions` count within documents, and `segments` are
+        the documents of a row (0 for padding); without them, a row is one document.
         """
         embed = nn.Embed(self.vocabulary, self.features, embedding_init=nn.initializers.normal(1.0))
         x = embed(inputs)
@@ -80,7 +80,7 @@ class TransformerLM(nn.Module):
             same = nn.make_attention_mask(segments, segments, jnp.equal)
             mask = nn.combine_masks(mask, same)
 
-        # Without prevent_cse=False the loop would keep its barriers; scan separates by itself.
+        # scan already keeps the layers apart, so remat's barriers are not needed.
         block = nn.remat(Block, prevent_cse=not self.scan_layers) if self.remat else Block
         options = {
             "heads": self.heads, "qkv_features": self.qkv_features, "dropout": self.dropout,

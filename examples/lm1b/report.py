@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, its samples, baselines, what is next."""
+"""The report of a finished run: model, curves, samples, baselines, next steps."""
 
 import lzma
 import math
@@ -12,10 +12,10 @@ from . import input_pipeline, train
 
 
 def order(texts, held_out, size: int) -> float:
-    """Bits per byte of held-out texts by counts of what followed the `size` bytes before a byte.
+    """Return bits per byte of held-out texts from counts of the byte that follows `size` bytes.
 
-    The classic interpolation (Witten and Bell): each length of context trusts itself the more, the
-    fewer different bytes it has seen per occurrence, and asks the next shorter one for the rest.
+    This is Witten-Bell interpolation: the fewer different bytes a context has seen per occurrence,
+    the more weight it gets; the next shorter context gets the rest.
     """
     counts: list[dict[bytes, dict[int, int]]] = [{} for _ in range(size + 1)]
     for data in (text.encode() for text in texts):
@@ -39,16 +39,16 @@ def order(texts, held_out, size: int) -> float:
 
 
 def compressed(texts, held_out) -> float:
-    """Bits per byte of held-out texts by xz, which has seen the others."""
+    """Return bits per byte of held-out texts with xz, after it has compressed the others."""
     before = "\n".join(texts).encode()
     whole = before + "\n".join(held_out).encode()
     return 8 * (len(lzma.compress(whole)) - len(lzma.compress(before))) / (len(whole) - len(before))
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png.
+    """Print the report, and write report.html and curve.png.
 
-    Gives the bits per byte of the held-out text.
+    Returns the bits per byte of the held-out text.
     """
     tokens, _, held_out, text_bytes = input_pipeline.loaders(config, random.key(0))
     result = train.evaluate(state, held_out, text_bytes)
@@ -85,8 +85,8 @@ NEXT = """
 what to try next
   your own text           python -m {package}.main --workdir=runs/mine --config.dataset=file \\
                               --config.train_file=a.txt --config.test_file=b.txt
-  the real thing          python -m {package}.main --workdir=runs/lm1b_full \\
+  One Billion Words       python -m {package}.main --workdir=runs/lm1b_full \\
                               --config=examples/lm1b/configs/default.py
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/lm1b mine, edit mine/train.py, python -m mine.main
 """

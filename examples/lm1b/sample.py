@@ -1,4 +1,4 @@
-"""Continuing texts token by token, with a cache of keys and values, by temperature and top-k."""
+"""Continue texts token by token, with a cache of keys and values, temperature and top-k."""
 
 import functools
 
@@ -11,9 +11,9 @@ from toile.training import text
 
 
 def choose(key, logits, temperature: float, top_k: int):
-    """A token for each row of logits: drawn from the `top_k` likeliest (0: all); 0: the likeliest.
+    """Draw a token for each row of logits, from the `top_k` most likely ones (0 for all).
 
-    A low temperature prefers likely tokens, a high one lets others through.
+    A low temperature favors likely tokens; a temperature of 0 takes the most likely one.
     """
     logits = logits.at[..., text.PAD].set(-jnp.inf)
     if temperature == 0:
@@ -27,11 +27,11 @@ def choose(key, logits, temperature: float, top_k: int):
 
 @functools.partial(toile.jit, static_argnames=("model", "length", "temperature", "top_k"))
 def continued(model, params, prompts, key, *, length, temperature=0.6, top_k=20):
-    """Prompts [batch, longest], 0 behind their ends, continued to `length` tokens, 0 after END."""
+    """Continue prompts [batch, longest], padded with 0, to `length` tokens, with 0 after END."""
     batch, given = prompts.shape
     prompts = jnp.pad(prompts, ((0, 0), (0, length - given)))
     first = jnp.zeros((batch, 1), jnp.int32)
-    # Shapes only: the cache starts with zeros, and nothing has to be computed for that.
+    # Only shapes are needed: the cache starts as zeros.
     shapes = toile.eval_shape(
         lambda: model.init(random.key(0), jnp.zeros((batch, length), jnp.int32), first, decode=True)
     )
@@ -54,7 +54,7 @@ def continued(model, params, prompts, key, *, length, temperature=0.6, top_k=20)
 
 
 def texts(model, params, tokenizer, prompts: list[str], key, **options) -> list[str]:
-    """Texts continued to `length` tokens; `options` are those of `continued`."""
+    """Continue texts to `length` tokens; `options` are those of `continued`."""
     encoded = [tokenizer.encode(prompt) for prompt in prompts]
     table = np.zeros((len(prompts), max(1, *map(len, encoded))), np.int32)
     for row, tokens in zip(table, encoded):

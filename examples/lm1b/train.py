@@ -1,8 +1,8 @@
-"""The training of a language model: this is the file to change.
+"""Training a language model: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import math
@@ -31,14 +31,14 @@ class State(ModelState):
 
 
 class Metrics(metrics.Collection):
-    """What is measured, summed up over the tokens of batches."""
+    """The metrics, accumulated over the tokens of batches."""
 
     loss: metrics.LossMetric
     accuracy: metrics.Accuracy
 
 
 def create_model(config, vocabulary: int):
-    """The network that a config describes, for so many tokens."""
+    """Create the network that a config describes, for a vocabulary of this size."""
     return models.TransformerLM(
         vocabulary, config.features, config.layers, config.heads, config.qkv_features,
         config.mlp_features, longest=max(config.length, config.sample_length),
@@ -48,7 +48,7 @@ def create_model(config, vocabulary: int):
 
 
 def learning_rate(config):
-    """A linear warm-up, then a cosine to 0 or the inverse square root of the step."""
+    """Linear warmup, then cosine decay to 0 or the inverse square root of the step."""
     if config.schedule == "cosine":
         return optim.warmup_cosine_decay_schedule(
             0.0, config.learning_rate, config.warmup_steps,
@@ -80,7 +80,7 @@ def create_optimizer(config):
 
 
 def create_state(config, vocabulary: int, key):
-    """Fresh parameters and a fresh optimizer."""
+    """Create the initial parameters and the optimizer."""
     params_key, dropout_key = random.split(key)
     model, policy = create_model(config, vocabulary), Policy.parse(config.precision)
     row = jnp.zeros((1, config.length), jnp.int32)
@@ -91,7 +91,7 @@ def create_state(config, vocabulary: int, key):
 
 
 def measure(logits, targets):
-    """The mean cross-entropy of the tokens, and the metrics; 0 is padding."""
+    """Return the mean cross-entropy of the tokens, and the metrics; 0 is padding."""
     real = targets > 0
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, targets)
     seen = Metrics.single_from_model_output(logits=logits, labels=targets, loss=loss, mask=real)
@@ -99,7 +99,7 @@ def measure(logits, targets):
 
 
 def train_step(state, batch):
-    """The state after one batch, and the metrics of the batch."""
+    """Return the state after one batch, and the metrics of the batch."""
 
     def loss_fn(params):
         logits, changed = state.forward(
@@ -117,13 +117,13 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch."""
+    """Return the metrics of a batch."""
     logits = state.predict(batch["inputs"], batch["positions"], batch["segments"])
     return measure(logits, batch["targets"])[1]
 
 
 def evaluate(state, loader, text_bytes: int) -> dict[str, float]:
-    """Loss and accuracy per token, and the bits that a byte of the text costs, ends included."""
+    """Compute loss and accuracy per token, and the bits per byte of text, ends included."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch))
@@ -133,7 +133,7 @@ def evaluate(state, loader, text_bytes: int) -> dict[str, float]:
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -141,7 +141,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -149,7 +149,7 @@ def restore(workdir, state, seen, loader):
 
 
 def samples(config, state, tokens) -> list[str]:
-    """The config's prompts, continued by the model."""
+    """Continue the prompts of the config with the model."""
     return sample.texts(
         create_model(config, tokens.size), state.params, tokens, list(config.prompts),
         random.key(config.seed), length=config.sample_length,
@@ -158,21 +158,21 @@ def samples(config, state, tokens) -> list[str]:
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line and a sample per
-    evaluation to the terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    evaluation to the terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     tokens, loader, held_out, text_bytes = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} rows of {config.length} tokens to train on, {held_out.examples} held "
-          f"out; {config.num_steps} steps of {config.batch_size} rows")  # fmt: skip
+    print(f"{loader.examples} rows of {config.length} tokens for training, {held_out.examples} "
+          f"held out; {config.num_steps} steps of {config.batch_size} rows")  # fmt: skip
 
     fresh = create_state(config, tokens.size, state_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step, devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -204,5 +204,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

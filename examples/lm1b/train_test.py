@@ -22,7 +22,7 @@ WORDS = "the statement assigns a value to an object and returns the type of an e
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps

@@ -1,7 +1,7 @@
-"""Handwritten digits: 5,000 that ship with the project, or all 70,000 by tensorflow-datasets.
+"""Handwritten digits: the 5,000 included ones, or all 70,000 from tensorflow-datasets.
 
 A batch is a dict of `image` (float32 in [0, 1], [batch, 28, 28, 1]) and `label` (int32). Pixels
-stay bytes until a batch is made of them. `data/README.md` says where the shipped digits come from.
+stay bytes until they are batched. `data/README.md` says where the included digits come from.
 """
 
 import functools
@@ -17,7 +17,7 @@ N_TRAIN = 4000
 
 
 def sources(config) -> tuple[Any, Any]:
-    """What to train on and what is held out: each a dict of arrays or a source of examples."""
+    """Return the training and the held-out data, each a dict of arrays or a source of examples."""
     if config.dataset == "digits":
         train, held_out = shipped_digits()
     elif config.dataset == "tfds":
@@ -28,7 +28,7 @@ def sources(config) -> tuple[Any, Any]:
 
 
 def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """4,000 digits and 1,000 held-out ones, every digit equally often in both."""
+    """Return 4,000 digits and 1,000 held-out ones, with each digit equally often in both."""
     with np.load(FILE) as stored:
         images, labels = stored["images"][..., None], stored["labels"]
     return (
@@ -38,20 +38,20 @@ def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def tfds_digits() -> tuple[Any, Any]:
-    """The 60,000 digits of MNIST and its 10,000 test digits, downloaded where they are missing."""
+    """Return MNIST's 60,000 training and 10,000 test digits, downloaded if they are missing."""
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise ImportError(
-            "config.dataset='tfds': needed tensorflow-datasets, which is not installed: "
-            "pip install 'toile[datasets]'"
+            "config.dataset='tfds': needed tensorflow-datasets, which is not installed ("
+            "pip install 'toile[datasets]')"
         ) from error
     train, test = tfds.data_source("mnist", split=["train", "test"])
     return train, test
 
 
 def first(source: Any, count: int) -> Any:
-    """The first `count` examples of a source; 0 stands for all of them."""
+    """The first `count` examples of a source; 0 for all of them."""
     if not count:
         return source
     if isinstance(source, dict):
@@ -61,13 +61,13 @@ def first(source: Any, count: int) -> Any:
 
 
 def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Pixels from bytes to [0, 1]; runs in the loader's thread."""
+    """Convert pixels from bytes to [0, 1], in the loader's thread."""
     image = batch["image"].astype(np.float32) / 255
     return {**batch, "image": image, "label": batch["label"].astype(np.int32)}
 
 
 def shifted(batch: dict[str, np.ndarray], rng, most: int) -> dict[str, np.ndarray]:
-    """Each image moved by up to `most` pixels in both directions, drawn anew each time."""
+    """Shift each image by up to `most` pixels along both axes, at random each time."""
     images = batch["image"]
     count, height, width, _ = images.shape
     wide = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))
@@ -78,7 +78,7 @@ def shifted(batch: dict[str, np.ndarray], rng, most: int) -> dict[str, np.ndarra
 
 
 def loaders(config, key) -> tuple[Loader, Loader]:
-    """Shuffled batches to train on, and the held-out digits in order, the last batch padded."""
+    """Return loaders of shuffled training batches, and of held-out digits in padded batches."""
     train, held_out = sources(config)
     augment = functools.partial(shifted, most=config.shift) if config.shift else None
     return (

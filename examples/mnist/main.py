@@ -1,7 +1,7 @@
 """Train a network on handwritten digits: `python -m examples.mnist.main --workdir=runs/mnist`.
 
 `--config=FILE` chooses the hyperparameters and `--config.NAME=VALUE` changes one of them. The same
-command with the same workdir continues a run that was stopped.
+command with the same workdir resumes a run that was stopped.
 """
 
 from pathlib import Path
@@ -13,13 +13,13 @@ from toile.training import config_flags
 from . import report, train
 
 WORKDIR = flags.DEFINE_string(
-    "workdir", "runs/mnist", "Where checkpoints and metrics are written, and continued from."
+    "workdir", "runs/mnist", "Folder for checkpoints and metrics; a run is resumed from it."
 )
 CONFIG = config_flags.DEFINE_config_file("config", Path(__file__).parent / "configs" / "default.py")
 
 
 def main(argv: list[str]) -> None:
-    """Train, and show what came of it."""
+    """Train, and print a report when the run is finished."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
     logging.set_verbosity(logging.WARNING)  # do not report each save

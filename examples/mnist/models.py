@@ -14,7 +14,7 @@ class CNN(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        """Logits [batch, classes] of images [batch, height, width, channels]."""
+        """Return logits [batch, classes] for images [batch, height, width, channels]."""
         for channels in self.features:
             x = nn.relu(nn.Conv(channels, kernel_size=(3, 3))(x))
             x = nn.avg_pool(x, window_shape=(2, 2), strides=(2, 2))

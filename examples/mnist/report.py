@@ -1,7 +1,7 @@
-"""What a run shows at its end: the model, the loss curve, mistakes, and what to try next.
+"""The report of a finished run: model, loss curve, mistakes, next steps.
 
-Nothing here depends on what an example is: mistakes are drawn where inputs are images, and are
-written as rows of numbers where they are not.
+Nothing here depends on the kind of example: mistakes are drawn if the inputs are images, and
+printed as rows of numbers if they are not.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["history", "show"]
 
 
 def predictions(state, loader):
-    """Inputs, labels and logits of a whole data set."""
+    """Return the inputs, labels and logits of a whole data set."""
     found = []
     for batch in loader:
         _, logits = train.eval_step(state, train.Metrics.empty(), batch)
@@ -34,17 +34,19 @@ def predictions(state, loader):
 
 
 def worst_mistakes(inputs, labels, logits, count: int = 6):
-    """The misclassified inputs the network was surest of, with their labels, and the guesses."""
+    """Return the most confident mistakes, and a title for each with its label and prediction."""
     chances = np.asarray(toile.nn.softmax(jnp.asarray(logits), axis=-1))
     guesses = chances.argmax(axis=-1)
     wrong = np.flatnonzero(guesses != labels)
-    surest = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
-    titles = [f"{labels[i]}, taken for {guesses[i]} ({chances[i, guesses[i]]:.0%})" for i in surest]
-    return inputs[surest], titles
+    worst = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
+    titles = [
+        f"{labels[i]}, mistaken for {guesses[i]} ({chances[i, guesses[i]]:.0%})" for i in worst
+    ]
+    return inputs[worst], titles
 
 
 def drawn(images, titles, per_row: int = 3) -> str:
-    """Digits in blocks of characters, three in a row, with what they are and were taken for."""
+    """Draw digits with characters, three in a row, with their titles."""
     blocks = [
         f"{title}\n{terminal.picture(image[2:-2, 2:-2, 0])}"
         for image, title in zip(images, titles)
@@ -54,7 +56,7 @@ def drawn(images, titles, per_row: int = 3) -> str:
 
 
 def listed(inputs, titles, most: int = 8) -> str:
-    """The first numbers of each input, with what it is and was taken for."""
+    """List the first numbers of each input, with its title."""
     lines = []
     for x, title in zip(inputs.reshape(len(inputs), -1), titles):
         numbers = " ".join(f"{value:.3g}" for value in x[:most].tolist())
@@ -63,21 +65,21 @@ def listed(inputs, titles, most: int = 8) -> str:
 
 
 def show_mistakes(page, folder, inputs, titles) -> None:
-    """The surest mistakes: as pictures, which go to mistakes.png too, or as rows of numbers."""
+    """Show the most confident mistakes, as pictures (also in mistakes.png) or rows of numbers."""
     if not titles:
         return
     if inputs.ndim != 4 or inputs.shape[-1] > 4 or min(inputs.shape[1:3]) < 5:
-        page.text("its surest mistakes", listed(inputs, titles))
+        page.text("most confident mistakes", listed(inputs, titles))
         return
     row = np.concatenate([np.pad(image, ((2, 2), (2, 2), (0, 0))) for image in inputs], axis=1)
     large = np.kron(media.to_bytes(row), np.ones((4, 4, 1), np.uint8))
     (folder / "mistakes.png").write_bytes(media.png(large))
-    page.figure("its surest mistakes", row, "; ".join(titles))
-    print(f"\nits surest mistakes ({folder / 'mistakes.png'}):\n\n{drawn(inputs, titles)}")
+    page.figure("most confident mistakes", row, "; ".join(titles))
+    print(f"\nmost confident mistakes ({folder / 'mistakes.png'}):\n\n{drawn(inputs, titles)}")
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html; the accuracy on the held-out digits."""
+    """Print the report, write report.html, and return the accuracy on the held-out digits."""
     _, held_out = input_pipeline.loaders(config, random.key(0))
     inputs, labels, logits = predictions(state, held_out)
     accuracy = float(np.mean(logits.argmax(axis=-1) == labels))
@@ -94,10 +96,10 @@ def show(config, workdir, state) -> float:
 
 NEXT = """
 what to try next
-  go on for five epochs   python -m {package}.main --workdir={workdir} --config.num_epochs={more}
-  start anew              python -m {package}.main --workdir=runs/another --config.seed=1
+  five more epochs        python -m {package}.main --workdir={workdir} --config.num_epochs={more}
+  another seed            python -m {package}.main --workdir=runs/another --config.seed=1
   all 70,000 digits       python -m {package}.main --workdir=runs/full --config.dataset=tfds
                           (after pip install 'toile[datasets]')
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/mnist mine, edit mine/train.py, python -m mine.main
 """

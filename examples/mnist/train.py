@@ -1,8 +1,8 @@
-"""The training of a network on handwritten digits: this is the file to change.
+"""Training a network on handwritten digits: this is the file to change.
 
-The step, the evaluation and the loop are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the evaluation and the loop are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import toile
@@ -16,19 +16,19 @@ from toile.training.train_state import TrainState
 
 from . import input_pipeline, models
 
-# What is measured, summed up over batches.
+# The metrics, accumulated over batches.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
 )
 
 
 def create_model(config):
-    """The network that a config describes."""
+    """Create the network that a config describes."""
     return models.CNN(features=tuple(config.features), hidden=config.hidden)
 
 
 def create_state(config, key, steps: int):
-    """Fresh parameters and a fresh optimizer, whose rate falls to 0 over `steps`."""
+    """Create the initial parameters and the optimizer, whose rate decays to 0 over `steps`."""
     model = create_model(config)
     params = model.init(key, jnp.zeros((1, 28, 28, 1)))["params"]
     rate = optim.warmup_cosine_decay_schedule(
@@ -40,7 +40,7 @@ def create_state(config, key, steps: int):
 
 @toile.jit
 def train_step(state, seen, batch):
-    """The state after one batch, and the metrics with this batch added."""
+    """Return the state after one batch, and the metrics with this batch added."""
 
     def loss_fn(params):
         logits = state.apply_fn({"params": params}, batch["image"])
@@ -54,7 +54,7 @@ def train_step(state, seen, batch):
 
 @toile.jit
 def eval_step(state, seen, batch):
-    """The metrics with this batch added, and the logits; `mask` is False for padding."""
+    """Return the metrics with this batch added, and the logits; `mask` is False for padding."""
     logits = state.apply_fn({"params": state.params}, batch["image"])
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
     new = Metrics.single_from_model_output(
@@ -64,7 +64,7 @@ def eval_step(state, seen, batch):
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Loss and accuracy over a whole data set."""
+    """Compute loss and accuracy over a whole data set."""
     seen = Metrics.empty()
     for batch in loader:
         seen, _ = eval_step(state, seen, batch)
@@ -72,7 +72,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def save(config, workdir, state, seen, loader) -> None:
-    """Write everything that the rest of the run depends on."""
+    """Save everything the rest of the run depends on."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -80,7 +80,7 @@ def save(config, workdir, state, seen, loader) -> None:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -88,22 +88,22 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir):
-    """Train until `config.num_epochs`; the state, and whether it got there.
+    """Train until `config.num_epochs`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per epoch to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     params_key, data_key = random.split(random.key(config.seed))
     loader, held_out = input_pipeline.loaders(config, data_key)
     total = config.num_epochs * len(loader)
-    print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
+    print(f"{loader.examples} digits for training, {held_out.examples} held out; "
           f"{total} steps of {config.batch_size}")  # fmt: skip
 
     state = create_state(config, params_key, total)
     state, seen = restore(workdir, state, Metrics.empty(), loader)
     start = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     writer = writers.create_default_writer(workdir, console=False)
     bar = progress(total=total, start=start, label="training")
     with writer, bar, StopRequests() as stop:
@@ -122,6 +122,6 @@ def train_and_evaluate(config, workdir):
             if step % config.checkpoint_every_steps == 0 or step == total or stop:
                 save(config, workdir, state, seen, loader)
                 if stop and step < total:
-                    print(f"stopped after step {step}; the same command goes on from there")
+                    print(f"stopped after step {step}; run the same command to resume")
                     return state, False
     return state, True

@@ -1,4 +1,4 @@
-"""The MNIST example: its data, its model, a short run, and a run that is killed and continued."""
+"""The MNIST example: its data, its model, a short run, and a run that is killed and resumed."""
 
 import importlib
 import json
@@ -91,7 +91,7 @@ def test_a_short_run_learns_and_reports(whole_run, capsys):
     accuracy = report.show(tiny.get_config(), workdir, state)
     assert accuracy > 0.3  # chance is 0.1
     text = capsys.readouterr().out
-    for part in ("CNN Summary", "training loss by step", "taken for", "checkpoint_24", "mine"):
+    for part in ("CNN Summary", "training loss by step", "mistaken for", "checkpoint_24", "mine"):
         assert part in text
     page = (workdir / "report.html").read_text()
     assert "<svg" in page and "Configuration" in page and "Summary" in page
@@ -138,7 +138,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path, monkeypatch, capsys):
     assert "stopped after step 2" in capsys.readouterr().out
     state, finished = train.train_and_evaluate(config, tmp_path)
     assert finished and int(state.step) == 4
-    assert "continuing after step 2" in capsys.readouterr().out
+    assert "resuming after step 2" in capsys.readouterr().out
 
 
 def test_tfds_is_read_example_by_example(monkeypatch):
@@ -245,6 +245,6 @@ def test_a_fork_on_rows_of_numbers_reports_without_a_change(name, tmp_path, monk
     printed, page = capsys.readouterr().out, (workdir / "report.html").read_text()
     assert "Dense Summary" in printed and "accuracy on 120 held-out" in printed
     for shown in (printed, page):
-        row = r"its surest mistakes.*\d, taken for \d \(\d+%\): (-?[\d.e-]+ ){8}\.\.\.\n"
+        row = r"most confident mistakes.*\d, mistaken for \d \(\d+%\): (-?[\d.e-]+ ){8}\.\.\.\n"
         assert re.search(row, shown, re.S)
     assert "<svg" in page and not (workdir / "mistakes.png").exists()

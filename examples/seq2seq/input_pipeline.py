@@ -1,7 +1,7 @@
-"""Additions as text: "7+358" is asked, "365" is the answer. All of them are generated.
+"""Generated additions as text: the question is "7+358" and the answer "365".
 
-Every sum of a number below 100 and one of up to `max_digits` digits exists once, and some of them,
-drawn by a key, are held out and never trained on. Characters become one-hot rows.
+Each sum of a number below 100 and a number of up to `max_digits` digits appears once. Some sums,
+chosen by a random key, are held out from training. Characters become one-hot rows.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ CHARACTERS = "0123456789+="
 
 
 class Additions:
-    """Sums as strings and as one-hot arrays, each padded to the longest there is."""
+    """Sums as strings and as one-hot arrays, padded to the length of the longest."""
 
     def __init__(self, max_digits: int = 3, smallest: int = 0, reverse: bool = True):
-        """Numbers from `smallest` on; `reverse`: read from the last character, the units first."""
+        """Sums of numbers from `smallest` on; `reverse` reads questions from the last character."""
         self.max_digits, self.smallest, self.reverse = max_digits, smallest, reverse
         self.ids = {character: 2 + i for i, character in enumerate(CHARACTERS)}
         self.size = 2 + len(CHARACTERS)
@@ -28,27 +28,27 @@ class Additions:
         self.answer_length = len(self.answer(*self.largest)) + 1
 
     def question(self, a: int, b: int) -> str:
-        """What the encoder reads."""
+        """Return the text that the encoder reads."""
         return f"{a}+{b}"
 
     def answer(self, a: int, b: int) -> str:
-        """What the decoder writes; "=" is what it starts from."""
+        """Return the text that the decoder writes, after an initial "="."""
         return f"={a + b}"
 
     def encode(self, text: str, length: int) -> np.ndarray:
-        """One-hot rows [length, size] of a text, END, and padding."""
+        """Encode a text, END and padding as one-hot rows [length, size]."""
         ids = [*(self.ids[character] for character in text), END]
         ids += [PADDING] * (length - len(ids))
         return np.eye(self.size, dtype=np.float32)[ids]
 
     def decode(self, rows: np.ndarray) -> str:
-        """The text before END."""
+        """Return the text before END."""
         ids = np.asarray(rows).argmax(axis=-1).tolist()
         ids = ids[: ids.index(END)] if END in ids else ids
         return "".join(CHARACTERS[i - 2] if i >= 2 else "?" for i in ids)
 
     def batch(self, numbers: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Questions and answers of pairs of numbers; other entries (a mask) stay."""
+        """Encode pairs of numbers as questions and answers; other entries (a mask) stay."""
         pairs = list(zip(numbers["a"].tolist(), numbers["b"].tolist(), strict=True))
         step = -1 if self.reverse else 1
         asked = [self.encode(self.question(*p)[::step], self.question_length) for p in pairs]
@@ -56,7 +56,7 @@ class Additions:
         return {**numbers, "question": np.stack(asked), "answer": np.stack(answers)}
 
     def all_pairs(self) -> np.ndarray:
-        """Every sum once, int32[n, 2]; the smaller number comes first, as in Flax's example."""
+        """Return every sum once, int32[n, 2], the smaller number first, as in Flax's example."""
         ranges = (np.arange(self.smallest, most + 1) for most in self.largest)
         a, b = np.meshgrid(*ranges, indexing="ij")
         pairs = np.stack([a.ravel(), b.ravel()], axis=1).astype(np.int32)
@@ -64,9 +64,9 @@ class Additions:
 
 
 def loaders(config, key) -> tuple[Additions, Loader, Loader]:
-    """The task, shuffled batches to train on, and the held-out sums.
+    """Return the task, a loader of shuffled training batches, and one of held-out sums.
 
-    Under mpirun each process has its part of every batch to train on, and all held-out sums.
+    Under mpirun, each process gets its part of every training batch, and all held-out sums.
     """
     size, rest = divmod(config.batch_size, toile.process_count())
     if rest:
@@ -76,7 +76,7 @@ def loaders(config, key) -> tuple[Additions, Loader, Loader]:
     split_key, order_key = random.split(key)
     pairs = np.asarray(random.permutation(split_key, task.all_pairs()))
     held_out, train = np.split(pairs, [config.held_out])
-    if config.both_orders:  # a + b is b + a; of what is held out neither is trained on
+    if config.both_orders:  # a held-out sum is in neither order part of the training data
         train = np.concatenate([train, train[train[:, 0] != train[:, 1], ::-1]])
 
     def make(rows, size, **options):

@@ -7,7 +7,7 @@ from .input_pipeline import END
 
 
 class DecoderCell(nn.RNNCellBase):
-    """An LSTM that writes a token per step: the true ones drive it, or those it wrote itself."""
+    """An LSTM that writes one token per step, and reads the true tokens or its own."""
 
     features: int
     vocabulary: int
@@ -15,7 +15,7 @@ class DecoderCell(nn.RNNCellBase):
 
     @nn.compact
     def __call__(self, carry, true_token):
-        """Logits and the likeliest token, one-hot: greedy decoding."""
+        """Return logits and the most likely token, one-hot (greedy decoding)."""
         lstm_state, last_token = carry
         token = true_token if self.teacher_force else last_token
         lstm_state, y = nn.OptimizedLSTMCell(self.features)(lstm_state, token)
@@ -25,20 +25,20 @@ class DecoderCell(nn.RNNCellBase):
 
     @property
     def num_feature_axes(self):
-        """Tokens are vectors."""
+        """Inputs have one feature axis: tokens are one-hot vectors."""
         return 1
 
 
 class Seq2Seq(nn.Module):
-    """The final state of the encoder is where the decoder starts."""
+    """An encoder whose final state is the initial state of the decoder."""
 
     features: int
 
     @nn.compact
     def __call__(self, question, answer, teacher_force=True):
-        """Logits and tokens [batch, length - 1, vocabulary] that follow the answer's first token.
+        """Return logits and tokens [batch, length - 1, vocabulary] after the first of `answer`.
 
-        Without `teacher_force` only that first token of `answer` and its length are used.
+        Without `teacher_force`, only the first token of `answer` and its length are used.
         """
         encoder = nn.RNN(nn.OptimizedLSTMCell(self.features), return_carry=True, name="encoder")
         cell = DecoderCell(self.features, answer.shape[-1], teacher_force)
@@ -49,5 +49,5 @@ class Seq2Seq(nn.Module):
 
 
 def lengths(tokens):
-    """How many tokens [batch, time, vocabulary] there are up to END, which counts."""
+    """Return the lengths of sequences [batch, time, vocabulary], up to and including END."""
     return jnp.argmax(tokens[..., END], axis=-1) + 1

@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the loss curve, sums it was never taught, what is next."""
+"""The report of a finished run: model, loss curve, held-out sums, next steps."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ __all__ = ["history", "show"]
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html; the share of held-out sums that are right."""
+    """Print the report, write report.html, and return the share of held-out sums that are right."""
     _, data_key = random.split(random.key(config.seed))
     task, _, held_out = input_pipeline.loaders(config, data_key)
     result, (batch, written) = train.evaluate(state, held_out)
@@ -24,7 +24,7 @@ def show(config, workdir, state) -> float:
     page.curve("train_loss", "training loss by step", log=True)
     lines = train.as_text(task, batch, written, 12)
     page.text("held-out sums, decoded greedily", "\n".join(lines))
-    right = f"{result['accuracy']:.2%} of {held_out.examples} sums it was never taught"
+    right = f"{result['accuracy']:.2%} of {held_out.examples} held-out sums"
     page.text("", f"\nright: {right}")
     page.checkpoints(workdir)
     page.write(Path(workdir) / "report.html")

@@ -1,8 +1,8 @@
-"""The training of an encoder-decoder that learns to add: this is the file to change.
+"""Training an encoder-decoder that learns to add: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -31,14 +31,14 @@ class State(TrainState):
     scale: Any
 
 
-# What is measured, summed up over batches: the loss per token, and whole answers right.
+# The metrics, accumulated over batches: the loss per token, and the share of right answers.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"), accuracy=metrics.Average.from_output("right")
 )
 
 
 def create_state(config, task, key):
-    """Fresh parameters and a fresh optimizer."""
+    """Create the initial parameters and the optimizer."""
     model, policy = models.Seq2Seq(config.features), Policy.parse(config.precision)
     question = jnp.zeros((1, task.question_length, task.size))
     answer = jnp.zeros((1, task.answer_length, task.size))
@@ -52,7 +52,7 @@ def create_state(config, task, key):
 
 
 def measure(logits, answer, mask):
-    """Mean cross-entropy of the real tokens of each answer, and whether all of them are right."""
+    """Return the mean cross-entropy of each answer's real tokens, and whether all are right."""
     target = answer[:, 1:]
     real = jnp.arange(target.shape[1]) < models.lengths(target)[:, None]
     each = optim.softmax_cross_entropy(logits, target)
@@ -63,9 +63,9 @@ def measure(logits, answer, mask):
 
 
 def train_step(state, batch):
-    """The state after one batch, and the metrics of the batch.
+    """Return the state after one batch, and the metrics of the batch.
 
-    The decoder is given the true answer up to each token (teacher forcing).
+    The decoder reads the true answer up to each token (teacher forcing).
     """
 
     def loss_fn(params):
@@ -81,7 +81,7 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, seen, batch):
-    """The metrics with this batch added, and the tokens that the decoder wrote by itself."""
+    """Return the metrics with this batch added, and the tokens from greedy decoding."""
     logits, written = state.apply_fn(
         {"params": state.params}, batch["question"], batch["answer"], teacher_force=False
     )
@@ -90,7 +90,7 @@ def eval_step(state, seen, batch):
 
 
 def evaluate(state, loader) -> tuple[dict[str, float], tuple[dict, toile.Array]]:
-    """Loss and accuracy over all held-out sums; the first batch and what was written for it."""
+    """Return loss and accuracy over all held-out sums, and the first batch with its answers."""
     seen, shown = Metrics.empty(), None
     for batch in loader:
         seen, written = eval_step(state, seen, batch)
@@ -100,17 +100,17 @@ def evaluate(state, loader) -> tuple[dict[str, float], tuple[dict, toile.Array]]
 
 
 def as_text(task, batch, written, count: int) -> list[str]:
-    """Some questions with the answers given, and what they should have been."""
+    """Format some questions with the model's answers, and the right ones where they differ."""
     lines = []
     for a, b, tokens in list(zip(batch["a"], batch["b"], np.asarray(written)))[:count]:
         given, wanted = task.decode(tokens), str(a + b)
-        verdict = "" if given == wanted else f"   wrong: it is {wanted}"
+        verdict = "" if given == wanted else f"   wrong: should be {wanted}"
         lines.append(f"  {task.question(a, b)} = {given}{verdict}")
     return lines
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint_multiprocess(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -118,7 +118,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -126,35 +126,35 @@ def restore(workdir, state, seen, loader):
 
 
 def devices_of_all(count: int):
-    """So many devices of each process."""
-    first_devices(count)  # an error where there are fewer; CPU devices are made
+    """Return the first `count` devices of each process."""
+    first_devices(count)  # creates CPU devices; an error if there are too few
     processes = range(toile.process_count())
     return [d for p in processes for d in toile.local_devices(process_index=p)[:count]]
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it. Under mpirun all
-    processes take the steps, and the first one does the rest.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it. Under mpirun, all
+    processes take the steps, and the first one does everything else.
     """
     first = toile.process_index() == 0
     params_key, data_key = random.split(random.key(config.seed))
     task, loader, held_out = input_pipeline.loaders(config, data_key)
     if first:
-        print(f"{loader.examples} sums to train on, {held_out.examples} held out; "
+        print(f"{loader.examples} sums for training, {held_out.examples} held out; "
               f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, task, params_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start and first:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step, devices=devices_of_all(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir if first else None, console=False)
-    shown = None if first else False  # None: where there is a terminal
+    shown = None if first else False  # None shows it only in a terminal
     bar = progress(total=config.num_steps, start=start, label="training", enabled=shown)
     with writer, bar, StopRequests() as asked:
         for batch in loader.forever() if start < config.num_steps else ():
@@ -182,5 +182,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps and first:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

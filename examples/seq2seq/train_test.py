@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -52,7 +52,7 @@ def test_texts_come_back_and_the_longest_sum_fits():
     assert rows.shape == (6, 14) and (rows.sum(axis=1) == 1).all()
     assert task.decode(rows[1:]) == "365"
     longest = task.batch({"a": np.array([99]), "b": np.array([999])})
-    assert task.decode(longest["question"][0]) == "999+99"  # backwards
+    assert task.decode(longest["question"][0]) == "999+99"  # backward
     assert task.decode(longest["answer"][0]) == "=1098"
     assert models.lengths(longest["answer"]).tolist() == [6]
 
@@ -141,7 +141,7 @@ def test_a_short_run_learns_and_reports(tmp_path, capsys):
     accuracy = report.show(config, tmp_path, state)
     assert 0 <= accuracy <= 1
     text = capsys.readouterr().out
-    for part in ("Seq2Seq Summary", "training loss by step", "5 sums", "checkpoint_16", " = "):
+    for part in ("Seq2Seq Summary", "training loss", "5 held-out sums", "checkpoint_16", " = "):
         assert part in text
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page and "Configuration" in page and "Summary" in page
@@ -198,5 +198,5 @@ def test_a_copy_of_the_folder_runs_alone(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for part in ("sums it was never taught", "python -m mine.main"):
+    for part in ("held-out sums", "python -m mine.main"):
         assert part in done.stdout

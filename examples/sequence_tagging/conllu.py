@@ -1,7 +1,7 @@
-"""Reading CoNLL-U, the format of the Universal Dependencies treebanks.
+"""Read CoNLL-U, the format of the Universal Dependencies treebanks.
 
-A line is a word with ten columns between tabs, a blank line ends a sentence, and a line with `#` is
-a comment. Ranges (`3-4 don't`) and empty nodes (`8.1`) are no words of the tree and are left out.
+A line is a word with ten columns separated by tabs, a blank line ends a sentence, and a line with
+`#` is a comment. Ranges (`3-4 don't`) and empty nodes (`8.1`) are not words and are left out.
 """
 
 import os
@@ -11,7 +11,7 @@ COLUMNS = "id form lemma upos xpos feats head deprel deps misc".split()
 
 
 def sentences(lines: Iterable[str]) -> list[list[dict[str, str]]]:
-    """Sentences of words, each a dict by column.
+    """Yield sentences: lists of words, each a dict by column.
 
     >>> rest = "\\t_" * 6
     >>> lines = ["# text = Go on", f"1\\tGo\\tgo\\tVERB{rest}", f"2\\ton\\ton\\tADV{rest}"]
@@ -29,7 +29,7 @@ def sentences(lines: Iterable[str]) -> list[list[dict[str, str]]]:
         cells = line.split("\t")
         if len(cells) != len(COLUMNS):
             raise ValueError(
-                f"CoNLL-U: needed {len(COLUMNS)} columns between tabs in line {number}, got "
+                f"CoNLL-U: needed {len(COLUMNS)} tab-separated columns in line {number}, got "
                 f"{len(cells)}: {line!r}"
             )
         if cells[0].isdigit():
@@ -38,7 +38,7 @@ def sentences(lines: Iterable[str]) -> list[list[dict[str, str]]]:
 
 
 def read(path: str | os.PathLike[str], column: str = "upos") -> list[list[tuple[str, str]]]:
-    """The sentences of a file as (form, tag) pairs; `_` is no tag."""
+    """Return the sentences of a file as (form, tag) pairs; `_` means no tag."""
     if column not in COLUMNS:
         raise ValueError(f"CoNLL-U: needed one of the columns {COLUMNS}, got {column!r}")
     with open(path, encoding="utf-8") as file:

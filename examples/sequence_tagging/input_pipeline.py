@@ -1,7 +1,7 @@
-"""Sequences of words with a tag each: the Python library that ships, or a treebank in CoNLL-U.
+"""Sequences of tagged words: the included Python library, or a treebank in CoNLL-U.
 
-A batch is a dict of `words` (int32 [batch, length, 3]: the word, its last three letters and all of
-its letters, the latter two as hashes; 0 behind the end) and `labels` (int32 [batch, length], -1
+A batch is a dict of `words` (int32 [batch, length, 3]: the word, a hash of its last three letters
+and a hash of all its letters; 0 for padding) and `labels` (int32 [batch, length], -1
 where a token has no tag). Sequences that are longer than `config.length` are cut into windows.
 """
 
@@ -19,14 +19,14 @@ from toile.training.loader import Loader
 
 from . import conllu, python_tags
 
-Pairs = list[tuple[str, str]]  # of words with their tags, "" for none
+Pairs = list[tuple[str, str]]  # words with their tags, "" for no tag
 PAD, UNKNOWN = 0, 1
-ENDINGS, SPELLINGS = 512, 4096  # how many hashes there are
+ENDINGS, SPELLINGS = 512, 4096  # number of hash values
 
 
 @functools.cache
 def python_library(files: int, held_out: int) -> tuple[list[Pairs], list[Pairs]]:
-    """Files of the shipped library (0: all) to train on, and every n-th of them, held out."""
+    """Return the training files of the included library, and the held-out ones, every n-th."""
     with zipfile.ZipFile(datasets.shipped("python_library/library.zip", __file__)) as archive:
         names = [name for name in sorted(archive.namelist()) if name.endswith(".py")]
         sources = [archive.read(name).decode("ascii") for name in names[: files or None]]
@@ -36,12 +36,12 @@ def python_library(files: int, held_out: int) -> tuple[list[Pairs], list[Pairs]]
 
 
 def treebank(config) -> tuple[list[Pairs], list[Pairs]]:
-    """The sentences of two files of a Universal Dependencies treebank."""
+    """Return the sentences of two files of a Universal Dependencies treebank."""
     paths = [Path(config.train_file), Path(config.test_file)]
     absent = [str(path) for path in paths if not path.is_file()]
     if absent:
         raise FileNotFoundError(
-            f"config.dataset='conllu': needed the files of a treebank, got none at {absent}; get "
+            f"config.dataset='conllu': needed the files of a treebank, found none at {absent}; get "
             "one with\n    git clone https://github.com/UniversalDependencies/UD_English-EWT\nand "
             "name its files with --config.train_file=… and --config.test_file=…"
         )
@@ -50,7 +50,7 @@ def treebank(config) -> tuple[list[Pairs], list[Pairs]]:
 
 
 class Vocabulary:
-    """Numbers for words and tags, as far as they occur in the training data."""
+    """The ids of the words and tags that occur in the training data."""
 
     def __init__(self, texts: Sequence[Pairs], min_count: int):
         counts = collections.Counter(word for text in texts for word, _ in text)
@@ -61,13 +61,13 @@ class Vocabulary:
         self.tag_numbers = {tag: number for number, tag in enumerate(self.tags)}
 
     def features(self, word: str) -> tuple[int, int, int]:
-        """The number of a word, and hashes of its ending and of its spelling, from 1 on."""
+        """Return the id of a word, and hashes of its ending and its spelling, from 1 on."""
         ending = zlib.crc32(word[-3:].lower().encode()) % (ENDINGS - 1) + 1
         spelling = zlib.crc32(word.encode()) % (SPELLINGS - 1) + 1
         return self.word_numbers.get(word, UNKNOWN), ending, spelling
 
     def windows(self, texts: Sequence[Pairs], length: int) -> dict[str, np.ndarray]:
-        """Words and labels of windows of so many tokens; a tag that is new counts as wrong."""
+        """Encode windows of `length` tokens as words and labels; an unknown tag counts as wrong."""
         parts = [text[i : i + length] for text in texts for i in range(0, len(text), length)]
         words = np.zeros((len(parts), length, 3), np.int32)
         labels = np.full((len(parts), length), -1, np.int32)
@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def arrays(config) -> tuple[Vocabulary, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The vocabulary, and the windows to train on and those that are held out."""
+    """Return the vocabulary, the training windows and the held-out windows."""
     if config.dataset == "python":
         train, test = python_library(config.files, config.held_out)
     elif config.dataset == "conllu":
@@ -93,7 +93,7 @@ def arrays(config) -> tuple[Vocabulary, dict[str, np.ndarray], dict[str, np.ndar
 
 
 def loaders(config, key) -> tuple[Vocabulary, Loader, Loader]:
-    """The vocabulary, shuffled windows, and held-out windows in order, the last batch padded."""
+    """Return the vocabulary, and loaders of shuffled training windows and of held-out windows."""
     vocabulary, train, test = arrays(config)
 
     def without_padding(batch):

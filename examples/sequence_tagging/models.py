@@ -1,4 +1,4 @@
-"""Two taggers: LSTMs in both directions, and a transformer that sees everything at once."""
+"""Two taggers: bidirectional LSTMs, and a transformer."""
 
 import functools
 
@@ -9,7 +9,7 @@ from .input_pipeline import ENDINGS, PAD, SPELLINGS
 
 
 class Words(nn.Module):
-    """Vectors of words: the sum of those of the word, of its ending and of its spelling."""
+    """Word vectors: the sum of vectors for the word, its ending and its spelling."""
 
     vocabulary: int
     features: int
@@ -17,7 +17,7 @@ class Words(nn.Module):
 
     @nn.compact
     def __call__(self, words, train: bool):
-        """Vectors [batch, length, features] of words [batch, length, 3]."""
+        """Return vectors [batch, length, features] for words [batch, length, 3]."""
         sizes = {"word": self.vocabulary, "ending": ENDINGS, "spelling": SPELLINGS}
         parts = [
             nn.Embed(size, self.features, name=name)(words[..., i])
@@ -27,7 +27,7 @@ class Words(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """Layers of two LSTMs, one from each end."""
+    """Layers of two LSTMs, one in each direction."""
 
     vocabulary: int
     tags: int
@@ -38,7 +38,7 @@ class BiLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, words, train: bool = False):
-        """Logits [batch, length, tags] of words [batch, length, 3]."""
+        """Return logits [batch, length, tags] for words [batch, length, 3]."""
         x = Words(self.vocabulary, self.features, self.dropout)(words, train)
         lengths = jnp.maximum((words[..., 0] != PAD).sum(axis=1), 1)
         for number in range(self.layers):
@@ -52,10 +52,10 @@ class BiLSTM(nn.Module):
 
 
 def near_first(key, shape, dtype=jnp.float32):
-    """What is added to attention at first: heads prefer what is near, half of them on each side.
+    """Initialize the attention biases [heads, distances] so that heads favor nearby tokens.
 
-    The penalty of a head grows with the distance, [heads, distances], as in ALiBi (Press et al.,
-    2022), by a slope of its own, and four times as fast on its other side.
+    As in ALiBi (Press et al., 2022), the penalty of each head grows with the distance, with a slope
+    of its own. Half of the heads favor each side: on the other, the slope is four times steeper.
     """
     heads, distances = shape
     distance = jnp.arange(distances) - distances // 2
@@ -66,10 +66,10 @@ def near_first(key, shape, dtype=jnp.float32):
 
 
 class Block(nn.Module):
-    """Attention over the whole sequence and a hidden layer, each added to what was there.
+    """Attention over the whole sequence and a hidden layer, each with a residual connection.
 
-    A learned number for each head and each distance, up to `reach`, is added to the logits of the
-    attention: that is all the network knows of positions.
+    A learned bias for each head and each distance up to `reach` is added to the attention logits.
+    The network has no other information about positions.
     """
 
     heads: int
@@ -78,7 +78,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask, train: bool):
-        """Vectors [batch, length, features]; `mask` says what may be looked at."""
+        """Map vectors [batch, length, features]; `mask` says which positions are attended to."""
         width, drop = x.shape[-1], nn.Dropout(self.dropout, deterministic=not train)
         place = jnp.arange(x.shape[1])
         distance = jnp.clip(place - place[:, None], -self.reach, self.reach)
@@ -94,7 +94,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """An encoder with LayerNorm before each part."""
+    """An encoder with LayerNorm before each sublayer."""
 
     vocabulary: int
     tags: int
@@ -105,7 +105,7 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, words, train: bool = False):
-        """Logits [batch, length, tags] of words [batch, length, 3]."""
+        """Return logits [batch, length, tags] for words [batch, length, 3]."""
         x = Words(self.vocabulary, self.features, self.dropout)(words, train)
         real = words[..., 0] != PAD
         mask = nn.make_attention_mask(real, real, dtype=bool)

@@ -1,7 +1,7 @@
-"""Tokens of Python source with tags from its syntax tree: what each name is there for.
+"""Tokens of Python source, with tags from its syntax tree that give the role of each name.
 
-The tokens are those of `tokenize`; ends of lines and changes of indentation are tokens without a
-tag. Strings and numbers are replaced by placeholders, comments are left out.
+The tokens are those of `tokenize`. Line ends and changes of indentation are tokens without a tag.
+Strings and numbers are replaced by placeholders, and comments are left out.
 """
 
 import ast
@@ -23,7 +23,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def tagged(source: str) -> Iterator[tuple[str, str]]:
-    """The (token, tag) pairs of a file.
+    """Yield the (token, tag) pairs of a file.
 
     >>> list(tagged("x = f(y, k=1)"))[:4]
     [('x', 'variable'), ('=', 'operator'), ('f', 'call'), ('(', 'operator')]
@@ -55,24 +55,24 @@ def tagged(source: str) -> Iterator[tuple[str, str]]:
 
 
 class Roles(ast.NodeVisitor):
-    """Collects what names, and strings that are docstrings, are there for, by (line, column)."""
+    """Collects the tags of names and docstrings by (line, column)."""
 
     def __init__(self):
         self.found: dict[tuple[int, int], str] = {}
         self.arguments: list[set[str]] = []
 
     def role(self, node, name: str) -> None:
-        """Where a node begins."""
+        """Return where a node begins."""
         self.found[node.lineno, node.col_offset] = name
 
     def docstring(self, node: Documented) -> None:
-        """Where the docstring of a node begins, if it has one."""
+        """Return where the docstring of a node begins, if it has one."""
         first = node.body[0] if node.body else None
         if isinstance(first, ast.Expr) and ast.get_docstring(node, clean=False) is not None:
             self.role(first.value, "docstring")
 
     def last(self, node: ast.expr | ast.alias, name: str) -> tuple[int, int]:
-        """Where the name that ends a node begins: one behind a dot, or behind `as`."""
+        """Return where the last name of a node begins: the one after a dot or after `as`."""
         assert node.end_lineno is not None and node.end_col_offset is not None  # it was parsed
         return node.end_lineno, node.end_col_offset - len(name)
 
@@ -135,7 +135,7 @@ class Roles(ast.NodeVisitor):
 
 
 def name_roles(tree: ast.AST) -> dict[tuple[int, int], str]:
-    """The tags of names and docstrings by their position."""
+    """Return the tags of names and docstrings by their position."""
     roles = Roles()
     roles.visit(tree)
     return roles.found

@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, results by tag, baselines, what is next."""
+"""The report of a finished run: model, curves, results by tag, baselines, next steps."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from . import input_pipeline, train
 
 
 def predictions(state, loader):
-    """Words, labels and the likeliest tags of all held-out tokens that have a tag."""
+    """Return words, labels and predicted tags of all held-out tokens that have a tag."""
     words, labels, guesses = [], [], []
     for batch in loader:
         _, logits = train.eval_step(state, batch)
@@ -23,36 +23,37 @@ def predictions(state, loader):
 
 
 def baselines(train_set, words, labels) -> dict[str, float]:
-    """The accuracy of the commonest tag, and of the commonest tag of each word."""
+    """Return the accuracy of the most common tag, and of the most common tag of each word."""
     there = train_set["labels"] >= 0
     seen, tags = train_set["words"][there][:, 0], train_set["labels"][there]
     counts = np.zeros((seen.max() + 1, max(tags.max(), labels.max()) + 1), int)
     np.add.at(counts, (seen, tags), 1)
-    commonest = counts.sum(axis=0).argmax()
-    by_word = np.where(counts.any(axis=1), counts.argmax(axis=1), commonest)
+    most_common = counts.sum(axis=0).argmax()
+    by_word = np.where(counts.any(axis=1), counts.argmax(axis=1), most_common)
     return {
-        "the commonest tag": float((labels == commonest).mean()),
-        "the commonest tag of each word": float((labels == by_word[words[:, 0]]).mean()),
+        "the most common tag": float((labels == most_common).mean()),
+        "the most common tag of each word": float((labels == by_word[words[:, 0]]).mean()),
     }
 
 
 def by_tag(vocabulary, labels, guesses) -> list[str]:
-    """How many tokens of each tag are found, and what the others are taken for most often."""
+    """List the accuracy of each tag, and its most frequent wrong prediction."""
     lines = []
     for number, tag in enumerate(vocabulary.tags):
         mine = labels == number
         if mine.any():
             found = (guesses[mine] == number).mean()
             wrong = np.bincount(guesses[mine & (guesses != number)], minlength=1)
-            taken = f"   else mostly {vocabulary.tags[wrong.argmax()]}" if wrong.any() else ""
-            lines.append(f"  {tag:18}{mine.sum():7}   {found:.1%}{taken}")
+            often = vocabulary.tags[wrong.argmax()]
+            mistaken = f"   most often mistaken for {often}" if wrong.any() else ""
+            lines.append(f"  {tag:18}{mine.sum():7}   {found:.1%}{mistaken}")
     return lines
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png.
+    """Print the report, and write report.html and curve.png.
 
-    Gives the accuracy on the held-out tokens.
+    Returns the accuracy on the held-out tokens.
     """
     vocabulary, train_set, _ = input_pipeline.arrays(config)
     _, _, held_out = input_pipeline.loaders(config, random.key(0))
@@ -67,7 +68,7 @@ def show(config, workdir, state) -> float:
     page.picture(Path(workdir) / "curve.png", panels)
 
     lines = by_tag(vocabulary, labels, guesses)
-    page.text("tokens by tag, and how many are found", "\n".join(lines))
+    page.text("tokens and accuracy by tag", "\n".join(lines))
     lines = [f"\naccuracy on {len(labels)} held-out tokens: {accuracy:.2%}"]
     known = baselines(train_set, words, labels)
     page.text("", "\n".join(lines + [f"  {name}: {value:.2%}" for name, value in known.items()]))

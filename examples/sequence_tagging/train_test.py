@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -103,7 +103,7 @@ def test_a_treebank_is_read(tmp_path):
     assert second == [("Yes", "INTJ")] and conllu.read(path, "deprel")[1] == [("Yes", "root")]
     with pytest.raises(ValueError, match="needed one of the columns"):
         conllu.read(path, "pos")
-    with pytest.raises(ValueError, match="needed 10 columns between tabs in line 1, got 2"):
+    with pytest.raises(ValueError, match="needed 10 tab-separated columns in line 1, got 2"):
         conllu.sentences(["1\tI"])
 
 
@@ -144,12 +144,12 @@ def test_padding_changes_nothing(model):
 
 def test_only_tokens_with_a_tag_count():
     logits = jnp.array([[[9.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 0.0]]])
-    loss, seen = train.measure(logits, jnp.array([[0, -1, 1, 2]]))  # 2 is new: wrong
+    loss, seen = train.measure(logits, jnp.array([[0, -1, 1, 2]]))  # 2 is unknown, so it is wrong
     assert float(seen.compute()["accuracy"]) == pytest.approx(1 / 3)
     assert float(loss) == pytest.approx(18 / 3, rel=1e-3)
 
 
-def test_the_baseline_takes_the_commonest_tag_of_each_word():
+def test_the_baseline_takes_the_most_common_tag_of_each_word():
     words = np.array([[[2, 0, 0], [2, 0, 0], [2, 0, 0], [3, 0, 0]]])
     data = {"words": words, "labels": np.array([[1, 1, 0, 0]])}
     found = report.baselines(data, words[0, 1:], np.array([1, 0, 0]))
@@ -169,7 +169,7 @@ def test_a_short_run_learns_and_reports(model, tmp_path, capsys):
     assert len(losses) == 6 and losses[-1] < losses[0]
     assert 0.3 < report.show(config, tmp_path, state) <= 1
     text = capsys.readouterr().out
-    for part in ("Summary", "training loss", "held-out tokens", "the commonest tag of each word"):
+    for part in ("Summary", "training loss", "held-out tokens", "the most common tag of each word"):
         assert part in text
     page = (tmp_path / "report.html").read_text()
     assert "<svg" in page and "Configuration" in page and "Summary" in page
@@ -190,7 +190,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """What --devices asks for is taken back."""
+    """Undo what --devices requests."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

@@ -1,4 +1,4 @@
-"""The recipe and the sizes of a model, as gin files and bindings say."""
+"""The recipe and the sizes of a model, from gin files and bindings."""
 
 import dataclasses
 import logging
@@ -13,7 +13,7 @@ from toile.training import config_flags
 from . import models, train
 
 FOLDER = Path(__file__).parent / "configs"
-# Classes that take what is not given from the gin files; gin itself has no annotations.
+# Classes whose missing arguments come from the gin files; gin itself has no annotations.
 Recipe = cast(type[train.Recipe], gin.external_configurable(train.Recipe, "Recipe"))
 T5Config = cast(type[models.T5Config], gin.external_configurable(models.T5Config, "T5Config"))
 FIELDS = {
@@ -23,7 +23,7 @@ FIELDS = {
 
 
 def check(binding: str) -> None:
-    """Refuse a binding of a field that does not exist, and suggest the one that is meant."""
+    """Refuse a binding of a field that does not exist, and suggest the nearest one."""
     owner, _, field = binding.partition("=")[0].strip().rpartition(".")
     if owner in FIELDS and field not in FIELDS[owner]:
         raise ValueError(
@@ -37,13 +37,13 @@ def check(binding: str) -> None:
 def configured(
     config, bindings: Sequence[str] = ()
 ) -> tuple[train.Recipe, models.T5Config]:
-    """The recipe and the sizes that a config, its gin files and bindings describe."""
+    """Return the recipe and the sizes from a config, its gin files and bindings."""
     for binding in bindings:
         check(binding)
     gin.clear_config()
     gin.add_config_file_search_path(str(FOLDER))
     steps = [f"Recipe.num_steps = {config.num_steps}"] if config.num_steps else []
-    logging.disable(logging.ERROR)  # gin logs each folder where a file is not; it raises as well
+    logging.disable(logging.ERROR)  # gin logs each folder without a file, and raises too
     try:
         gin.parse_config_files_and_bindings(list(config.gin_files), [*bindings, *steps])
     finally:

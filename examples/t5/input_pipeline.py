@@ -1,7 +1,7 @@
 """Pairs of token sequences: span corruption of Python's help topics, of any text, or a seqio task.
 
 A batch is a dict of `inputs` and `targets` (int32 [batch, length], 0 for padding). Texts are
-joined, an END after each, and cut into windows; which spans of a window are hidden is drawn anew
+joined, with an END after each, and cut into windows. The hidden spans of a window are random
 each time.
 """
 
@@ -16,14 +16,14 @@ from . import span_corruption
 
 
 def tokenizer(recipe):
-    """Bytes, or the pieces of a sentencepiece model such as T5's own."""
+    """Return a tokenizer: bytes, or a sentencepiece model such as T5's own."""
     if not recipe.vocabulary_file:
         return text.Bytes()
     return text.SentencePiece(recipe.vocabulary_file)
 
 
 def documents(recipe):
-    """The texts to train on and those held out."""
+    """Return the training texts and the held-out texts."""
     if recipe.dataset == "topics":
         file = datasets.shipped("python_topics/topics.txt", __file__)
         return text.split_off(text.documents_of_file(file), recipe.held_out)
@@ -38,20 +38,20 @@ def documents(recipe):
 
 
 def windows(tokens, texts, length: int) -> dict[str, np.ndarray]:
-    """The texts as one row of tokens, cut into windows; what does not fill one is left out."""
+    """Join texts into one row of tokens and cut it into windows, without an incomplete last one."""
     joined = np.array([t for x in texts for t in (*tokens.encode(x), text.END)], np.int32)
     count = len(joined) // length
     return {"tokens": joined[: count * length].reshape(count, length)}
 
 
 def seqio_pairs(recipe, split: str, count: int) -> dict[str, np.ndarray]:
-    """The first `count` pairs of a seqio task, padded."""
+    """Return the first `count` pairs of a seqio task, padded."""
     try:
         import seqio
     except ImportError as error:
         raise ImportError(
             "Recipe.dataset='seqio': needed the package seqio, which is not installed: "
-            "pip install seqio (the datasets 'topics', 'tfds' and 'file' do without)"
+            "pip install seqio (the datasets 'topics', 'tfds' and 'file' do not need it)"
         ) from error
     wanted = {"inputs": recipe.inputs_length, "targets": recipe.targets_length}
     found = seqio.get_mixture_or_task(recipe.seqio_task).get_dataset(
@@ -68,7 +68,7 @@ def seqio_pairs(recipe, split: str, count: int) -> dict[str, np.ndarray]:
 
 
 def loaders(recipe, vocabulary: int, key) -> tuple[Loader, Loader]:
-    """Shuffled batches, and held-out ones in order, always the same, the last one padded."""
+    """Return loaders of shuffled training batches, and of fixed held-out batches."""
     if recipe.dataset == "seqio":
         train = seqio_pairs(recipe, recipe.train_split, recipe.train_documents)
         held_out = seqio_pairs(recipe, recipe.test_split, recipe.test_documents)

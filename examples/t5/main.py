@@ -15,17 +15,17 @@ from toile.training import config_flags
 from . import gin_files, report, train
 
 WORKDIR = flags.DEFINE_string(
-    "workdir", "runs/t5", "Where checkpoints and metrics are written, and continued from."
+    "workdir", "runs/t5", "Folder for checkpoints and metrics; a run is resumed from it."
 )
-DEVICES = flags.DEFINE_integer("devices", 1, "How many devices share each batch.")
+DEVICES = flags.DEFINE_integer("devices", 1, "Number of devices that share each batch.")
 CONFIG = config_flags.DEFINE_config_file(
-    "config", Path(__file__).parent / "configs" / "tiny.py", "Which gin files are read."
+    "config", Path(__file__).parent / "configs" / "tiny.py", "Config file that names the gin files."
 )
-GIN = flags.DEFINE_multi_string("gin", [], "Bindings that come after those of the files.")
+GIN = flags.DEFINE_multi_string("gin", [], "Bindings that override those of the gin files.")
 
 
 def main(argv: list[str]) -> None:
-    """Train, and show what came of it."""
+    """Train, and print a report when the run is finished."""
     if len(argv) > 1:
         raise app.UsageError(f"needed flags only, got {argv[1:]}")
     logging.set_verbosity(logging.WARNING)  # do not report each save

@@ -1,8 +1,8 @@
-"""T5 1.1: an encoder and a decoder with relative positions, gated GELUs and no biases at all.
+"""T5 1.1: an encoder and a decoder with relative positions, gated GELUs and no dense biases.
 
 Attention is not divided by the square root of its depth; the initializer of the queries does that.
-Positions are known by a bias of the attention, learnt for buckets of distances, one table for all
-layers of a stack. Embeddings and logits have parameters of their own, as in version 1.1.
+Positions enter as attention biases, learned for buckets of distances in one table for all layers of
+a stack. Embeddings and logits have separate parameters, as in version 1.1.
 """
 
 import dataclasses
@@ -16,24 +16,24 @@ from toile import linen as nn
 
 @dataclasses.dataclass(frozen=True)
 class T5Config:
-    """The sizes of a model; those of T5 1.1 base unless given (configs/*.gin has the others)."""
+    """The sizes of a model; the defaults are T5 1.1 base (configs/*.gin has the others)."""
 
     vocabulary: int = 32_128
     features: int = 768
-    layers: int = 12  # of the encoder, and of the decoder
+    layers: int = 12  # of the encoder, and as many of the decoder
     heads: int = 12
-    depth: int = 64  # of a head
+    depth: int = 64  # of each head
     mlp_features: int = 2048
     buckets: int = 32  # of distances
-    farthest: int = 128  # all distances from here on share a bucket
+    farthest: int = 128  # longer distances share one bucket
     dropout: float = 0.0
     remat: bool = False
 
 
 def bucket(distance, bidirectional: bool, buckets: int, farthest: int):
-    """The bucket of a distance (key - query): half for small ones, each its own, then by logarithm.
+    """Return the bucket of a distance (key - query): exact when small, logarithmic when large.
 
-    Where attention looks both ways, half of the buckets are for keys behind the query.
+    If attention is bidirectional, half of the buckets are for keys after the query.
     """
     n, offset = -distance, 0
     if bidirectional:
@@ -48,7 +48,7 @@ def bucket(distance, bidirectional: bool, buckets: int, farthest: int):
 
 
 class RelativeBias(nn.Module):
-    """What the distance of query and key adds to attention: [1, heads, queries, keys]."""
+    """Attention biases by the distance of query and key, [1, heads, queries, keys]."""
 
     config: T5Config
     bidirectional: bool
@@ -63,7 +63,7 @@ class RelativeBias(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads that look from `x` at `y`."""
+    """Attention with queries from `x` and keys and values from `y`."""
 
     config: T5Config
     deterministic: bool
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 
 
 class GatedMLP(nn.Module):
-    """Two projections, one through a GELU, multiplied, and one back."""
+    """The product of two projections, one of them through a GELU, and a projection back."""
 
     config: T5Config
     deterministic: bool
@@ -109,7 +109,7 @@ class GatedMLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to itself, to the encoder's output (where there is one), and an MLP."""
+    """Self-attention, attention to the encoder's output (if there is one), and an MLP."""
 
     config: T5Config
     deterministic: bool
@@ -130,7 +130,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """The layers of the encoder, or of the decoder, which only looks back."""
+    """The layers of the encoder, or of the decoder, whose self-attention is causal."""
 
     config: T5Config
     causal: bool
@@ -138,7 +138,7 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, x, mask, encoded=None, encoded_mask=None):
-        """`mask` [batch, length] says which positions of `x` are real, likewise `encoded_mask`."""
+        """Apply the layers; `mask` and `encoded_mask` [batch, length] mark what is not padding."""
         c, length = self.config, x.shape[1]
         never = jnp.float32(-1e9)
         hidden = lambda mask: jnp.where(mask[:, None, None, :], 0.0, never)
@@ -157,13 +157,13 @@ class Stack(nn.Module):
 
 
 class T5(nn.Module):
-    """Texts to texts: what `inputs` lack, token by token."""
+    """A text-to-text model, which predicts the spans missing from `inputs`."""
 
     config: T5Config
 
     @nn.compact
     def __call__(self, inputs, targets, train=False):
-        """Logits [batch, length, vocabulary] of tokens; 0 is padding.
+        """Return logits [batch, length, vocabulary]; token 0 is padding.
 
         The decoder sees the targets before each position, starting from 0.
         """
@@ -173,7 +173,7 @@ class T5(nn.Module):
         real = inputs > 0
         encoded = Stack(c, False, not train, name="encoder")(embed(inputs), real)
         before = jnp.pad(targets, ((0, 0), (1, 0)))[:, :-1]
-        everywhere = jnp.ones(targets.shape, bool)  # what is padding comes last, seen by no loss
+        everywhere = jnp.ones(targets.shape, bool)  # padding comes last, and the loss ignores it
         x = Stack(c, True, not train, name="decoder")(embed(before), everywhere, encoded, real)
         init = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
         return nn.Dense(c.vocabulary, use_bias=False, kernel_init=init, name="logits")(x)

@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, gaps and what it fills in, what is next."""
+"""The report of a finished run: model, curves, gaps and predictions for them, next steps."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from . import input_pipeline, models, train
 
 
 def readable(tokens, ids, vocabulary: int) -> str:
-    """Tokens as text, sentinels as numbers in angle brackets."""
+    """Convert tokens to text, with sentinels as numbers in angle brackets."""
     out: list[str] = []
     part: list[int] = []
     for t in [*ids, END]:
@@ -31,7 +31,7 @@ def readable(tokens, ids, vocabulary: int) -> str:
 
 
 def filled_in(recipe, config, state, loader, count: int = 3) -> list[str]:
-    """Texts with gaps, what was there, and the likeliest tokens, each after the right ones."""
+    """List texts with gaps, the missing tokens, and the predictions (with teacher forcing)."""
     batch, tokens = next(iter(loader)), input_pipeline.tokenizer(recipe)
     _, logits = train.eval_step(state, batch)
     guesses = np.asarray(logits).argmax(-1)
@@ -45,9 +45,9 @@ def filled_in(recipe, config, state, loader, count: int = 3) -> list[str]:
 
 
 def show(recipe, config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png.
+    """Print the report, and write report.html and curve.png.
 
-    Gives the loss per held-out token.
+    Returns the loss per held-out token.
     """
     _, held_out = input_pipeline.loaders(recipe, config.vocabulary, random.key(0))
     result = train.evaluate(state, held_out)
@@ -56,7 +56,7 @@ def show(recipe, config, workdir, state) -> float:
     row = jnp.ones((1, 8), jnp.int32)
     page.layers(models.T5(config), random.key(0), row, row, depth=1)
     page.curve("train_loss", "training loss by step", log=True)
-    titles = {"span-corruption loss": "loss", "accuracy of tokens": "accuracy"}
+    titles = {"span-corruption loss": "loss", "token accuracy": "accuracy"}
     page.picture(Path(workdir) / "curve.png", {
         title: {"train": f"train_{name}", "held out": f"eval_{name}"}
         for title, name in titles.items()
@@ -77,6 +77,6 @@ what to try next
   longer gaps             python -m {package}.main --workdir=runs/gaps --gin=Recipe.mean_span=20.0
   T5 1.1 base on C4       python -m {package}.main --workdir=runs/t5_base \\
                               --config=examples/t5/configs/default.py
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/t5 mine, edit mine/train.py, python -m mine.main
 """

@@ -1,8 +1,8 @@
-"""The pretraining of T5 by span corruption: this is the file to change.
+"""Pretraining T5 by span corruption: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import dataclasses
@@ -25,33 +25,33 @@ from . import input_pipeline, models
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Data and hyperparameters; gin files change them (`Recipe.num_steps = 100`)."""
+    """Data and hyperparameters; gin files set them (`Recipe.num_steps = 100`)."""
 
-    dataset: str = "topics"  # the text that ships; "tfds", "file" or "seqio"
-    tfds_name: str = "c4/en"  # any data set whose examples have a `text`
+    dataset: str = "topics"  # the included text; or "tfds", "file" or "seqio"
+    tfds_name: str = "c4/en"  # any data set whose examples have a `text` feature
     train_split: str = "train"
     test_split: str = "validation"
-    train_documents: int = 0  # so many of them only; 0: all
+    train_documents: int = 0  # use only this many; 0 uses all
     test_documents: int = 1000  # of a seqio task
     train_file: str = ""
     test_file: str = ""
     seqio_task: str = ""
-    held_out: int = 9  # every ninth topic of the text that ships
-    vocabulary_file: str = ""  # a sentencepiece model; none: bytes
+    held_out: int = 9  # hold out every ninth topic of the included text
+    vocabulary_file: str = ""  # a sentencepiece model; bytes if empty
 
     inputs_length: int = 512
-    targets_length: int = 114  # of a seqio task; otherwise it follows from what is hidden
+    targets_length: int = 114  # for a seqio task; otherwise it follows from the hidden spans
     noise_density: float = 0.15
     mean_span: float = 3.0
 
-    precision: str = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    precision: str = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
     optimizer: str = "adafactor"  # or "adamw"
-    schedule: str = "rsqrt"  # or "cosine", after a linear warm-up
+    schedule: str = "rsqrt"  # or "cosine", after linear warmup
     learning_rate: float = 1.0
     warmup_steps: int = 10_000
     weight_decay: float = 0.0
     clip_norm: float = 1.0
-    z_loss: float = 1e-4  # keeps the logits' normalizer near 1
+    z_loss: float = 1e-4  # keeps the normalizer of the logits near 1
     batch_size: int = 128
     num_steps: int = 1_000_000
     seed: int = 0
@@ -69,14 +69,14 @@ class State(ModelState):
     scale: Any
 
 
-# What is measured, summed up over the tokens of batches.
+# The metrics, accumulated over the tokens of batches.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
 )
 
 
 def learning_rate(recipe):
-    """Constant, then the inverse square root of the step; or a warm-up and a cosine to 0."""
+    """Constant, then the inverse square root of the step; or warmup and cosine decay to 0."""
     if recipe.schedule == "cosine":
         return optim.warmup_cosine_decay_schedule(
             0.0, recipe.learning_rate, recipe.warmup_steps,
@@ -86,7 +86,7 @@ def learning_rate(recipe):
 
 
 def create_optimizer(recipe):
-    """Adafactor, as T5 was trained, or AdamW."""
+    """Adafactor, with which T5 was trained, or AdamW."""
     rate = learning_rate(recipe)
     if recipe.optimizer == "adafactor":
         return optim.adafactor(rate, decay_rate=0.8, multiply_by_parameter_scale=True)
@@ -99,7 +99,7 @@ def create_optimizer(recipe):
 
 
 def create_state(recipe, config, key):
-    """Fresh parameters and a fresh optimizer."""
+    """Create the initial parameters and the optimizer."""
     params_key, dropout_key = random.split(key)
     model, policy = models.T5(config), Policy.parse(recipe.precision)
     row = jnp.ones((1, 8), jnp.int32)
@@ -110,7 +110,7 @@ def create_state(recipe, config, key):
 
 
 def measure(logits, targets):
-    """The mean cross-entropy of the tokens, and the metrics; 0 is padding."""
+    """Return the mean cross-entropy of the tokens, and the metrics; 0 is padding."""
     real = targets > 0
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, targets)
     seen = Metrics.single_from_model_output(logits=logits, labels=targets, loss=loss, mask=real)
@@ -118,7 +118,7 @@ def measure(logits, targets):
 
 
 def train_step(recipe):
-    """The step that a recipe describes: the state after one batch, and its metrics."""
+    """Make the train step of a recipe, which returns the new state and the metrics of the batch."""
 
     def step(state, batch):
         def loss_fn(params):
@@ -140,13 +140,13 @@ def train_step(recipe):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch, and the logits."""
+    """Return the metrics of a batch, and the logits."""
     logits = state.predict(batch["inputs"], batch["targets"])
     return measure(logits, batch["targets"])[1], logits
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Loss and accuracy per token over a whole data set."""
+    """Compute loss and accuracy per token over a whole data set."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch)[0])
@@ -154,7 +154,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def save(recipe, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=recipe.keep_checkpoints, overwrite=True
@@ -162,7 +162,7 @@ def save(recipe, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -170,21 +170,21 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(recipe, config, workdir, devices: int = 1):
-    """Train a model of `config` for `recipe.num_steps`; the state, and whether it got there.
+    """Train for `recipe.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to
-    the terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    the terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(recipe.seed))
     loader, held_out = input_pipeline.loaders(recipe, config.vocabulary, data_key)
-    print(f"{loader.examples} windows to train on, {held_out.examples} held out; "
+    print(f"{loader.examples} windows for training, {held_out.examples} held out; "
           f"{recipe.num_steps} steps of {recipe.batch_size}")  # fmt: skip
 
     fresh = create_state(recipe, config, state_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step(recipe), devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -213,5 +213,5 @@ def train_and_evaluate(recipe, config, workdir, devices: int = 1):
     if step > start:
         path = save(recipe, workdir, state, seen, loader)
         if step < recipe.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= recipe.num_steps

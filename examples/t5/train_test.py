@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -77,7 +77,7 @@ def small(files, *bindings):
     return configured("tiny.gin", [*SMALL, *data, *bindings])
 
 
-# large and xl are as deep as xxl: they take as long, and tell little more.
+# large and xl are as deep as xxl: they take as long, and add little.
 LONG = ("large", "xl")
 SHOWN = [pytest.param(s, marks=[pytest.mark.slow] if s in LONG else []) for s in SIZES]
 

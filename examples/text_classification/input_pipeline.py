@@ -1,6 +1,6 @@
-"""Sentences with a label: reviews that are generated here, or the film reviews of glue/sst2.
+"""Labeled sentences: generated reviews, or the film reviews of glue/sst2.
 
-A batch is a dict of `tokens` (int32 [batch, length], 0 behind the end) and `label` (int32). Words
+A batch is a dict of `tokens` (int32 [batch, length], 0 for padding) and `label` (int32). Words
 that occur in fewer than `config.min_count` of the training sentences are UNKNOWN.
 """
 
@@ -34,7 +34,7 @@ DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 
 def clause(rng, good: bool) -> str:
-    """A statement about a part of the film; one in five says it by denying the opposite."""
+    """Generate a statement about a part of the film; one in five negates the opposite."""
     pick = lambda words: words[rng.integers(len(words))]
     denied = rng.random() < 0.2
     pleased = good != denied
@@ -48,7 +48,7 @@ def clause(rng, good: bool) -> str:
 
 
 def review(rng) -> tuple[str, int]:
-    """A review and its label, 1 for praise: what the main clause says, whatever is conceded."""
+    """Generate a review and its label, 1 if its main clause is positive."""
     good = bool(rng.random() < 0.5)
     main, kind = clause(rng, good), rng.random()
     if kind < 0.4:
@@ -69,7 +69,7 @@ def review(rng) -> tuple[str, int]:
 
 
 def generated_reviews(train: int, held_out: int) -> tuple[list, list]:
-    """Two lists of (review, label) pairs, always the same; no review occurs twice."""
+    """Generate two lists of (review, label) pairs, always the same; no review occurs twice."""
     rng = np.random.default_rng(0)
     found: dict[str, int] = {}
     while len(found) < train + held_out:
@@ -80,7 +80,7 @@ def generated_reviews(train: int, held_out: int) -> tuple[list, list]:
 
 
 def sst2() -> tuple[list, list]:
-    """67,349 phrases of film reviews and 872 sentences that are held out, from glue/sst2."""
+    """Return 67,349 phrases of film reviews and 872 held-out sentences, from glue/sst2."""
     sources = datasets.tfds_sources("glue/sst2", ["train", "validation"])
     train, held_out = (
         [(bytes(x["sentence"]).decode(), int(x["label"])) for x in source] for source in sources
@@ -89,7 +89,7 @@ def sst2() -> tuple[list, list]:
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words, numbers and signs.
+    """Split a text into lower-case words, numbers and punctuation.
 
     >>> words_of("It's 90 minutes long.")
     ["it's", '90', 'minutes', 'long', '.']
@@ -98,7 +98,7 @@ def words_of(text: str) -> list[str]:
 
 
 class Vocabulary:
-    """Numbers for words, from 2 on, most frequent first; 0 is padding and 1 an unknown word."""
+    """Number the words from 2 on, most frequent first; 0 is padding and 1 an unknown word."""
 
     def __init__(self, texts: Iterable[str], min_count: int):
         counts = collections.Counter(word for text in texts for word in set(words_of(text)))
@@ -110,7 +110,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, texts: Sequence[str], length: int) -> np.ndarray:
-        """Tokens [texts, length]; what is longer is cut."""
+        """Encode texts as tokens [texts, length]; longer texts are cut."""
         rows = np.full((len(texts), length), PAD, np.int32)
         for row, text in zip(rows, texts):
             tokens = [self.numbers.get(word, UNKNOWN) for word in words_of(text)[:length]]
@@ -119,7 +119,7 @@ class Vocabulary:
 
 
 def arrays(config) -> tuple[Vocabulary, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The vocabulary, and tokens and labels of what to train on and of what is held out."""
+    """Return the vocabulary, and the tokens and labels of the training and held-out data."""
     if config.dataset == "generated":
         train, held_out = generated_reviews(config.train_examples, config.held_out)
     elif config.dataset == "tfds":
@@ -137,7 +137,7 @@ def arrays(config) -> tuple[Vocabulary, dict[str, np.ndarray], dict[str, np.ndar
 
 
 def loaders(config, key) -> tuple[Vocabulary, Loader, Loader]:
-    """The vocabulary, shuffled batches, and held-out sentences in order, the last batch padded."""
+    """Return the vocabulary, and loaders of shuffled training batches and of held-out sentences."""
     vocabulary, train, held_out = arrays(config)
     return (
         vocabulary,

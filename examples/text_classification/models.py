@@ -1,4 +1,4 @@
-"""Two classifiers of sentences: one that forgets the order of words, and one that reads it."""
+"""Two sentence classifiers: one ignores the order of words, the other reads them in order."""
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -8,7 +8,7 @@ PAD, UNKNOWN = 0, 1
 
 
 class WordEmbedding(nn.Module):
-    """Vectors of words; in training some words are replaced by UNKNOWN, and some entries by 0."""
+    """Word vectors; in training, some words are replaced by UNKNOWN and some entries by 0."""
 
     vocabulary: int
     features: int
@@ -17,7 +17,7 @@ class WordEmbedding(nn.Module):
 
     @nn.compact
     def __call__(self, tokens, train: bool):
-        """Vectors [batch, length, features] of tokens [batch, length]."""
+        """Return vectors [batch, length, features] for tokens [batch, length]."""
         if train and self.word_dropout:
             drop = random.bernoulli(self.make_rng("dropout"), self.word_dropout, tokens.shape)
             tokens = jnp.where(drop & (tokens != PAD), UNKNOWN, tokens)
@@ -34,13 +34,13 @@ class Classifier(nn.Module):
 
     @nn.compact
     def __call__(self, x, train: bool):
-        """Logits [batch, classes] of sentence vectors."""
+        """Return logits [batch, classes] for sentence vectors."""
         x = nn.tanh(nn.Dense(self.hidden)(x))
         return nn.Dense(self.classes)(nn.Dropout(self.dropout, deterministic=not train)(x))
 
 
 class BagOfEmbeddings(nn.Module):
-    """The mean of the words' vectors, classified."""
+    """Classifies the mean of the word vectors."""
 
     vocabulary: int
     embedding: int = 300
@@ -51,7 +51,7 @@ class BagOfEmbeddings(nn.Module):
 
     @nn.compact
     def __call__(self, tokens, train: bool = False):
-        """Logits [batch, classes] of tokens [batch, length], 0 where a sentence has ended."""
+        """Return logits [batch, classes] for tokens [batch, length], padded with 0."""
         x = WordEmbedding(self.vocabulary, self.embedding, self.dropout, self.word_dropout)(
             tokens, train
         )
@@ -61,7 +61,7 @@ class BagOfEmbeddings(nn.Module):
 
 
 class BiLSTM(nn.Module):
-    """An LSTM from each end of the sentence; what both remember at last is classified."""
+    """Classifies the final states of two LSTMs, one in each direction."""
 
     vocabulary: int
     embedding: int = 300
@@ -72,7 +72,7 @@ class BiLSTM(nn.Module):
 
     @nn.compact
     def __call__(self, tokens, train: bool = False):
-        """Logits [batch, classes] of tokens [batch, length], 0 where a sentence has ended."""
+        """Return logits [batch, classes] for tokens [batch, length], padded with 0."""
         x = WordEmbedding(self.vocabulary, self.embedding, self.dropout, self.word_dropout)(
             tokens, train
         )

@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the curves, its surest mistakes, baselines, what next."""
+"""The report of a finished run: model, curves, mistakes, baselines, next steps."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from . import input_pipeline, train
 
 
 def naive_bayes(train_set, held_out, vocabulary: int) -> float:
-    """The accuracy of the classic baseline: which words a sentence has, each for itself."""
+    """Return the accuracy of naive Bayes, which treats the words of a sentence as independent."""
 
     def present(tokens):
         found = np.zeros((len(tokens), vocabulary), bool)
@@ -30,7 +30,7 @@ def naive_bayes(train_set, held_out, vocabulary: int) -> float:
 
 
 def predictions(state, loader):
-    """Tokens, labels and chances of a whole data set."""
+    """Return the tokens, labels and probabilities of a whole data set."""
     tokens, labels, chances = [], [], []
     for batch in loader:
         _, logits = train.eval_step(state, batch)
@@ -42,22 +42,22 @@ def predictions(state, loader):
 
 
 def mistakes_as_text(vocabulary, tokens, labels, chances, count: int = 6) -> list[str]:
-    """The misclassified sentences the network was surest of."""
+    """List the most confident mistakes."""
     guesses = chances.argmax(axis=-1)
     wrong = np.flatnonzero(guesses != labels)
-    surest = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
+    worst = wrong[np.argsort(-chances[wrong, guesses[wrong]], kind="stable")][:count]
     names = ("blame", "praise")
     return [
-        f"  {names[labels[i]]}, taken for {names[guesses[i]]} ({chances[i, guesses[i]]:.0%}): "
+        f"  {names[labels[i]]}, mistaken for {names[guesses[i]]} ({chances[i, guesses[i]]:.0%}): "
         + " ".join(vocabulary.words[t] for t in tokens[i] if t)
-        for i in surest
+        for i in worst
     ]
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html, with curve.png.
+    """Print the report, and write report.html and curve.png.
 
-    Gives the accuracy on the held-out sentences.
+    Returns the accuracy on the held-out sentences.
     """
     vocabulary, train_set, held_out_set = input_pipeline.arrays(config)
     _, _, held_out = input_pipeline.loaders(config, random.key(0))
@@ -72,12 +72,12 @@ def show(config, workdir, state) -> float:
     page.picture(Path(workdir) / "curve.png", panels)
 
     mistakes = mistakes_as_text(vocabulary, tokens, labels, chances)
-    page.text("its surest mistakes", "\n".join(mistakes) or "  none")
+    page.text("most confident mistakes", "\n".join(mistakes) or "  none")
     common = np.bincount(train_set["label"]).argmax()
     bayes = naive_bayes(train_set, held_out_set, len(vocabulary))
     page.text("", f"\naccuracy on {len(labels)} held-out sentences: {accuracy:.2%}\n"
                   f"  naive Bayes {bayes:.2%}, "
-                  f"the commoner label {(labels == common).mean():.2%}")  # fmt: skip
+                  f"the more common label {(labels == common).mean():.2%}")  # fmt: skip
     page.checkpoints(workdir)
     page.write(Path(workdir) / "report.html")
     print(NEXT.format(package=__package__, workdir=workdir))
@@ -86,10 +86,10 @@ def show(config, workdir, state) -> float:
 
 NEXT = """
 what to try next
-  forget the order        python -m {package}.main --workdir=runs/bag --config.model=bag
+  ignore the word order   python -m {package}.main --workdir=runs/bag --config.model=bag
   real film reviews       python -m {package}.main --workdir=runs/sst2 \\
                               --config=examples/text_classification/configs/default.py
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/text_classification mine, edit mine/train.py,
                           python -m mine.main
 """

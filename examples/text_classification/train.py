@@ -1,8 +1,8 @@
-"""The training of a classifier of sentences: this is the file to change.
+"""Training a sentence classifier: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -28,14 +28,14 @@ class State(ModelState):
     scale: Any
 
 
-# What is measured, summed up over batches.
+# The metrics, accumulated over batches.
 Metrics = metrics.Collection.create(
     loss=metrics.Average.from_output("loss"), accuracy=metrics.Accuracy
 )
 
 
 def create_model(config, vocabulary: int):
-    """The network that a config describes, for so many words."""
+    """Create the network that a config describes, for a vocabulary of this size."""
     if config.model not in models.MODELS:
         raise ValueError(f"config.model: needed one of {list(models.MODELS)}, got {config.model!r}")
     return models.MODELS[config.model](
@@ -45,7 +45,7 @@ def create_model(config, vocabulary: int):
 
 
 def create_state(config, vocabulary: int, key):
-    """Fresh parameters and a fresh optimizer, whose rate falls to 0."""
+    """Create the initial parameters and the optimizer, whose learning rate decays to 0."""
     params_key, dropout_key = random.split(key)
     model, policy = create_model(config, vocabulary), Policy.parse(config.precision)
     variables = model.init(params_key, jnp.ones((1, config.length), jnp.int32))
@@ -58,7 +58,7 @@ def create_state(config, vocabulary: int, key):
 
 
 def measure(logits, batch):
-    """The mean cross-entropy, and the metrics; `mask` is False for padding."""
+    """Return the mean cross-entropy, and the metrics; `mask` is False for padding."""
     loss = optim.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
     seen = Metrics.single_from_model_output(
         logits=logits, labels=batch["label"], loss=loss, mask=batch.get("mask")
@@ -67,7 +67,7 @@ def measure(logits, batch):
 
 
 def train_step(state, batch):
-    """The state after one batch, and the metrics of the batch."""
+    """Return the state after one batch, and the metrics of the batch."""
 
     def loss_fn(params):
         logits, changed = state.forward(params, batch["tokens"], train=True)
@@ -83,13 +83,13 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, batch):
-    """The metrics of a batch, and the logits."""
+    """Return the metrics of a batch, and the logits."""
     logits = state.predict(batch["tokens"])
     return measure(logits, batch)[1], logits
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """Loss and accuracy over a whole data set."""
+    """Compute loss and accuracy over a whole data set."""
     seen = Metrics.empty()
     for batch in loader:
         seen = seen.merge(eval_step(state, batch)[0])
@@ -97,7 +97,7 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -105,7 +105,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -113,21 +113,21 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     vocabulary, loader, held_out = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} sentences to train on, {held_out.examples} held out, "
+    print(f"{loader.examples} sentences for training, {held_out.examples} held out, "
           f"{len(vocabulary)} words; {config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, len(vocabulary), state_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step, devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -156,5 +156,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[__name__.count(".")]  # where the package is impor
 
 
 class StopAfter:
-    """StopRequests that asks after so many steps."""
+    """StopRequests that requests a stop after a number of steps."""
 
     def __init__(self, steps: int):
         self.left = steps
@@ -123,7 +123,7 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_devices():
-    """What --devices asks for is taken back."""
+    """Undo what --devices requests."""
     before = toile.config.jax_num_cpu_devices
     yield
     toile.config.update("jax_num_cpu_devices", before)

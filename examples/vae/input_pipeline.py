@@ -1,8 +1,8 @@
-"""Digits of black and white pixels: the 5,000 that ship with the project, or binarized_mnist.
+"""Digits with black and white pixels: the 5,000 included ones, or binarized_mnist.
 
-A batch is a dict of `image`, float32 [batch, 28, 28, 1] of zeros and ones. A gray pixel of the
-shipped digits is white with its brightness as the chance: drawn anew in each epoch where the
-network is trained on them, drawn once where they are held out.
+A batch is a dict of `image`, float32 [batch, 28, 28, 1] of zeros and ones. Pixels of the included
+digits become white at random, with their brightness as the probability: in each epoch for training
+digits, once for held-out digits.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ N_TRAIN = 4000
 
 
 def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """4,000 digits in gray to train on and 1,000 binarized ones that are held out."""
+    """Return 4,000 gray digits for training and 1,000 binarized ones that are held out."""
     with np.load(datasets.shipped("mnist_5k.npz", __file__)) as stored:
         images = stored["images"][..., None]
     held_out = {"image": images[N_TRAIN:]}
@@ -24,26 +24,26 @@ def shipped_digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
 
 
 def binarized(batch: dict[str, np.ndarray], rng) -> dict[str, np.ndarray]:
-    """Each pixel 255 or 0, drawn with its brightness as the chance of 255."""
+    """Set each pixel to 255 or 0 at random, with its brightness as the probability of 255."""
     images = batch["image"]
     lit = rng.random(images.shape, np.float32) < images.astype(np.float32) / 255
     return {**batch, "image": np.where(lit, 255, 0).astype(np.uint8)}
 
 
 def to_floats(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Lit pixels are 1, the others 0; runs in the loader's thread."""
+    """Convert white pixels to 1 and the others to 0, in the loader's thread."""
     return {**batch, "image": (batch["image"] > 0).astype(np.float32)}
 
 
 def loaders(config, key) -> tuple[Loader, Loader]:
-    """Shuffled batches to train on, and the held-out digits in order, the last batch padded."""
+    """Return loaders of shuffled training batches, and of held-out digits in padded batches."""
     train: Any
     if config.dataset == "digits":
         train, held_out = shipped_digits()
         augment = binarized
     elif config.dataset == "tfds":
         train, held_out = datasets.tfds_sources("binarized_mnist", ["train", "test"])
-        augment = None  # they are binarized already, once and for all
+        augment = None  # they are already binarized
     else:
         raise ValueError(f"config.dataset: needed 'digits' or 'tfds', got {config.dataset!r}")
     return (

@@ -1,4 +1,4 @@
-"""A variational autoencoder of dense layers (Kingma and Welling, 2014)."""
+"""A variational autoencoder with dense layers (Kingma and Welling, 2014)."""
 
 import toile.numpy as jnp
 from toile import linen as nn
@@ -6,27 +6,27 @@ from toile import random
 
 
 class Encoder(nn.Module):
-    """Mean and log-variance of the code of an image."""
+    """Maps an image to the mean and log-variance of its code."""
 
     hidden: int
     latents: int
 
     @nn.compact
     def __call__(self, x):
-        """Two arrays [batch, latents] from pixels [batch, 784]."""
+        """Return two arrays [batch, latents] for pixels [batch, 784]."""
         x = nn.relu(nn.Dense(self.hidden)(x))
         return nn.Dense(self.latents, name="mean")(x), nn.Dense(self.latents, name="log_var")(x)
 
 
 class Decoder(nn.Module):
-    """The logit of each pixel being lit, from a code."""
+    """Maps a code to the logit of each pixel being white."""
 
     hidden: int
     pixels: int
 
     @nn.compact
     def __call__(self, z):
-        """Logits [batch, pixels] from codes [batch, latents]."""
+        """Return logits [batch, pixels] for codes [batch, latents]."""
         return nn.Dense(self.pixels)(nn.relu(nn.Dense(self.hidden)(z)))
 
 
@@ -42,11 +42,11 @@ class VAE(nn.Module):
         self.decoder = Decoder(self.hidden, self.pixels)
 
     def __call__(self, images):
-        """Logits [batch, pixels], and mean and log-variance of the codes; draws from `noise`."""
+        """Return logits [batch, pixels], and mean and log-variance of codes drawn from `noise`."""
         mean, log_var = self.encoder(images.reshape((len(images), -1)))
         noise = random.normal(self.make_rng("noise"), mean.shape, mean.dtype)
         return self.decoder(mean + jnp.exp(log_var / 2) * noise), mean, log_var
 
     def generate(self, z):
-        """The chance of each pixel being lit, for codes."""
+        """Return the probability of each pixel being white, for codes."""
         return nn.sigmoid(self.decoder(z))

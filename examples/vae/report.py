@@ -1,4 +1,4 @@
-"""What a finished run shows: the model, the ELBO curve, digits it made up, what to try next."""
+"""The report of a finished run: model, ELBO curve, generated digits, next steps."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from . import input_pipeline, train
 
 
 def sheet(images, columns: int) -> np.ndarray:
-    """Images [count, height, width] side by side, `columns` in a row, with a thin border."""
+    """Place images [count, height, width] side by side, `columns` in a row, with a thin border."""
     framed = np.pad(np.asarray(images), ((0, 0), (1, 1), (1, 1)), constant_values=0.3)
     count, height, width = framed.shape
     grid = framed.reshape(count // columns, columns, height, width)
@@ -21,13 +21,13 @@ def sheet(images, columns: int) -> np.ndarray:
 
 
 def write_sheet(path, images, columns: int) -> None:
-    """The sheet as a PNG, every pixel twice as large."""
+    """Write the sheet as a PNG, with every pixel twice as large."""
     large = np.kron(media.to_bytes(sheet(images, columns)), np.ones((2, 2), np.uint8))
     Path(path).write_bytes(media.png(large[..., None]))
 
 
 def show(config, workdir, state) -> float:
-    """Print the report and write it as report.html; the ELBO.
+    """Print the report, write report.html, and return the ELBO.
 
     samples.png, reconstructions.png and curve.png are written too.
     """
@@ -45,13 +45,13 @@ def show(config, workdir, state) -> float:
 
     samples = np.asarray(train.generate(state, random.key(2), 64))
     write_sheet(folder / "samples.png", samples, 16)
-    page.figure("digits nobody wrote", sheet(samples, 16))
+    page.figure("generated digits", sheet(samples, 16))
     _, again = train.eval_step(state, batch, random.key(0))
     pairs = np.concatenate([batch["image"][:16], np.asarray(again)[:16]])[..., 0]
     write_sheet(folder / "reconstructions.png", pairs, 16)
     page.figure("held-out digits and their reconstructions", sheet(pairs, 16))
     blocks = [terminal.picture(image[2:-2, 2:-2]) for image in samples[:4]]
-    print(f"\ndigits nobody wrote ({folder / 'samples.png'}):\n\n"
+    print(f"\ngenerated digits ({folder / 'samples.png'}):\n\n"
           f"{terminal.side_by_side(blocks, width=24)}")  # fmt: skip
     page.text("", f"\nELBO of {held_out.examples} held-out digits: {result['elbo']:.2f} nats "
                   f"(reconstruction {result['reconstruction']:.2f}, "
@@ -67,6 +67,6 @@ what to try next
   two latents only        python -m {package}.main --workdir=runs/flat --config.latents=2
   all 50,000 digits       python -m {package}.main --workdir=runs/full \\
                               --config=examples/vae/configs/default.py
-  watch it learn          tensorboard --logdir={workdir}
+  watch the training      tensorboard --logdir={workdir}
   make it yours           cp -r examples/vae mine, edit mine/train.py, python -m mine.main
 """

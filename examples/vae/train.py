@@ -1,8 +1,8 @@
-"""The training of a variational autoencoder: this is the file to change.
+"""Training a variational autoencoder: this is the file to change.
 
-The step, the loop and the evaluation are written out. What is taken from `toile.training` is
-plumbing: batches, metrics, progress bar, checkpoints. A run that was stopped, by Ctrl-C or by a
-kill, continues from its last checkpoint and ends with the same parameters, bit by bit.
+The step, the loop and the evaluation are written out here. `toile.training` provides only the
+plumbing: batches, metrics, the progress bar, checkpoints. A run that is stopped, by Ctrl-C or by
+kill, resumes from its last checkpoint and ends with exactly the same parameters.
 """
 
 import time
@@ -28,7 +28,7 @@ class State(ModelState):
     scale: Any
 
 
-# What is measured, in nats per image: elbo = reconstruction - divergence.
+# The metrics, in nats per image: elbo = reconstruction - divergence.
 Metrics = metrics.Collection.create(
     elbo=metrics.Average.from_output("elbo"),
     reconstruction=metrics.Average.from_output("reconstruction"),
@@ -37,12 +37,12 @@ Metrics = metrics.Collection.create(
 
 
 def create_model(config):
-    """The network that a config describes."""
+    """Create the network that a config describes."""
     return models.VAE(hidden=config.hidden, latents=config.latents)
 
 
 def create_state(config, key):
-    """Fresh parameters and a fresh optimizer, whose rate falls to 0."""
+    """Create the initial parameters and the optimizer, whose learning rate decays to 0."""
     params_key, noise_key = random.split(key)
     model, policy = create_model(config), Policy.parse(config.precision)
     variables = model.init({"params": params_key, "noise": noise_key}, jnp.zeros((1, 28, 28, 1)))
@@ -54,7 +54,7 @@ def create_state(config, key):
 
 
 def measure(outputs, batch):
-    """The evidence lower bound of each image, averaged, and the metrics.
+    """Return the evidence lower bound, averaged over images, and the metrics.
 
     log p(x) >= E log p(x | z) - KL(q(z | x) || N(0, 1)), where q is a diagonal Gaussian.
     """
@@ -70,7 +70,7 @@ def measure(outputs, batch):
 
 
 def train_step(state, batch):
-    """The state after one batch, and the metrics of the batch."""
+    """Return the state after one batch, and the metrics of the batch."""
 
     def loss_fn(params):
         outputs, changed = state.forward(params, batch["image"])
@@ -86,14 +86,14 @@ def train_step(state, batch):
 
 @toile.jit
 def eval_step(state, batch, key):
-    """The metrics of a batch, with codes drawn by a key, and the reconstructed images."""
+    """Return the metrics of a batch, with codes drawn by a key, and the reconstructed images."""
     outputs = state.predict(batch["image"], rngs={"noise": key})
     _, seen = measure(outputs, batch)
     return seen, toile.nn.sigmoid(outputs[0]).reshape(batch["image"].shape)
 
 
 def evaluate(state, loader) -> dict[str, float]:
-    """The metrics over a whole data set; the same noise each time."""
+    """Compute the metrics over a whole data set, with the same noise each time."""
     seen = Metrics.empty()
     for number, batch in enumerate(loader):
         new, _ = eval_step(state, batch, random.key(number))
@@ -102,14 +102,14 @@ def evaluate(state, loader) -> dict[str, float]:
 
 
 def generate(state, key, count: int):
-    """Images [count, 28, 28] that nobody wrote: decoded from codes drawn by a key."""
+    """Generate images [count, 28, 28] by decoding codes drawn by a key."""
     latents = state.params["encoder"]["mean"]["bias"].size
     codes = random.normal(key, (count, latents))
     return state.predict(codes, method="generate").reshape((count, 28, 28))
 
 
 def save(config, workdir, state, seen, loader) -> str:
-    """Write everything that the rest of the run depends on; the file's path."""
+    """Save everything the rest of the run depends on; return the path of the file."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     return checkpoints.save_checkpoint(
         workdir, run, int(state.step), keep=config.keep_checkpoints, overwrite=True
@@ -117,7 +117,7 @@ def save(config, workdir, state, seen, loader) -> str:
 
 
 def restore(workdir, state, seen, loader):
-    """State and metrics of the newest checkpoint, if there is one; the loader goes to its place."""
+    """Restore state, metrics and loader position from the newest checkpoint, if there is one."""
     run = {"state": state, "seen": seen, "loader": loader.state_dict()}
     run = checkpoints.restore_checkpoint(workdir, run)
     loader.load_state_dict(run["loader"])
@@ -125,21 +125,21 @@ def restore(workdir, state, seen, loader):
 
 
 def train_and_evaluate(config, workdir, devices: int = 1):
-    """Train for `config.num_steps`; the state, and whether it got there.
+    """Train for `config.num_steps`; return the state, and whether it is finished.
 
     Metrics go to `workdir` as TensorBoard events and JSON lines, and a line per evaluation to the
-    terminal. If there is a checkpoint in `workdir`, the run continues from it.
+    terminal. If there is a checkpoint in `workdir`, the run resumes from it.
     """
     state_key, data_key = random.split(random.key(config.seed))
     loader, held_out = input_pipeline.loaders(config, data_key)
-    print(f"{loader.examples} digits to train on, {held_out.examples} held out; "
+    print(f"{loader.examples} digits for training, {held_out.examples} held out; "
           f"{config.num_steps} steps of {config.batch_size}")  # fmt: skip
 
     fresh = create_state(config, state_key)
     state, seen = restore(workdir, fresh, Metrics.empty(), loader)
     start = step = int(state.step)
     if start:
-        print(f"continuing after step {start} from {workdir}")
+        print(f"resuming after step {start} from {workdir}")
     update = training.replicated(train_step, devices=first_devices(devices))
     began = time.perf_counter()
     writer = writers.create_default_writer(workdir, console=False)
@@ -167,5 +167,5 @@ def train_and_evaluate(config, workdir, devices: int = 1):
     if step > start:
         path = save(config, workdir, state, seen, loader)
         if step < config.num_steps:
-            print(f"stopped after step {step} and saved {path}; the same command goes on from it")
+            print(f"stopped after step {step} and saved {path}; run the same command to resume")
     return state, step >= config.num_steps

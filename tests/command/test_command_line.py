@@ -53,7 +53,7 @@ def test_help_has_an_example(capsys, name):
     (["convert", "a", "b", "--from", "safetensor"], "did you mean 'safetensors'?"),
     (["convert", "a", "b", "--step", "x"], "argument --step: invalid int value: 'x'"),
     (["cache", "claer"], "got 'claer' (did you mean 'clear'?)"),
-    (["cache", "--yes"], "--yes is for `toile cache clear`"),
+    (["cache", "--yes"], "--yes applies to `toile cache clear`"),
     (["completion", "bsh"], "did you mean 'bash'?"),
     (["completion"], "required: SHELL"),
 ])

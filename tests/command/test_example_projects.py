@@ -157,7 +157,7 @@ def test_an_empty_folder_is_filled(capsys, tmp_path, monkeypatch):
 
 def test_a_folder_with_files_is_left_alone(capsys, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    assert "which has files in it" in refused(capsys, "new", "mnist", tmp_path)
+    assert "which contains files" in refused(capsys, "new", "mnist", tmp_path)
     assert "got the file" in refused(capsys, "new", "mnist", tmp_path / "mine.txt")
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 

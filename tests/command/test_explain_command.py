@@ -47,13 +47,14 @@ def file(tmp_path, monkeypatch):
     ("loss", "jnp.ones(4), scale=np.float32(3)", "tanh"),
     ("loss", "toile.random.normal(toile.random.key(0), (2, 2)), RATE", "float32[2,2]"),
     ("Model.apply", "jnp.ones(\n  5)", "float32[5]"),
-    ("none", None, "none: "),
+    ("none", None, "none"),
 ])
 def test_kernels_are_shown(capsys, file, function, arguments, said):
     given = [] if arguments is None else ["--args", arguments]
     ran = run(capsys, "explain", f"{file}:{function}", *given)
     assert ran.status == 0, ran.err
     assert said in ran.out and "memory: " in ran.out
+    assert f"{function.rpartition('.')[2]}" in ran.out.partition(":")[0]
 
 
 @pytest.mark.parametrize("returned", ["jnp.ones((7,)), jnp.ones((7,))", "(jnp.ones(7),) * 2"])

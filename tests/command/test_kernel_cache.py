@@ -24,7 +24,7 @@ def test_the_cache_is_shown(capsys, kernels, monkeypatch):
     assert lines == [f"folder   {kernels.folder}", "entries  2", "size     1.0 MB of at most "
                      "536.9 MB"]
     monkeypatch.setenv("TOILE_CACHE", "off")
-    assert run(capsys, "cache").out.splitlines()[-1].startswith("It is off")
+    assert run(capsys, "cache").out.splitlines()[-1].startswith("The cache is turned off")
 
 
 def test_a_cache_that_does_not_exist_yet_is_empty(capsys, tmp_path, monkeypatch):

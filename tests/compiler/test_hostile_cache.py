@@ -80,7 +80,7 @@ def test_the_plan_of_another_program_is_not_taken(cache):
     """Copying the plan of x * 3 over that of x + 1 gave [0, 3, 6]."""
     results, keys = kept(PROGRAMS[:2])
     (cache.folder / keys[0]).write_bytes((cache.folder / keys[1]).read_bytes())
-    with pytest.warns(CacheWarning, match=f"{keys[0]}.*its checksum does not fit") as said:
+    with pytest.warns(CacheWarning, match=f"{keys[0]}.*its checksum does not match") as said:
         found, recalled = compiled(PROGRAMS[0])
     assert not recalled and found([X])[0].tolist() == [1, 2, 3] and len(said) == 1
     assert compiled(PROGRAMS[0])[1]  # it was made again, and kept

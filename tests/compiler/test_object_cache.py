@@ -223,7 +223,7 @@ def test_entries_are_bound_to_their_names_and_machine(cache):
     cache.put(KEY, b"one")
     cache.put(other, b"two")
     (cache.folder / other).write_bytes((cache.folder / KEY).read_bytes())
-    with pytest.warns(CacheWarning, match=f"{other}.*its checksum does not fit its name"):
+    with pytest.warns(CacheWarning, match=f"{other}.*its checksum does not match its name"):
         assert cache.get(other) is None
     assert cache.get(KEY) == b"one"
     elsewhere = ObjectCache(cache.folder, machine="another processor")

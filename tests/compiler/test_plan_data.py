@@ -114,11 +114,11 @@ def test_what_refers_to_itself_is_not_written():
 
 # Operations that are in no plan on disk, and why.
 WITHOUT = {
+    "toile.compat.faces": "hold users' functions",
     "toile.control": "they hold Programs or functions, and become steps of their own",
     "toile.custom_batching": "holds a user's function",
     "toile.engine.program": "Captured holds an array, which jit makes an input",
     "toile.experimental._checks": "Check holds a user's message",
-    "toile.interop.faces": "hold users' functions",
     "toile.parallel": "hold shardings and Programs, and run on several devices",
     "toile.transforms.linearize": "Forward is gone when a Program is made",
 }

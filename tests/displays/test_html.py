@@ -41,10 +41,16 @@ ARRAYS = [
 
 @pytest.mark.parametrize(("make", "form", "values"), ARRAYS, ids=[form for _, form, _ in ARRAYS])
 def test_an_array_has_its_form_and_values(make, form, values):
-    text, _ = read(make()._repr_html_())
-    assert form in text and f"on {toile.devices()[0]}, " in text
+    x = make()
+    text, _ = read(x._repr_html_())
+    assert form in text and f"on {x.device}, " in text
     lines = text.split("\n")
     assert all(any(line.endswith(v) for line in lines) for v in values)
+
+
+def test_a_large_array_is_on_the_default_device():
+    text, _ = read(jnp.zeros((2, 1000))._repr_html_())  # small ones may still be on the host
+    assert f"on {toile.devices()[0]}, " in text
 
 
 @pytest.mark.parametrize("shape", [(9,), (10,), (9, 9), (10, 10), (3, 99), (99, 3), (2, 50, 60)])

@@ -87,7 +87,7 @@ def test_who_is_missing(tmp_path):
     assert watcher.arrived(folders, 4, 30) == [0, 2]
     assert watcher.missing([], 2, 2) == "missing: ranks 0, 1"
     assert watcher.missing([0, 2], 4, 4) == "missing: ranks 1, 3"
-    assert "2 of 2 have arrived (ranks [0, 2]): those missing are on other machines" in (
+    assert "2 of 2 have arrived (ranks [0, 2]): the missing ones are on other machines" in (
         watcher.missing([0, 2], 4, 2))
     assert "2 of 3 have arrived" in watcher.missing([0, 2], 6, 3)
     assert "not all have joined" in watcher.missing([0, 1], 2, 2)

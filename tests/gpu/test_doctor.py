@@ -20,7 +20,7 @@ def test_the_cpu_is_enough(monkeypatch, capsys):
     assert doctor.main() == 0
     text = capsys.readouterr().out
     assert text.startswith(f"toile {toile.__version__}\n")
-    for part in ("numpy", "llvmlite", "kernels on disk", "a compiled product is right",
+    for part in ("numpy", "llvmlite", "kernels on disk", "a compiled matrix product is correct",
                  "there is no NVIDIA GPU", "Programs run on the CPU."):  # fmt: skip
         assert part in text, part
 
@@ -47,12 +47,12 @@ def test_a_gpu_that_is_not_to_be_used(monkeypatch, environment, asked):
     gpus = next(f for f in found if f.name == "GPUs")
     last = doctor.summary(True, found)
     if asked:
-        assert gpus.found == f"1, not used since {asked}" and gpus.works is None
+        assert gpus.found == f"1, not used because {asked} is set" and gpus.works is None
         assert not any(f.name.startswith("test on") for f in found)
         assert last == f"Programs run on the CPU. The GPU is not used: {asked} is set."
     else:
         assert gpus == doctor.Finding("GPUs", "1", True, gpus.repair)
-        assert last == "Programs run on the GPU, and on the CPU where they are told to."
+        assert last == "Programs run on the GPU by default, and on the CPU if told to."
         failed = [doctor.Finding("test on GPU 0", "wrong", False)]
         assert "its test failed" in doctor.summary(True, failed)
 

@@ -129,7 +129,7 @@ def test_loops_and_what_runs_on_the_host(device):
     assert {"scan", "while", "cond", "Python"} <= kinds
     assert any(k.calls for k in all_kernels(e.kernels))
     text = str(e)
-    assert "issued step by step: the host is waited for" in text and "7 times" in text
+    assert "issued step by step: it waits for the host" in text and "7 times" in text
     assert "1 step on the host" in text
 
 
@@ -146,7 +146,7 @@ def test_how_calls_are_issued(device, monkeypatch):
     monkeypatch.setattr(execution, "MOST_NODES", 5)
     assert "nodes are too many for a graph" in str(toile.explain(counted)(*given))
     driver.driver().conditionals = -1
-    assert "step by step: the host is waited for" in str(toile.explain(counted)(*given))
+    assert "step by step: it waits for the host" in str(toile.explain(counted)(*given))
 
 
 # ---- profile

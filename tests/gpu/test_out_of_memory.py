@@ -147,7 +147,7 @@ def test_running_out_says_what_there_is(device, monkeypatch):
     text = str(found.value)
     for part in (f"needed {memory.size(executable.arena_bytes)} more", "none left for",
                  f"planned peak of program: {memory.size(executable.peak_bytes)}",
-                 "a batch of ", "(it is 4096, the first axis of float32[4096,20])",
+                 "a batch of ", "(now 4096, the first axis of float32[4096,20])",
                  "each example adds", "largest live buffers:"):  # fmt: skip
         assert part in text, part
     assert text.count("float32[") == memory.SHOWN + 1
@@ -390,7 +390,7 @@ def test_a_fault_names_the_program(device, monkeypatch):
         raise driver.CudaError("cuLaunchKernel", driver.OUT_OF_MEMORY, "out of memory")
 
     monkeypatch.setattr(driver.driver(), "launch", full)
-    with pytest.raises(OutOfMemoryError, match="program needed more than there is"):
+    with pytest.raises(OutOfMemoryError, match="program needed more than is available"):
         host_driver.run(executable, raws, device)
 
 

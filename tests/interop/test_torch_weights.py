@@ -148,7 +148,7 @@ def test_tied_weights_leaves_and_metadata_boxes():
     new = torch_weights.load(variables, state, names)
     assert isinstance(new["params"]["table"]["embedding"], nn.Partitioned)
     assert_same_bytes(torch_weights.export(new, names, like=state), state)
-    with pytest.raises(ValueError, match="head.weight: needed what params/table/embedding has"):
+    with pytest.raises(ValueError, match="head.weight: needed the value that another tensor"):
         torch_weights.load(variables, {**state, "head.weight": table + 1}, names)
 
 
@@ -183,13 +183,13 @@ def test_the_error_lists_everything_on_both_sides():
         torch_weights.load(variables, state, {"a": "up", "b": "fc", "c": "haed"}, keep="tail/**")
     told = str(caught.value)
     for line in [
-        "2 names:",
-        "'c': no layer at 'haed' (there is 'head')",
+        "wrong names (2):",
+        "'c': no layer at 'haed' (did you mean 'head'?)",
         "keep='tail/**' matches nothing",
-        "2 torch tensors without a place:",
+        "torch tensors without a place (2):",
         "c.bias (4,)",
         "norm.weight (2,)",
-        "1 variables without a tensor:",
+        "variables without a tensor (1):",
         "params/head/kernel (1, 1)",
         "a.weight: needed (2, 3, 5) for params/up/kernel, got (3, 2, 5) (a transposed convolution?",
         "a.bias: needed (2,) for params/up/bias, got (3,)",

@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import zipfile
 from collections import namedtuple
 
 import msgpack
@@ -19,7 +20,7 @@ from toile.errors import UnreadableFileError
 from toile.interop import safetensors
 from toile.metrics import events, records
 from toile.serialization import array_codes as encoding
-from toile.training import text
+from toile.training import datasets, text
 
 
 def array(shape, name, data):
@@ -301,6 +302,10 @@ ARRAYS = {
     "signs": npy(b"-" * 9000 + b"1"),
     "a cut header": npy("{'descr': '<f8'}")[:12],
     "another version": npy("{}", version=(9, 9)),
+    "a header of 600 MB": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", bytes(8),
+                              (2, 0)),
+    "a later header of 600 MB": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}",
+                                    bytes(8), (3, 0)),
     "something else": b"hello",
     "a zip file that is cut": b"PK\x03\x04" + bytes(40),
     "a pickle": b"\x80\x04K\x01.",
@@ -314,6 +319,13 @@ def test_hostile_arrays_are_refused(name, tmp_path):
     for file in (path, str(path), io.BytesIO(ARRAYS[name])):
         found = measured(jnp.load, file)
         assert isinstance(found.error, UnreadableFileError), repr(found.error)
+        assert found.peak < 4 * MIB
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.write(path, "x.npy")
+    for read, source in ((datasets.npz_arrays, tmp_path / "x.npz"),
+                         (datasets.mapped_arrays, {"x": path})):
+        found = measured(read, source)
+        assert isinstance(found.error, UnreadableFileError) or name == "a boolean of 3"
         assert found.peak < 4 * MIB
 
 

@@ -122,7 +122,7 @@ def test_a_full_disk_takes_the_checksums_first(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "write_file", full)
-    with pytest.warns(UserWarning, match="no checksums of .*checkpoint_1: .*No space left"):
+    with pytest.warns(UserWarning, match="no checksums for .*checkpoint_1: .*No space left"):
         save_checkpoint(tmp_path, filled(1), 1)
     monkeypatch.setattr(files, "write_file", original)
     assert restore_checkpoint(tmp_path, filled(0))["step"] == 1

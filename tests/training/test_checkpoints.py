@@ -150,7 +150,7 @@ def test_orbax_is_not_used(tmp_path):
     (tmp_path / "checkpoint_1").mkdir()
     (tmp_path / "checkpoint_1" / "_METADATA").write_text("{}")
     for place in (tmp_path, tmp_path / "checkpoint_1"):
-        with pytest.raises(ValueError, match="needed a msgpack file, got a checkpoint of Orbax"):
+        with pytest.raises(ValueError, match="needed a msgpack file, got an Orbax checkpoint"):
             restore_checkpoint(place, TREE)
 
 

@@ -71,13 +71,13 @@ REFUSED = {
     "--config.layers.x=3":
         "--config.layers.x: needed a config for config.layers, got [3, 4], which has no fields",
     "--config=configs/tny.py":
-        "--config=configs/tny.py: needed a file, got a path where there is none (did you mean "
+        "--config=configs/tny.py: needed a file, got a path that does not exist (did you mean "
         "'configs/tiny.py'?)",
     "--config tiny":
-        "--config=tiny: needed a file, got a path where there is none (did you mean "
+        "--config=tiny: needed a file, got a path that does not exist (did you mean "
         "'configs/tiny.py'?)",
     "--config=configs/huge.py":
-        "--config=configs/huge.py: needed a file, got a path where there is none (there are "
+        "--config=configs/huge.py: needed a file, got a path that does not exist (available: "
         "configs/default.py, configs/tiny.py)",
 }
 

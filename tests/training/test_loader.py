@@ -181,7 +181,7 @@ def test_refuses_what_makes_no_batches():
         Loader({"x": np.zeros(3), "y": np.zeros(2)}, 1)
     with pytest.raises(ValueError, match="needed at least 5 examples"):
         Loader(np.zeros(4), 5)
-    with pytest.raises(ValueError, match="needed last="):
+    with pytest.raises(ValueError, match="needed last in"):
         Loader(np.zeros(4), 2, last="wrap")
     with pytest.raises(ValueError, match="got 'keep'"):
         Loader(np.zeros(4), 2, last="keep", process_index=0, process_count=2)

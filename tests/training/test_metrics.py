@@ -71,7 +71,7 @@ def test_masks_of_fewer_axes():
     assert (float(got.total), float(got.count)) == (10.0, 4.0)
     nan = Average.from_model_output(np.array([1.0, np.nan]), mask=np.array([1, 0]))
     assert float(nan.compute()) == 1.0
-    with pytest.raises(ValueError, match=r"needed a mask that begins the shape .*\(3, 2\)"):
+    with pytest.raises(ValueError, match=r"needed a mask whose shape is a prefix .*\(3, 2\)"):
         Average.from_model_output(values, mask=np.ones(2))
 
 
@@ -169,6 +169,6 @@ def test_errors():
         Accuracy.from_model_output(logits=LOGITS, labels=LOGITS)
     with pytest.raises(KeyError, match="needed an output of this name"):
         Average.from_output("loss").from_model_output(logits=LOGITS)
-    with pytest.raises(NotImplementedError, match="needed merge"):
+    with pytest.raises(NotImplementedError, match="needed the method merge"):
         Metric().merge(Metric())
     assert jnp.isnan(Average.empty().compute())

@@ -8,6 +8,7 @@ import pytest
 
 from toile import numpy as jnp
 from toile.training.progress import progress
+from toile.training.rates import rate
 
 
 class Terminal(io.StringIO):
@@ -26,6 +27,18 @@ def test_draws_on_a_terminal():
     assert bar.done == 40 and len(bar) == 40
     for part in ("train", "40/40", "loss 0.5", "note fine", "halfway [5]", "left"):
         assert part in text
+
+
+@pytest.mark.parametrize("unit, shown", [
+    ("step", "steps"), ("batch", "batches"), ("epoch", "epochs"), ("example", "examples"),
+    ("query", "queries"), ("key", "keys"), ("pass", "passes"), ("matrix", "matrices"),
+    ("box", "boxes"), ("training example", "training examples"), ("examples", "examples"),
+    ("MB", "MB"), ("kB", "kB"), ("it", "its"), ("s", "s"), ("", ""), ("µm²", "µm²"),
+])  # fmt: skip
+def test_rates_have_units_in_the_plural(unit, shown):
+    assert rate(2.5, unit) == f"2.5 {shown}/s"
+    assert rate(0.25, unit) == f"4.0 s/{unit}"
+    assert rate(0.0, unit) == rate(None, unit) == ""
 
 
 def test_is_silent_elsewhere(capsys):

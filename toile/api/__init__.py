@@ -1,4 +1,4 @@
-"""The transformations that users call, over trees; this joins the layers below.
+"""The transformations that users call, on trees, built from the layers below.
 
 Importing it registers the platforms with the engine.
 """

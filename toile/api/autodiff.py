@@ -239,8 +239,8 @@ def _scalar_result(out: Any, fun: Callable[..., Any]) -> Any:
 def check_callable(what: str, fun: Any) -> None:
     if not callable(fun):
         raise TypeError(
-            f"Expected a callable value, got {fun!r}: {what} needed a function, got one of type "
-            f"{type(fun).__name__}{here()}"
+            f"Expected a callable value, got {fun!r}: {what} needed a function, got an object "
+            f"of type {type(fun).__name__}{here()}"
         )
 
 
@@ -281,7 +281,8 @@ def _leaf_dtype(what: str, fun: Any, x: Any) -> Any:
     except TypeError as e:
         raise TypeError(
             f"Argument {x!r} of type {type(x)} is not a valid JAX type: {what} needed arrays or "
-            f"numbers to differentiate {name_of(fun)} by (choose other argnums){here()}"
+            f"numbers to differentiate {name_of(fun)} with respect to (choose other argnums)"
+            f"{here()}"
         ) from e
 
 

@@ -79,7 +79,7 @@ def pure_callback(
     `custom_vjp` can give it one.
 
     Args:
-        callback: function that takes arrays and returns arrays or numbers, NumPy's or others.
+        callback: function of arrays that returns arrays (of toile or NumPy) or numbers.
         result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
             in place of each result.
         *args: arguments for `callback`, trees of arrays.
@@ -98,8 +98,9 @@ def pure_callback(
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` returns another number of arrays, or other shapes
-            or dtypes. An error that `callback` raises is one of these as well as of its own class.
+        JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
+            shapes or dtypes. An error raised by `callback` is an instance of this class and of its
+            own.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -112,7 +113,7 @@ def pure_callback(
         vmap_method = "legacy_vectorized" if vectorized else "sequential"
     if vmap_method not in _VMAP_METHODS:
         raise ValueError(
-            f"vmap_method must be on of the allowed methods {list(_VMAP_METHODS)}, but got: "
+            f"vmap_method must be one of the allowed methods {list(_VMAP_METHODS)}, but got: "
             f"{vmap_method}{here()}"
         )
     flat, avals, operands, tree = _prepared(callback, result_shape_dtypes, args, kwargs)
@@ -126,12 +127,12 @@ def io_callback(
 ) -> PyTree:
     """Call a Python function with side effects from traced code.
 
-    The function runs when the compiled code runs, and gets arrays with values. Each execution of
-    the call is one call of the function, also where nobody uses its results; `vmap` makes one call
-    for each example. It has no derivative.
+    The function runs when the compiled code runs, and gets arrays with values. It is called once
+    for each execution, even where its results are not used; `vmap` makes one call for each example.
+    It has no derivative.
 
     Args:
-        callback: function that takes arrays and returns arrays or numbers, NumPy's or others.
+        callback: function of arrays that returns arrays (of toile or NumPy) or numbers.
         result_shape_dtypes: what `callback` returns: a tree with a `ShapeDtypeStruct`, or an array,
             in place of each result; None if it returns nothing.
         *args: arguments for `callback`, trees of arrays.
@@ -144,8 +145,9 @@ def io_callback(
         The results of `callback` as arrays, in the structure of `result_shape_dtypes`.
 
     Raises:
-        JaxRuntimeError: when run, if `callback` returns another number of arrays, or other shapes
-            or dtypes. An error that `callback` raises is one of these as well as of its own class.
+        JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
+            shapes or dtypes. An error raised by `callback` is an instance of this class and of its
+            own.
 
     >>> from toile.experimental import io_callback
     >>> seen = []
@@ -259,7 +261,7 @@ def debug_print(
 ) -> Any:
     """Print values in traced code, where Python's `print` would show tracers without values.
 
-    The text is printed when the compiled code runs, with NumPy's print options of the time of this
+    The text is printed when the compiled code runs, with the NumPy print options in effect at this
     call; under `vmap` it is printed once for each example.
 
     Args:
@@ -384,7 +386,7 @@ def debug_breakpoint(
     """Stop in Python's debugger when the traced code runs.
 
     Python's `breakpoint` is called with the values of the caller's local variables that are arrays,
-    in a dictionary `seen` by name. Arrays inside of lists and other trees are not among them.
+    in a dictionary `seen` by name. Arrays inside lists and other trees are not among them.
 
     Args:
         backend: accepted for code written for JAX, as `filter_frames` and `num_frames` are.
@@ -422,8 +424,8 @@ def debug_breakpoint(
 def effects_barrier() -> None:
     """Wait until the callbacks of all calls have run.
 
-    They always have: a call runs its callbacks before it returns. The function is there for code
-    written for JAX, where they may run later.
+    In toile a call runs its callbacks before it returns, so there is nothing to wait for. The
+    function exists for code written for JAX, where callbacks may run later.
 
     >>> toile.jit(lambda x: toile.debug.print("{}", x))(3)
     3

@@ -76,14 +76,14 @@ def checkpoint(
 ) -> Any:
     """Make a function compute its intermediate values again in the backward pass.
 
-    Reverse mode keeps the intermediate values of a function until its gradient is computed. Of a
-    function under `checkpoint` only the arguments are kept, and what `policy` asks for: less memory
-    for more computation. Also known as `remat`.
+    Reverse mode keeps the intermediate values of a function until its gradient is computed. Under
+    `checkpoint`, only the arguments and the results that `policy` selects are kept: this saves
+    memory at the cost of more computation. Also known as `remat`.
 
     Args:
         fun: the function. Without it, `checkpoint` returns a decorator.
-        prevent_cse: whether to keep the compiler from using the values of the forward pass after
-            all; False is right inside `lax.scan`, which separates the passes itself.
+        prevent_cse: whether to prevent the compiler from reusing the values of the forward pass;
+            False is right inside `lax.scan`, which separates the passes itself.
         policy: which results may be kept, such as `toile.checkpoint_policies.dots_saveable`; None
             keeps none.
         static_argnums: positions of arguments that are not traced.

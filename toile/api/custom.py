@@ -135,7 +135,7 @@ def custom_vjp_primal_tree_values(tree: PyTree) -> PyTree:
         if type(leaf) is not CustomVJPPrimal:
             raise TypeError(
                 f"unexpected leaf type {type(leaf)}: needed CustomVJPPrimal, got {describe(leaf)} "
-                f"(give it arguments of a forward rule with symbolic_zeros=True){here()}"
+                f"(pass it the arguments of a forward rule with symbolic_zeros=True){here()}"
             )
         return leaf.value
 
@@ -367,7 +367,7 @@ class _Call:
 
 
 class custom_jvp(_Custom[P, R]):
-    """A function whose derivative is given by a rule of the user's, in forward mode.
+    """A function with a user-defined derivative rule for forward mode.
 
     Reverse mode uses the same rule, transposed. Set the rule with `defjvp` before the first call.
 
@@ -407,7 +407,7 @@ class custom_jvp(_Custom[P, R]):
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set the derivative with respect to each argument by a rule of its own.
+        """Set a separate derivative rule for each argument.
 
         Args:
             *jvps: one function for each argument, or None where the derivative is zero. It is
@@ -506,10 +506,10 @@ def _unmoved(x: Any) -> Any:
 
 
 class custom_vjp(_Custom[P, R]):
-    """A function whose derivative is given by a rule of the user's, in reverse mode.
+    """A function with a user-defined derivative rule for reverse mode.
 
-    Set the rule with `defvjp` before the first call. Forward mode (`jvp`) of such a function is an
-    error: it has no rule for it.
+    Set the rule with `defvjp` before the first call. Forward mode (`jvp`) raises an error, because
+    there is no rule for it.
 
     Args:
         fun: the function.
@@ -666,10 +666,10 @@ def _other_shape(
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn a function that returns its value and its derivative into a function of that value.
+    """Turn a function that returns its value and its backward rule into a differentiable function.
 
-    It is a short form of `custom_vjp`, where the backward rule can use what the function has
-    computed. Forward mode (`jvp`) of it is an error.
+    It is a short form of `custom_vjp` in which the backward rule can use values that the function
+    has computed. Forward mode (`jvp`) raises an error.
 
     Args:
         fun: function that returns a pair: the result, and a function from the cotangent of the
@@ -711,8 +711,8 @@ def linear_call(
 ) -> PyTree:
     """Call a linear function whose transpose is given by another function.
 
-    Reverse mode and `linear_transpose` use `fun_transpose` where they would transpose the
-    operations of `fun`.
+    Reverse mode and `linear_transpose` use `fun_transpose` instead of transposing the operations of
+    `fun`.
 
     Args:
         fun: function `fun(residual_args, linear_args)`, linear in `linear_args`.
@@ -725,7 +725,7 @@ def linear_call(
         `fun(residual_args, linear_args)`.
 
     Raises:
-        TypeError: when transposed, if the result of `fun_transpose` has another structure than
+        TypeError: when transposed, if the structure of the result of `fun_transpose` is not that of
             `linear_args`.
 
     Differences:

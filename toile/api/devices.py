@@ -1,7 +1,7 @@
 """Devices and placement: devices, device_put, device_get, block_until_ready and others.
 
-The default platform is the GPU if there is one. Asking for a platform that is not available is an
-error, never another platform.
+The default platform is the GPU if there is one. Asking for a platform that is not available raises
+an error; no other platform is used instead.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def process_index(backend: str | None = None) -> int:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
 
     Returns:
-        An integer from 0; 0 where there is one process.
+        An integer starting from 0; 0 if there is one process.
 
     >>> toile.process_index()
     0
@@ -186,9 +186,9 @@ def device_put(
     Args:
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
         device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
-            `toile.set_mesh` has set; or a tree of these that is like the upper part of `x`. None
-            for the default device; arrays that were put on one of several devices, or divided over
-            them, then stay where they are.
+            `toile.set_mesh` has set; or a tree of these that is a prefix of `x`. None for the
+            default device; arrays that were put on one of several devices, or divided over them,
+            then stay where they are.
         src: accepted for code written for JAX.
         donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
             effect where `device` is None or the only device of its platform.
@@ -199,7 +199,7 @@ def device_put(
         A tree like `x`, of arrays.
 
     Raises:
-        ValueError: a target is none of these, does not exist, or does not fit the shape of its
+        ValueError: a target has another type, does not exist, or does not fit the shape of its
             array; or both `donate` and `may_alias` are true.
 
     >>> toile.device_put({"a": [1, 2.5]}, toile.devices()[0])
@@ -226,7 +226,7 @@ def device_put(
 
 
 def _on_target(x: Any, target: Device, by_default: bool) -> Any:
-    """An array on the only device of its kind; a sharded one stays as it is by default."""
+    """An array on the only device of its kind; a sharded one stays unchanged by default."""
     fixed = by_default and isinstance(x, Sharded)
     return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
 
@@ -252,7 +252,7 @@ def _check_donation(donate: Any, may_alias: Any, x: Any) -> None:
     if any(give and keep for give, keep in pairs):
         raise ValueError(
             "may_alias and donate cannot be True at the same time. Got both for a leaf of "
-            f"{structure(x)} (the memory is given up, or stays in use){here()}"
+            f"{structure(x)} (donated memory cannot stay in use){here()}"
         )
 
 
@@ -359,7 +359,7 @@ def device_get(x: PyTree) -> PyTree:
 def block_until_ready(x: PyTree) -> PyTree:
     """Wait until the arrays of a tree are computed.
 
-    A GPU computes while Python goes on; a measurement of time has to wait for it.
+    A GPU computes while Python continues, so wait for the result before you measure time.
 
     Args:
         x: tree of arrays; objects of other types are ignored.
@@ -378,13 +378,13 @@ def block_until_ready(x: PyTree) -> PyTree:
 
 
 def copy_to_host_async(x: PyTree) -> PyTree:
-    """Start to copy the arrays of a tree to the host, without waiting for the end.
+    """Start to copy the arrays of a tree to the host, without waiting for the copies to finish.
 
     Args:
         x: tree of arrays; objects of other types are ignored.
 
     Returns:
-        `x` itself; `toile.device_get` of it then has less to wait for.
+        `x` itself; a later `toile.device_get(x)` waits less.
 
     >>> toile.device_get(toile.copy_to_host_async([jnp.arange(3)]))
     [array([0, 1, 2], dtype=int32)]
@@ -402,19 +402,27 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     """List the arrays that exist and have not been deleted, to find what takes memory.
 
     Args:
-        platform: accepted for code written for JAX.
+        platform: name of the platform whose arrays are listed, such as "cpu" or "gpu"; None for
+            all platforms.
 
     Returns:
-        The arrays on all platforms.
+        The arrays.
+
+    Raises:
+        RuntimeError: the platform does not exist or has no device.
 
     Differences:
-        JAX lists the arrays of one platform.
+        Without a name, JAX lists the arrays of the default platform.
 
     >>> x = jnp.arange(3)
     >>> any(y is x for y in toile.live_arrays())
     True
     """
-    return [o for o in gc.get_objects() if isinstance(o, ConcreteArray) and not o.is_deleted()]
+    wanted = None if platform is None else set(devices(platform))
+    # not isinstance: other packages' objects may warn when asked for their __class__
+    return [o for o in gc.get_objects()
+            if issubclass(type(o), ConcreteArray) and not o.is_deleted()
+            and (wanted is None or not wanted.isdisjoint(o.devices()))]
 
 
 def typeof(x: ArrayLike) -> Aval:

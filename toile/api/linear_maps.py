@@ -272,7 +272,7 @@ def vjp(
     fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False,
     reduce_axes: Sequence[Any] = ()
 ) -> Any:
-    """Compute a function's value, and a function that carries cotangents back to its arguments.
+    """Compute a function's value, and a function that maps cotangents back to its arguments.
 
     `grad` calls it for functions with one number as their result; `vjp` is for any result.
 

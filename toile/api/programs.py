@@ -79,7 +79,7 @@ def jit(
     compiler_options: dict[str, Any] | None = None,
     max_traces: int | None = None,
 ) -> Any:
-    """Compile a function: trace it once for each kind of arguments, and run fused code after that.
+    """Compile a function, which is traced once for each combination of argument shapes and dtypes.
 
     The Python code of the function runs only while it is traced; then its arguments are tracers,
     which have a shape and a dtype but no values. A call with other shapes, dtypes, tree structures
@@ -89,7 +89,7 @@ def jit(
         fun: a pure function of arrays, numbers and trees of them. Without it, `jit` returns a
             decorator: `@toile.jit(static_argnames="n")`.
         in_shardings: how arguments are divided over devices, a tree of shardings like the
-            arguments; None takes them as they are.
+            arguments; None keeps their shardings.
         out_shardings: how results are divided over devices; None leaves it to the compiler.
         static_argnums: positions of arguments whose values the traced code may depend on, such as
             sizes or flags. They must be hashable; each new value is traced and compiled again.
@@ -97,7 +97,7 @@ def jit(
         donate_argnums: positions of arguments whose memory may be used for results. The arrays are
             deleted by the call where a result takes their place.
         donate_argnames: names of such arguments.
-        keep_unused: whether arguments that the function does not use count, for donation.
+        keep_unused: whether arguments that the function does not use may be donated too.
         device: accepted for code written for JAX.
         backend: accepted for code written for JAX.
         inline: accepted for code written for JAX.
@@ -181,9 +181,9 @@ def make_jaxpr(
 
     Args:
         fun: the function.
-        static_argnums: positions of arguments that are used as they are, not traced.
+        static_argnums: positions of arguments that keep their Python values and are not traced.
         axis_env: named axes that `fun` may use, as pairs of a name and a size.
-        return_shape: whether to return also the shapes and dtypes of the results.
+        return_shape: whether to also return the shapes and dtypes of the results.
         abstracted_axes: must be None; accepted for code written for JAX.
 
     Returns:
@@ -247,8 +247,8 @@ def closure_convert(
 ) -> tuple[Callable[..., R], list[Array]]:
     """Make the traced values that a function closes over explicit arguments.
 
-    Rules of one's own (`custom_vjp`) need it for functions that they are given: a value that such a
-    function closes over gets no cotangent, an argument does.
+    Custom rules (`custom_vjp`) need it for functions that are passed to them: a value that such a
+    function closes over gets no cotangent, but an argument does.
 
     Args:
         fun: a function that may use traced values from outside.
@@ -328,9 +328,10 @@ class _EvaluatingTrace(Trace):
 class ensure_compile_time_eval:
     """Run operations on known values at once, even while a function is traced.
 
-    Inside of `jit` all operations are staged, also those whose operands are known. In this context
-    those have values, which Python code can use: `int(y)`, `if y > 0`. Operations on traced values
-    are staged as usual. It is a context manager, and a decorator for a whole function.
+    Inside `jit` all operations are staged, including those whose operands are known. In this
+    context the results of the latter have values, which Python code can use: `int(y)`, `if y > 0`.
+    Operations on traced values are staged as usual. It is a context manager, and a decorator for a
+    whole function.
 
     >>> @toile.jit
     ... def f(x):

@@ -12,10 +12,10 @@ from toile.staging.flat_functions import name_of
 
 
 class named_scope:
-    """Give the operations of a part of a function a name, which tools that look into Programs show.
+    """Name the operations of a part of a function, for `toile.explain` and `toile.profile`.
 
-    It is a context manager, and a decorator for a whole function. Names of scopes inside of others
-    are joined to a path. Results do not change.
+    It is a context manager, and a decorator for a whole function. The names of nested scopes are
+    joined into a path. Results do not change.
 
     Args:
         name: name of the part.
@@ -54,7 +54,7 @@ class named_scope:
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """Turn a function into one whose operations have a name, as inside of `named_scope`.
+    """Turn a function into one whose operations have a name, as in `named_scope`.
 
     Args:
         fun: the function.

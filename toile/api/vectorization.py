@@ -153,8 +153,8 @@ def _canonical(dim: Any, x: Any, fun: Any) -> int | None:
         raise ValueError(
             f"vmap was requested to map its argument along axis {dim}, which implies that its rank "
             f"should be at least {dim + 1 if dim >= 0 else -dim}, but is only {ndim} (its shape is "
-            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for what "
-            f"is not mapped){here()}"
+            f"{x.shape}): got {describe(aval_of(x))} in {name_of(fun)} (use in_axes=None for "
+            f"arguments that are not mapped){here()}"
         )
     return dim % ndim
 
@@ -191,7 +191,7 @@ def _mapped_size(
             lines.append(f"  * {count} had size {n}, e.g. {found[0]}")
     raise ValueError(
         "vmap got inconsistent sizes for array axes to be mapped:\n" + ";\n".join(lines)
-        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for what is shared)"
+        + "\n(map axes of equal sizes with in_axes, or pass in_axes=None for shared arguments)"
         + here()
     )
 
@@ -235,8 +235,8 @@ def jacfwd(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, column by column in forward mode.
 
-    The work grows with the number of elements of the arguments: the better choice where the result
-    has more elements than they have.
+    The work grows with the number of elements of the arguments: it is the better choice where the
+    result has more elements than they do.
 
     Args:
         fun: the function.
@@ -285,8 +285,8 @@ def jacrev(
 ) -> Callable[P, PyTree]:
     """Turn a function into one that computes its Jacobian, row by row in reverse mode.
 
-    The work grows with the number of elements of the result: the better choice where the arguments
-    have more elements than it has.
+    The work grows with the number of elements of the result: it is the better choice where the
+    arguments have more elements than it does.
 
     Args:
         fun: the function.

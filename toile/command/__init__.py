@@ -1,6 +1,7 @@
-"""The command `toile`: projects from examples, weights between formats, what a function runs.
+"""The command `toile`: makes projects from examples, converts weights, explains functions.
 
-`main` is the console script. The parsers are light; what a subcommand does is loaded when it runs.
+`main` is the console script. The parsers load quickly; the code of a subcommand is loaded when it
+runs.
 """
 
 from toile.command.entry import main

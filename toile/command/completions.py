@@ -29,7 +29,7 @@ def takes_value(action: argparse.Action) -> bool:
 
 
 def described(action: argparse.Action) -> str:
-    """The help of an argument, without what argparse fills in."""
+    """The help of an argument, without the parts that argparse fills in."""
     return (action.help or "").replace("%(default)s", str(action.default))
 
 
@@ -128,7 +128,7 @@ def _zsh_pair(name: str, text: str | None) -> str:
 
 
 def _zsh_text(action: argparse.Action) -> str:
-    """A description inside of brackets, where brackets and colons have a meaning."""
+    """A description inside brackets, with brackets and colons escaped."""
     found = described(action)
     for sign in "\\[]:":
         found = found.replace(sign, f"\\{sign}")

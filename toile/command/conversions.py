@@ -1,8 +1,8 @@
-"""`toile convert`: weights from one format to another, whole or not at all.
+"""`toile convert`: converts weights from one format to another, completely or not at all.
 
-Every source becomes a list of leaves with their paths, tuples of names: the names of a flat file,
-or of a state dict of torch, are split at the separator, those of a nested one are what they are.
-What the target cannot hold is an error before anything is written.
+Every source becomes a list of leaves with their paths, which are tuples of names. The names in a
+flat file, or in a torch state dict, are split at the separator; those in a nested one are used
+unchanged. If the target cannot hold a value, an error is raised before anything is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def convert(args: argparse.Namespace) -> None:
     """Convert a file and say what was written."""
     source, target = Path(args.source), Path(args.target)
     if not source.exists():
-        raise Failure(f"there is no {source}")
+        raise Failure(f"{source} does not exist")
     reads = format_of(source, args.source_format, "--from", source.is_dir())
     is_folder = target.is_dir() or args.target.endswith(("/", os.sep))
     writes = format_of(target, args.target_format, "--to", is_folder)
@@ -53,19 +53,19 @@ def convert(args: argparse.Namespace) -> None:
 
 def _check_options(args: argparse.Namespace, reads: Format, writes: Format) -> None:
     if writes.write is None:
-        raise UsageError(f"the format {writes.name} is read, not written ({writes.hint})")
+        raise UsageError(f"the format {writes.name} can only be read ({writes.hint})")
     if not args.separator:
-        raise UsageError("--separator: needed a text, got an empty one")
+        raise UsageError("--separator: needed a non-empty text, got an empty one")
     if args.step is not None and "checkpoint" not in (reads.name, writes.name):
-        raise UsageError("--step is for folders of checkpoints, and there is none")
+        raise UsageError("--step applies to folders of checkpoints, got none")
     if args.force and writes.name == "checkpoint":
-        raise UsageError("--force is for files (to add to a folder of checkpoints, give --step)")
+        raise UsageError("--force applies to files (--step adds to a folder of checkpoints)")
 
 
 def _check_target(source: Path, target: Path, writes: Format, force: bool) -> None:
     """Refuse to write over something by mistake."""
     if target.exists() and target.samefile(source):
-        raise UsageError(f"needed another file to write, got {target} twice")
+        raise UsageError(f"SOURCE and TARGET: needed two different files, got {target} twice")
     if writes.name == "checkpoint":
         return  # it refuses a step that is there, or older than one that is
     if target.is_dir():
@@ -93,7 +93,8 @@ def _walk(x: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]
         return
     for name, y in x.items():
         if not isinstance(name, str):
-            raise Failure(f"needed names of text, got {name!r} in {'/'.join(path) or 'the tree'}")
+            where = "/".join(path) or "the tree"
+            raise Failure(f"needed names that are strings, got {name!r} in {where}")
         yield from _walk(y, (*path, name))
 
 
@@ -107,13 +108,13 @@ def part(leaves: Leaves, name: str, separator: str) -> Leaves:
         top = ", ".join(dict.fromkeys(path[0] for path, _ in leaves))
         longer = sorted(k for k in known if k.endswith(f"{separator}{name}"))
         near = (f" (did you mean {longer[0]!r}?)" if longer else did_you_mean(name, known)
-                or f" (it has {top[:200]})")
-        raise UsageError(f"--only: there is no {name!r}{near}")
+                or f" (the tree has {top[:200]})")
+        raise UsageError(f"--only: {name!r} was not found{near}")
     return found
 
 
 def tree_of(leaves: Leaves, writes: Format, separator: str) -> Tree:
-    """What is given to the writer; an error if the format cannot hold it."""
+    """The tree to pass to the writer; raises an error if the format cannot hold it."""
     if not leaves:
         raise Failure("needed at least one array, got none")
     if not writes.nested:
@@ -125,18 +126,18 @@ def tree_of(leaves: Leaves, writes: Format, separator: str) -> Tree:
 
 
 def _check_flat(leaves: Leaves, writes: Format, separator: str) -> None:
-    """Refuse what has no place in a flat file of arrays."""
+    """Refuse values that a flat file of arrays cannot hold."""
     holding = [path for path, _ in leaves if any(separator in name for name in path)]
     if holding:
-        raise Failure(f"the separator {separator!r} is in the name of {_listed(holding)}, which "
-                      "could not be told from nested names (give another by --separator)")
+        raise Failure(f"the separator {separator!r} occurs in the name of {_listed(holding)}, "
+                      "which would look like nested names (choose another with --separator)")
     other = [(path, x) for path, x in leaves if not isinstance(x, (np.ndarray, np.generic))]
     if other:
         what = ", ".join(f"{'/'.join(path)} ({_described(x)})" for path, x in other[:SHOWN])
         params = next((separator.join(path[: path.index("params") + 1]) for path, _ in leaves
                        if "params" in path), "NAME")
-        raise Failure(f"the format {writes.name} has arrays only, got {what}{_more(other)} "
-                      f"(convert a part: --only {params}; or write .msgpack)")
+        raise Failure(f"the format {writes.name} holds only arrays, got {what}{_more(other)} "
+                      f"(convert a part with --only {params}, or write .msgpack)")
 
 
 def _described(x: Any) -> str:
@@ -148,11 +149,11 @@ def _check_dtypes(leaves: Leaves, writes: Format) -> None:
              if isinstance(x, (np.ndarray, np.generic)) and not writes.holds(x.dtype)]
     if wrong:
         what = ", ".join(f"{dtype} at {'/'.join(path)}" for path, dtype in wrong[:SHOWN])
-        raise Failure(f"the format {writes.name} has no {what}{_more(wrong)}")
+        raise Failure(f"the format {writes.name} cannot hold {what}{_more(wrong)}")
 
 
 def nested(leaves: Leaves, separator: str) -> Tree:
-    """Dicts in dicts; an error where one name is an array and has others below it."""
+    """Nested dicts; raises an error if a name is an array and also has entries below it."""
     tree: Tree = {}
     for path, x in leaves:
         at = tree
@@ -167,8 +168,8 @@ def nested(leaves: Leaves, separator: str) -> Tree:
 
 
 def _collision(path: tuple[str, ...], name: str, separator: str) -> Failure:
-    return Failure(f"{separator.join(path)!r} collides with {name!r}, which would be an array and "
-                   "have others below it (give another --separator)")
+    return Failure(f"{separator.join(path)!r} collides with {name!r}, which would be both an array "
+                   "and a dict of arrays (choose another --separator)")
 
 
 def _listed(paths: list[tuple[str, ...]]) -> str:

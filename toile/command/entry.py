@@ -1,6 +1,6 @@
 """`main`: reads the command line, runs the subcommand, and turns errors into one line.
 
-Exit status: 0 if all is well, 1 where something failed, 2 where the command line is wrong.
+Exit status: 0 if all is well, 1 if something failed, 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run what was asked for; an error becomes one line, unless its traceback is asked for."""
+    """Run the command; an error is printed in one line, unless a traceback is requested."""
     name = f"toile {args.command}"
     try:
         with warnings.catch_warnings():

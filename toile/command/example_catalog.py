@@ -1,7 +1,7 @@
 """The examples: where they are, and what their READMEs say about them.
 
-A wheel has them in a folder beside this module (setup.py puts them there); a checkout, also one
-that is installed with `pip install --editable`, in `examples/`.
+In a wheel they are in a folder beside this module, where setup.py puts them; in a checkout,
+including one installed with `pip install --editable`, they are in `examples/`.
 """
 
 from __future__ import annotations

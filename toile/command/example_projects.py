@@ -1,8 +1,8 @@
-"""`toile new`: an example as a project that runs outside of the repository; `toile examples`.
+"""`toile new`, which makes a project from an example, and `toile examples`.
 
-A project is a folder with the example as a package, the data files that it reads, and a README,
-requirements and settings of pytest beside it. Its files are made in memory, written to a folder
-aside and renamed into place, so that an error leaves nothing behind.
+A project runs outside the repository. It is a folder with the example as a package, the data files
+that it reads, a README, requirements and settings for pytest. Its files are made in memory, written
+to a temporary folder and renamed into place, so that an error leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def new(args: argparse.Namespace) -> None:
     folder = Path(args.folder)
     made = files(example)
     write(folder, made)
-    print(f"made {folder}: {len(made)} files of the example {example.name} ({example.title})\n\n"
-          f"next:\n  cd {shlex.quote(str(folder))}")
+    print(f"created {folder}: {len(made)} files from the example {example.name} "
+          f"({example.title})\n\nnext:\n  cd {shlex.quote(str(folder))}")
     for line in commented(commands(example)):
         print(f"  {line}")
 
@@ -101,7 +101,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _data(example: Example, name: str) -> dict[str, bytes]:
-    """A data file that the example reads by `datasets.shipped`, with its README and license."""
+    """A data file that the example reads with `datasets.shipped`, with its README and license."""
     folders = [example.folder.parent / "data", *sorted(example.folder.parent.glob("*/data"))]
     place = next((f for f in folders if (f / name).is_file()), None)
     if place is None:
@@ -130,14 +130,15 @@ def readme(example: Example) -> str:
 def commands(example: Example) -> list[tuple[str, str]]:
     """What to run in a new project, each with a comment: install, train, test, look."""
     train = _own_commands(example)[0][0]
-    found = [("python -m pip install -r requirements.txt", "what it needs"),
+    found = [("python -m pip install -r requirements.txt", "install requirements"),
              (train, "train"), ("python -m pytest", "run its tests")]
     workdir = re.search(r"--workdir=(\S+)", train)
-    return found + ([(f"tensorboard --logdir={workdir[1]}", "look at results")] if workdir else [])
+    look = [(f"tensorboard --logdir={workdir[1]}", "look at the results")] if workdir else []
+    return found + look
 
 
 def _own_commands(example: Example) -> list[tuple[str, str]]:
-    """The commands of the README with their comments, those for the repository left out."""
+    """The commands of the README with their comments, without those for the repository."""
     block = _BLOCK.search(example.text)
     found = []
     for line in block[1].splitlines() if block else []:
@@ -161,7 +162,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
     if there and not folder.is_dir():
         raise UsageError(f"needed a new or empty folder, got the file {folder}")
     if there and any(folder.iterdir()):
-        raise UsageError(f"needed a new or empty folder, got {folder}, which has files in it")
+        raise UsageError(f"needed a new or empty folder, got {folder}, which contains files")
     with _parents(folder.absolute().parent) as parent:
         aside = (folder if there else parent) / f".toile-new-{os.urandom(8).hex()}"
         moved: list[Path] = []
@@ -188,7 +189,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 @contextlib.contextmanager
 def _parents(folder: Path) -> Iterator[Path]:
-    """A folder made with those above it; an error removes again those that were made."""
+    """Make a folder and those above it; after an error, the new ones are removed again."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)

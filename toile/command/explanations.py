@@ -102,7 +102,7 @@ def function_of(module: types.ModuleType, name: str, file: str) -> Callable[...,
 def arguments(
     module: types.ModuleType, function: Callable[..., Any], text: str | None, name: str
 ) -> Arguments:
-    """The arguments to compile for: those of --args, or those that the file has for examples."""
+    """The arguments to compile for: those of --args, or the examples in the file."""
     if text is not None:
         return evaluated(text, {"toile": toile, "jnp": jnp, "np": np, **vars(module)})
     make = getattr(module, EXAMPLE_ARGUMENTS, None)
@@ -113,15 +113,15 @@ def arguments(
         inspect.signature(function).bind()
     except TypeError as error:
         raise UsageError(
-            f"needed arguments for {name}: {error} (give --args \"jnp.ones((2, 3)), ...\", or "
-            f"write a function {EXAMPLE_ARGUMENTS}() that returns them in a tuple)") from None
+            f"needed arguments for {name}: {error} (use --args \"jnp.ones((2, 3)), ...\", or "
+            f"write a function {EXAMPLE_ARGUMENTS}() that returns them as a tuple)") from None
     except ValueError:
         pass  # it has no signature; calling it will tell
     return (), {}
 
 
 def evaluated(text: str, scope: dict[str, Any]) -> Arguments:
-    """The values of arguments that are written as in a call, with the names of `scope`."""
+    """The values of arguments written as in a call, evaluated with the names in `scope`."""
     try:
         call = ast.parse(f"_({text}\n)", mode="eval")
     except SyntaxError as error:

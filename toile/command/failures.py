@@ -1,4 +1,4 @@
-"""The two kinds of errors that the command tells in one line: of usage, and of the work itself."""
+"""The two kinds of errors that the command reports in one line: wrong usage, and failed work."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class UsageError(Exception):
 
 
 class Failure(Exception):
-    """What was asked for cannot be done: exit status 1."""
+    """The command could not do its work: exit status 1."""
 
 
 EXPECTED = (Failure, UsageError, OSError, UnreadableFileError)  # their texts say enough
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     if isinstance(error, OSError) and error.strerror:
         place = f": {error.filename}" if error.filename is not None else ""
         return f"{error.strerror}{place}"

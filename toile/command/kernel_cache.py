@@ -13,7 +13,7 @@ from toile.disk.object_cache import ObjectCache
 def cache(args: argparse.Namespace) -> None:
     """Show the cache, or clear it."""
     if args.yes and args.what is None:
-        raise UsageError("--yes is for `toile cache clear` (did you forget clear?)")
+        raise UsageError("--yes applies to `toile cache clear` (did you forget clear?)")
     found = _cache()
     if args.what == "clear":
         _clear(found, args.yes)
@@ -23,11 +23,11 @@ def cache(args: argparse.Namespace) -> None:
           f"entries  {count:,}\n"
           f"size     {megabytes(size)} of at most {megabytes(found.limit)}")
     if object_cache.from_environment() is None:
-        print("It is off: TOILE_CACHE or TOILE_CACHE_SIZE says so.")
+        print("The cache is turned off by TOILE_CACHE or TOILE_CACHE_SIZE.")
 
 
 def _cache() -> ObjectCache:
-    """The cache; also if it is turned off, since its folder may have entries."""
+    """The cache, even if it is turned off, since its folder may have entries."""
     on = {k: v for k, v in os.environ.items() if k != "TOILE_CACHE"}
     limited = object_cache.from_environment(on)
     found = limited or object_cache.from_environment(on | {"TOILE_CACHE_SIZE": "1"})
@@ -36,8 +36,8 @@ def _cache() -> ObjectCache:
                       "(set TOILE_CACHE_DIR)")
     problem = found.problem()
     if problem:
-        raise Failure(f"the folder {found.folder} is not used: {problem} (chmod 700 the folder, or "
-                      "set TOILE_CACHE_DIR to one of your own)")
+        raise Failure(f"the folder {found.folder} is not used: {problem} (run chmod 700 on it, or "
+                      "set TOILE_CACHE_DIR to a folder that you own)")
     return found
 
 
@@ -62,5 +62,5 @@ def _clear(found: ObjectCache, sure: bool) -> None:
 
 
 def megabytes(size: int) -> str:
-    """A size in words."""
+    """A size as text."""
     return f"{size / 1e6:,.1f} MB"

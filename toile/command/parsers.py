@@ -1,7 +1,7 @@
 """The command line: the parser of `toile` and of each subcommand.
 
-Nothing that takes long to load is needed here. A mistyped name is answered with the nearest right
-one. Completion scripts are made from these parsers (see `completions`).
+This module imports nothing that takes long to load. The error for a mistyped name suggests the
+nearest existing one. Completion scripts are made from these parsers (see `completions`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.subcommands: dict[str, Parser] = {}
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error instead of printing the usage and leaving."""
+        """Raise the error instead of printing the usage and exiting."""
         raise UsageError(f"{self.prog}: {message} (see {self.prog} --help)")
 
     @property
@@ -73,7 +73,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_names(parser: Parser, argv: Sequence[str]) -> None:
-    """Refuse unknown subcommands and options before argparse does, which knows no near ones."""
+    """Refuse unknown subcommands and options; argparse would not suggest similar names."""
     for i, token in enumerate(argv):
         if token == "--":
             return
@@ -93,7 +93,8 @@ def command_parser() -> Parser:
     parser = Parser(
         prog="toile", epilog="`toile COMMAND --help` shows the arguments of a command, with an "
         "example.\n\nexample:\n  toile new mnist digits",
-        description="Neural networks in the style of Flax: start a project, look at what runs.")
+        description="Neural networks in the style of Flax: start projects, convert weights, "
+        "inspect kernels.")
     parser.add_argument("--version", action="version", version=f"toile {__version__}")
     _add_debug(parser, default=False)
     commands = parser.add_subparsers(
@@ -111,7 +112,7 @@ def _add_debug(parser: Parser, default: Any) -> None:
 
 
 def _added(commands: Any, name: str, action: str, text: str, more: str, example: str) -> Parser:
-    """A subcommand: its line in the list of commands, its description, and an example."""
+    """Add a subcommand: its line in the list of commands, its description, and an example."""
     lines = "\n".join(f"  {line}" for line in example.splitlines())
     title = "examples" if "\n" in example else "example"
     parser: Parser = commands.add_parser(
@@ -129,29 +130,29 @@ def _new(commands: Any) -> Parser:
     parser.add_argument("example", metavar="EXAMPLE", type=OneOf(example_catalog.names),
                         help="name of an example; `toile examples` lists them")
     parser.add_argument("folder", metavar="FOLDER",
-                        help="where the project is made; it must be empty, or not exist")
+                        help="folder of the project; it must be empty or not exist")
     return parser
 
 
 def _examples(commands: Any) -> Parser:
     return _added(commands, "examples", "list_examples",
-                  "list the examples: what each trains, and what it reaches", "",
+                  "list the examples with their tasks and results", "",
                   "toile examples")
 
 
 def _doctor(commands: Any) -> Parser:
     return _added(commands, "doctor", "doctor",
-                  "say what toile finds on this machine, and how to repair what is missing", "",
+                  "check this machine, and say how to fix what is missing", "",
                   "toile doctor")
 
 
 def _cache(commands: Any) -> Parser:
     parser = _added(
         commands, "cache", "cache", "show or clear the cache of compiled kernels",
-        "Kernels that are removed are compiled again when a program needs them.",
+        "Programs compile removed kernels again when they need them.",
         "toile cache\ntoile cache clear --yes")
     parser.add_argument("what", metavar="clear", nargs="?", type=OneOf(("clear",)),
-                        help="remove all entries; without it they are only counted")
+                        help="remove all entries; without it, the cache is only shown")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before clearing")
     return parser
 
@@ -159,22 +160,23 @@ def _cache(commands: Any) -> Parser:
 def _convert(commands: Any) -> Parser:
     parser = _added(
         commands, "convert", "convert", "convert a file of weights to another format",
-        "Formats follow from the suffixes: .msgpack, .safetensors, .npz; .pt and .pth are read\n"
-        "only. A folder is one of checkpoints (checkpoint_100). Nested names are joined by '/'.",
+        "The suffix determines the format: .msgpack, .safetensors, .npz; .pt and .pth can only\n"
+        "be read. A folder holds checkpoints (checkpoint_100). Nested names are joined by '/'.",
         "toile convert model.pt model.safetensors\n"
         "toile convert runs/mnist params.npz --only state/params")
     parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of checkpoints")
-    parser.add_argument("target", metavar="TARGET", help="the file to write, or such a folder")
+    parser.add_argument("target", metavar="TARGET",
+                        help="the file to write, or a folder of checkpoints")
     parser.add_argument("--from", dest="source_format", metavar="FORMAT", type=OneOf(FORMATS),
                         help=f"format of SOURCE: {', '.join(FORMATS)}")
     writable = [f for f in FORMATS if f not in READ_ONLY]
     parser.add_argument("--to", dest="target_format", metavar="FORMAT", type=OneOf(writable),
                         help=f"format of TARGET: {', '.join(writable)}")
-    parser.add_argument("--only", metavar="NAME", help="convert this part of the tree alone, for "
+    parser.add_argument("--only", metavar="NAME", help="convert only this part of the tree, for "
                         "example params, or state/params/Dense_0")
     parser.add_argument("--separator", metavar="TEXT", default="/",
-                        help="what joins nested names in flat files (default: %(default)s)")
-    parser.add_argument("--step", type=int, metavar="N", help="which checkpoint of a folder to "
+                        help="text that joins nested names in flat files (default: %(default)s)")
+    parser.add_argument("--step", type=int, metavar="N", help="number of the checkpoint to "
                         "read (default: the newest) or to write (default: 0)")
     parser.add_argument("--force", action="store_true", help="replace TARGET if it exists")
     return parser
@@ -183,14 +185,14 @@ def _convert(commands: Any) -> Parser:
 def _explain(commands: Any) -> Parser:
     parser = _added(
         commands, "explain", "explain", "show the kernels that a function compiles to",
-        "The function is compiled for example arguments, and not run. They are those of --args,\n"
-        "or what the function example_args() of the file returns: a tuple.",
+        "The function is compiled for example arguments, but not run. They come from --args, or\n"
+        "from a function example_args() in the file, which returns a tuple.",
         'toile explain model.py:loss --args "jnp.ones((8, 3)), scale=2.0"')
     parser.add_argument("function", metavar="FILE:FUNCTION",
                         help="a Python file, and a function in it, as in model.py:loss")
     parser.add_argument("--args", metavar="EXPR", dest="arguments",
-                        help="the arguments as Python writes them in a call; toile, jnp, np and "
-                        "the names of the file are known")
+                        help="the arguments, written as in a call; they can use toile, jnp, np "
+                        "and names from the file")
     return parser
 
 

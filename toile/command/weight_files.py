@@ -1,7 +1,7 @@
-"""Files of weights as trees and back: msgpack, checkpoints, safetensors, npz, and torch's files.
+"""Reads and writes files of weights: msgpack, checkpoints, safetensors, npz, and torch's files.
 
-A reader gives a nested dict; of a flat file, one level whose names are not split yet. A writer
-writes to a file aside and renames it, so that a target is complete whenever it is there.
+A reader returns a nested dict; for a flat file, it has one level, and names are not split yet. A
+writer writes to a temporary file and renames it, so that a target that exists is complete.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Format:
     hint: str = ""  # what to do instead of writing it
 
     def left_out(self, path: Path) -> list[str]:
-        """What else a file has, which is not converted."""
+        """The other contents of a file, which are not converted."""
         if self.name != "safetensors":
             return []
         with safetensors.safe_open(path) as file:
@@ -60,7 +60,7 @@ def _read_msgpack(path: Path, step: int | None) -> Tree:
 def _read_checkpoint(path: Path, step: int | None) -> Tree:
     tree = checkpoints.restore_checkpoint(path, target=None, step=step)
     if tree is None:
-        raise Failure(f"needed a folder with files {PREFIX}N, got {path}, which has none")
+        raise Failure(f"needed a folder with files named {PREFIX}N, got {path}, which has none")
     return _checked(path, tree)
 
 
@@ -92,7 +92,7 @@ def _checked(path: Path, tree: Any) -> Tree:
 # ---- writing
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the name `path` when all is written, and is lost if not."""
+    """A temporary file that is renamed to `path` when complete, and is removed otherwise."""
     aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with open(aside, "xb") as file:
@@ -123,7 +123,7 @@ def _write_safetensors(path: Path, tree: Tree, step: int | None) -> Path:
 def _write_npz(path: Path, tree: Tree, step: int | None) -> Path:
     for name in tree:
         if "\0" in name or name.endswith(".npy") and name.removesuffix(".npy") in tree:
-            raise Failure(f"NumPy could not find {name!r} again in an .npz file (use .safetensors)")
+            raise Failure(f"NumPy cannot read {name!r} back from an .npz file (use .safetensors)")
     with replacing(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, x in tree.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -145,7 +145,7 @@ def _safetensors_holds(dtype: np.dtype) -> bool:
 
 
 def _is_extended(dtype: np.dtype) -> bool:
-    """Whether a dtype is one of ml_dtypes, as bfloat16: .npz files store such as bytes."""
+    """Whether a dtype is from ml_dtypes, such as bfloat16: .npz files store these as bytes."""
     return dtype.type.__module__ == "ml_dtypes"
 
 
@@ -156,12 +156,12 @@ FORMATS = {f.name: f for f in (
            _safetensors_holds),
     Format("npz", (".npz",), False, _read_npz, _write_npz, _npz_holds),
     Format("torch", (".pt", ".pth", ".bin"), True, _read_torch, None, lambda dtype: False,
-           "write .safetensors: safetensors.torch.load_file reads it in torch"),
+           "write .safetensors, which torch reads with safetensors.torch.load_file"),
 )}
 
 
 def format_of(path: Path, given: str | None, option: str, folder: bool) -> Format:
-    """The format that an option names, or that the suffix of a path says."""
+    """The format that an option names, or that the suffix of a path implies."""
     if given is not None:
         return FORMATS[given]
     for f in FORMATS.values():
@@ -170,6 +170,6 @@ def format_of(path: Path, given: str | None, option: str, folder: bool) -> Forma
     if folder or path.name.startswith(PREFIX) and path.name.removeprefix(PREFIX).isdigit():
         return FORMATS["checkpoint" if folder else "msgpack"]
     known = [s for f in FORMATS.values() for s in f.suffixes]
-    near = did_you_mean(path.suffix, known) or f" (or say the format with {option})"
-    raise UsageError(f"needed a suffix among {', '.join(known)}, or a folder of checkpoints, got "
-                     f"{str(path)!r}{near}")
+    near = did_you_mean(path.suffix, known) or f" (or choose the format with {option})"
+    raise UsageError(f"needed one of the suffixes {', '.join(known)}, or a folder of checkpoints, "
+                     f"got {str(path)!r}{near}")

@@ -91,14 +91,14 @@ class Callback(ByIdentity, Operation):
             raise JaxRuntimeError(
                 f"{self.name}: Incorrect output shape for return value #{i}: needed "
                 f"{aval.str_short()} from {self.label}, got shape {value.shape} (return that "
-                f"shape, or say this one in result_shape_dtypes){here()}"
+                f"shape, or declare this one in result_shape_dtypes){here()}"
             )
         found = dtypes.canonicalize_dtype(value.dtype)
         if found != aval.dtype:
             raise JaxRuntimeError(
                 f"{self.name}: Incorrect output dtype for return value #{i}: needed "
                 f"{aval.str_short()} from {self.label}, got {found} (convert it with "
-                f".astype, or say {found} in result_shape_dtypes){here()}"
+                f".astype, or declare {found} in result_shape_dtypes){here()}"
             )
         return value.astype(found, copy=False)
 

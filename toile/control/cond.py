@@ -114,8 +114,8 @@ class Cond(Carrier):
         """Each example has its own index: run all branches, select per example."""
         if "io" in self.effects:
             raise NotImplementedError(
-                "IO effect not supported in vmap-of-cond. (every branch runs when the examples "
-                f"choose for themselves: needed an index that is not mapped){here()}"
+                "IO effect not supported in vmap-of-cond. (with a mapped index, all "
+                f"branches run: needed an index that is not mapped){here()}"
             )
         size = axis[1]
         results = []

@@ -48,9 +48,9 @@ Recompute, Saveable = _Answer("Recompute"), _Answer("Saveable")
 
 
 class Offloadable(NamedTuple):
-    """Result of a checkpoint policy: keep the value, in another memory.
+    """Result of a checkpoint policy: keep the value in another memory.
 
-    Here the value is kept where it is: it counts as one to save.
+    toile saves the value where it is.
 
     Args:
         src: memory that the value is in.

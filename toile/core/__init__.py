@@ -1,4 +1,4 @@
-"""Names for users who look inside: Programs, tracers and avals, and containers of variables."""
+"""Programs, tracers and abstract values, for code that looks inside toile, and variables."""
 
 from toile.engine.lazy import attach as _attach
 

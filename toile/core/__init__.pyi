@@ -1,21 +1,6 @@
 """The public names of this package: loaded when they are first used, and known to type checkers."""
 
-from toile.core import (
-    axes_scan as axes_scan,
-    filters as filters,
-    frozen_dict as frozen_dict,
-    lift as lift,
-    meta as meta,
-    nn as nn,
-    partial_eval as partial_eval,
-    rng as rng,
-    scope as scope,
-    scope_class as scope_class,
-    spmd as spmd,
-    tracers as tracers,
-    variables as variables,
-)
-from toile.core._jax_names import (
+from toile.compat.jax_core import (
     AbstractValue as AbstractValue,
     Atom as Atom,
     ClosedJaxpr as ClosedJaxpr,
@@ -31,6 +16,21 @@ from toile.core._jax_names import (
     get_aval as get_aval,
     is_concrete as is_concrete,
     trace_state_clean as trace_state_clean,
+)
+from toile.core import (
+    axes_scan as axes_scan,
+    filters as filters,
+    frozen_dict as frozen_dict,
+    lift as lift,
+    meta as meta,
+    nn as nn,
+    partial_eval as partial_eval,
+    rng as rng,
+    scope as scope,
+    scope_class as scope_class,
+    spmd as spmd,
+    tracers as tracers,
+    variables as variables,
 )
 from toile.core.axes_scan import broadcast as broadcast
 from toile.core.filters import DenyList as DenyList

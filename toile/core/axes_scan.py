@@ -1,7 +1,8 @@
 """scan over any axis of its arguments and results, with values that are the same in every step.
 
-The body is `(shared, carry, *args) -> (shared, carry, ys)`. What it returns as shared is computed
-once, before the loop, from what does not depend on the loop; the loop then starts from it.
+The body is `(shared, carry, *args) -> (shared, carry, ys)`. The shared values that it returns are
+computed once, before the loop, from values that do not depend on the loop; the loop starts with
+them.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def scan(
 ) -> Callable[..., Any]:
     """Loop over the axes `in_axes` of arguments; results are stacked along `out_axes`.
 
-    Without `check_constancy_invariants` the body is traced one time fewer: shared values are
-    taken as they come in, and results cannot be `broadcast`.
+    Without `check_constancy_invariants` the body is traced once less: shared values are
+    used unchanged, and results cannot be `broadcast`.
 
     >>> import toile.numpy as jnp
     >>> loop = scan(lambda b, c, x: (b + 2, c + 1, 2 * x), in_axes=0, out_axes=0)
@@ -106,7 +107,7 @@ Array([0, 2, 4], dtype=int32))
 def _shared_results(
     step: Callable[..., Any], shared: Any, init: Any, xs: Any, out_axes: Any
 ) -> tuple[Any, Any]:
-    """What the body returns as shared and as results with axis `broadcast`, without the loop."""
+    """The shared values and results with axis `broadcast` of the body, without the loop."""
     carry, carry_tree = flatten(init)
     rows, rows_tree = flatten(xs)
     rows = [x if isinstance(x, Array) else as_array(x) for x in rows]
@@ -126,8 +127,8 @@ def _shared_results(
     if any(v is None for v in values):
         raise ValueError(
             "broadcasted variable has a data dependency on the scan body. Needed values that are "
-            "the same in every step, got one that the carry, a scanned input or a split random "
-            "stream goes into: carry it (variable_carry), scan it (variable_axes), or do not "
-            f"split the stream it is made from{here()}"
+            "the same in every step, got one that depends on the carry, a scanned input or a "
+            "split random stream: carry it (variable_carry), scan it (variable_axes), or do not "
+            f"split the stream that it is drawn from{here()}"
         )
     return unflatten(out_tree[0], values)

@@ -36,7 +36,7 @@ class FrozenDict(Mapping[K, V]):
     """Nested dictionary that cannot be changed.
 
     It is equal to a dict of the same items, is hashable if its values are, and is a tree like a
-    dict. Dicts inside of it are read as `FrozenDict` too.
+    dict. Dicts inside it are read as `FrozenDict` too.
 
     Args:
         *args: a mapping or pairs of keys and values, as for `dict`.
@@ -167,7 +167,7 @@ class FrozenDict(Mapping[K, V]):
 
     @classmethod
     def tree_unflatten(cls, keys: Any, values: Any) -> FrozenDict[Any, Any]:
-        """The dictionary of these keys and values; the levels below were made just now."""
+        """Make a dictionary from its keys and values."""
         return cls(zip(keys, values), __unsafe_skip_copy__=True)
 
 
@@ -180,7 +180,7 @@ trees.register(
 
 
 def _view(xs: dict[Any, Any]) -> Any:
-    """A FrozenDict around a dict that is not changed any more, without a copy."""
+    """A FrozenDict around a dict that will not change, without a copy."""
     out = object.__new__(FrozenDict)
     out._dict, out._hash = xs, None
     return out
@@ -252,7 +252,7 @@ def copy(
     x: FrozenDict[Any, Any] | dict[str, Any],
     add_or_replace: FrozenDict[str, Any] | dict[str, Any] = _EMPTY,
 ) -> FrozenDict[Any, Any] | dict[str, Any]:
-    """Copy a dictionary with entries added or replaced; it may be frozen or not.
+    """Copy a dict or `FrozenDict`, with entries added or replaced.
 
     Args:
         x: a `FrozenDict` or a dict.
@@ -278,7 +278,7 @@ def copy(
 def pop(
     x: FrozenDict[Any, Any] | dict[str, Any], key: str
 ) -> tuple[FrozenDict[Any, Any] | dict[str, Any], Any]:
-    """Copy a dictionary without one entry; it may be frozen or not.
+    """Copy a dict or `FrozenDict` without one entry.
 
     Args:
         x: a `FrozenDict` or a dict.
@@ -314,7 +314,7 @@ def pretty_repr(x: object, num_spaces: int = 4) -> str:
     """Write a nested dictionary on several lines.
 
     Args:
-        x: a `FrozenDict` or a dict; of anything else the result is `repr(x)`.
+        x: a `FrozenDict` or a dict; for anything else the result is `repr(x)`.
         num_spaces: indentation of each level.
 
     Returns:

@@ -34,7 +34,7 @@ PARTITION_NAME = "partition_name"
 
 
 class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
-    """Base class of boxes around variables that say something about their axes.
+    """Base class of boxes that attach information about axes to variables.
 
     A subclass is registered as a tree node whose child is the value inside. Transformations that
     add or remove an axis of a variable call `add_axis` and `remove_axis` of its box.
@@ -42,7 +42,7 @@ class AxisMetadata(Generic[A], metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def unbox(self) -> A:
-        """Return what is inside of this box, which may be a box again."""
+        """Return the value inside this box, which may be another box."""
 
     @abc.abstractmethod
     def replace_boxed(self, val: B) -> AxisMetadata[B]:
@@ -73,7 +73,7 @@ def is_axis_metadata(val: Any) -> bool:
 
 
 def map_axis_meta(fn: Callable[[AxisMetadata[Any]], Any], tree: PyTree) -> PyTree:
-    """Replace each box of a tree by a function of it.
+    """Apply a function to each box of a tree.
 
     Args:
         fn: function of a box, such as an `nn.Partitioned`.
@@ -108,7 +108,7 @@ def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
 
 
 def unbox(tree: PyTree) -> PyTree:
-    """Replace each box of a tree by the value inside of it.
+    """Replace each box of a tree by the value inside it.
 
     Args:
         tree: tree of arrays, some of them in boxes, or in boxes in boxes.
@@ -135,18 +135,18 @@ def replace_boxed(tree: Any, updates: Any) -> Any:
 
 
 def get_global_mesh() -> AbstractMesh | Mesh | None:
-    """The mesh in force, or None."""
+    """The current mesh, or None."""
     mesh = get_abstract_mesh()
     return None if mesh.empty else mesh
 
 
 def global_mesh_defined() -> bool:
-    """Whether a mesh is in force."""
+    """Whether there is a current mesh."""
     return get_global_mesh() is not None
 
 
 class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
-    """Box around an array that has for each of its axes the axis of a mesh that it is split along.
+    """Box around an array that names, for each axis, the mesh axis that it is split along.
 
     Initializers that are wrapped by `with_partitioning` make such boxes, and `get_partition_spec`
     reads them from variables. Modules see the array inside. Under `nn.vmap` and `nn.scan` the new
@@ -156,7 +156,7 @@ class Partitioned(struct.PyTreeNode, AxisMetadata[A]):
         value: the array.
         names: name of the axis of the mesh for each axis of the array, or None for an axis that
             is not split.
-        mesh: the mesh; None is the mesh in force.
+        mesh: the mesh; None for the current mesh.
 
     >>> import toile.linen as nn
     >>> box = nn.Partitioned(jnp.ones((2, 3)), names=(None, "model"))
@@ -243,7 +243,7 @@ def with_partitioning(
         fn: the initializer.
         names: name of the axis of the mesh for each axis of the array, or None for an axis that
             is not split.
-        mesh: the mesh; None is the mesh in force.
+        mesh: the mesh; None for the current mesh.
 
     Returns:
         An initializer.

@@ -18,7 +18,7 @@ from toile.engine.trees import flatten, unflatten
 def constant_outputs(fun: Callable[..., Sequence[Any]], avals: Sequence[Aval]) -> list[Any]:
     """The flat results of `fun` on unknown arguments; None where one depends on them.
 
-    What `fun` closes over is known; the results are computed in the current trace."""
+    Values that `fun` closes over are known; the results are computed in the current trace."""
     program, captured = trace_program(fun, avals, name="constants")
     unknown = set(program.inputs[len(captured) :])
     live = _without_effects(program)

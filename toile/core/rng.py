@@ -1,7 +1,8 @@
 """Random streams of scopes: a key and what is to be folded into it, hashed when it is needed.
 
-The rule is Flax's: SHA-1 over the names of the path and the count of the draw, no separators
-between them unless `flax_fix_rng_separator`, its first four bytes folded into the stream's key.
+As in Flax, the names of the path and the number of the draw are hashed with SHA-1 (with separators
+between them if `flax_fix_rng_separator` is set), and the first four bytes of the hash are folded
+into the stream's key.
 """
 
 from __future__ import annotations

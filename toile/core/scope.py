@@ -1,8 +1,8 @@
 """Scopes: where the functions of a network find their variables and random keys.
 
 A Scope is a cursor into one nested dict of variables, owned by the root scope, and into a tree of
-counters of random draws. `init` and `apply` make pure functions of functions that take a Scope;
-Modules are a layer over this.
+counters of random draws. `init` and `apply` turn functions that take a Scope into pure functions;
+Modules are built on this.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from toile.core.filters import (
     union_filters,
 )
 from toile.core.frozen_dict import FrozenDict, unfreeze
-from toile.core.rng import LazyRng, fold_in_static
-from toile.core.rng import is_valid_rng as _is_valid_rng
-from toile.core.rng import is_valid_rngs as _is_valid_rngs
+from toile.core.rng import LazyRng, fold_in_static, is_valid_rng, is_valid_rngs
 from toile.core.scope_class import Scope, child_rng_token, no_flag
 from toile.core.variables import Variable
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trace import Array
 
@@ -42,20 +41,22 @@ __all__ = [
     "subtract_filters", "union_filters",
 ]  # fmt: skip
 
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
+
 
 def _is_valid_collection(col: Any) -> bool:
     return isinstance(col, dict | FrozenDict) and all(isinstance(name, str) for name in col)
 
 
 def _is_valid_variables(variables: Mapping[str, Any]) -> bool:
-    """Whether names map to collections; what is in those is the user's."""
+    """Whether names map to collections, whose contents are not checked."""
     return all(
         isinstance(name, str) and _is_valid_collection(col) for name, col in variables.items()
     )
 
 
 def _owned(variables: Mapping[str, Any], mutable: CollectionFilter) -> dict[str, Any]:
-    """Copies of the collections that may change, the others as they are."""
+    """Copies of the collections that may change; the others are not copied."""
     return {
         key: unfreeze(value) if in_filter(mutable, key) else value
         for key, value in variables.items()
@@ -72,10 +73,10 @@ def bind(
 
     Args:
         variables: nested dict of collections.
-        rngs: keys by name of stream; None for none.
+        rngs: keys by name of stream; None for no keys.
         mutable: collections that may change: True for all, a name, a list of names, or another
             filter. They are copied.
-        flags: facts about the call that every scope of it knows, such as `{"initializing": True}`.
+        flags: settings of the call that all its scopes can read, such as `{"initializing": True}`.
 
     Returns:
         A root scope.
@@ -90,7 +91,7 @@ def bind(
     """
     if not hasattr(variables, "items") or not _is_valid_variables(variables):
         raise errors.ApplyScopeInvalidVariablesTypeError()
-    if rngs is not None and not _is_valid_rngs(rngs):
+    if rngs is not None and not is_valid_rngs(rngs):
         raise errors.InvalidRngError(
             "rngs should be a dictionary mapping strings to `jax.PRNGKey` (toile.random.key), got "
             f"{type(rngs).__name__}: {rngs!r}"
@@ -100,7 +101,7 @@ def bind(
 
 def _named_streams(rngs: Any, where: str) -> Any:
     """A single key feeds the stream 'params'."""
-    if not _is_valid_rng(rngs) and not _is_valid_rngs(rngs):
+    if not is_valid_rng(rngs) and not is_valid_rngs(rngs):
         raise ValueError(
             f"{where} should be a ``jax.PRNGKey`` or a dictionary mapping strings to "
             f"``jax.PRNGKey`` (toile.random.key), got {type(rngs).__name__}: {rngs!r}{here()}"
@@ -119,7 +120,7 @@ def apply(
         fn: function whose first argument is a `Scope`.
         mutable: collections that may change: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows.
+        flags: settings of the call that all its scopes can read.
 
     Returns:
         A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`;
@@ -156,7 +157,7 @@ def init(
         fn: function whose first argument is a `Scope`.
         mutable: collections that are created: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows; `initializing` is added.
+        flags: settings of the call that all its scopes can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the pair (result, variables). `rngs` is
@@ -188,7 +189,7 @@ def lazy_init(
         fn: function whose first argument is a `Scope`.
         mutable: collections that are created: True for all, a name, a list of names, or another
             filter.
-        flags: facts about the call that every scope of it knows; `initializing` is added.
+        flags: settings of the call that all its scopes can read; `initializing` is added.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the variables. A

@@ -58,13 +58,13 @@ class Scope:
 
     Args:
         variables: the collections of this place, nested dicts that the scope may change.
-        rngs: keys by name of stream; None for none.
+        rngs: keys by name of stream; None for no keys.
         name: name of this place in its parent; None for a root.
         mutable: filter of the collections that may change.
         parent: the scope above; None for a root.
         path: names from the root to this place.
         debug_path: the same names with those of transformations; by default `path`.
-        flags: facts about the call that every scope of it knows.
+        flags: settings of the call that all its scopes can read.
 
     >>> import toile.linen as nn
     >>> from toile.core import init
@@ -139,7 +139,7 @@ class Scope:
 
     @property
     def path_text(self) -> str:
-        """The path as people write it, with the transforms that were lifted over it."""
+        """The path as text, including the lifted transformations around it."""
         return "/" + "/".join(self.debug_path)
 
     @property
@@ -162,12 +162,12 @@ class Scope:
         return self._invalid
 
     def invalidate(self) -> None:
-        """Refuse all use from now on."""
+        """Mark the scope as ended: using it now raises an error."""
         self._invalid = True
 
     @contextlib.contextmanager
     def temporary(self) -> Iterator[Scope]:
-        """A block at whose end the scope is invalidated."""
+        """Return a context manager that invalidates the scope when its block ends."""
         try:
             yield self
         finally:
@@ -185,7 +185,7 @@ class Scope:
     # The tree of scopes.
 
     def rewound(self, rewind_rngs: bool = False) -> Scope:
-        """The same place with no names reserved; counters go on unless `rewind_rngs`."""
+        """Return a scope of the same place, no names reserved; `rewind_rngs` resets counters."""
         self._check_valid()
         scope = Scope.__new__(Scope)
         scope._variables = self._variables
@@ -223,7 +223,7 @@ class Scope:
         if self.name_reserved(name, col):
             raise ValueError(
                 f'Duplicate use of scope name: "{name}" in {self.path_text}. Needed a name that is '
-                f"not in use there, got one that is: give another{here()}"
+                f"not in use (choose another one){here()}"
             )
         taken.add(col)
 
@@ -234,7 +234,7 @@ class Scope:
         )
 
     def push(self, name: str | None = None, prefix: str = "", reuse: bool = False) -> Scope:
-        """A child; `reuse` gives the one that is there already."""
+        """Return a child scope; with `reuse`, its name may already be in use."""
         self._check_valid()
         if name is None:
             name = self.default_name(prefix)
@@ -306,7 +306,7 @@ class Scope:
         return freeze(xs) if config.flax_return_frozendict else xs
 
     def variables(self) -> Any:
-        """All collections, from this place on."""
+        """All collections, as seen from this scope."""
         self._populate_collections()
         return freeze(self._variables) if config.flax_return_frozendict else self._variables
 
@@ -353,7 +353,7 @@ class Scope:
         return name in self.rngs
 
     def make_rng(self, name: str = "params") -> Any:
-        """The next key of a stream; a stream that is not there falls back to 'params'."""
+        """The next key of a stream; a missing stream falls back to 'params'."""
         if name not in self.rngs:
             if "params" not in self.rngs:
                 raise errors.InvalidRngError(
@@ -400,7 +400,7 @@ class Scope:
         Args:
             col: name of the collection.
             name: name of the variable.
-            init_fn: function that makes the first value; None if there must be one.
+            init_fn: function that makes the first value; None if the variable must already exist.
             *init_args, **init_kwargs: arguments of `init_fn`.
             unbox: whether boxes such as `nn.Partitioned` are removed from the value.
 
@@ -436,7 +436,7 @@ class Scope:
             The value of the parameter.
 
         Raises:
-            toile.errors.ScopeParamShapeError: the parameter has another shape than `init_fn` gives.
+            toile.errors.ScopeParamShapeError: the shape of the parameter is not that of `init_fn`.
         """
         self.reserve(name, "params")
         params = self._collection("params")
@@ -470,7 +470,7 @@ class Scope:
                     name, self.path_text, np.shape(val), np.shape(expected)
                 )
 
-    # Flags: facts about the call that every scope of it knows.
+    # Flags: settings of the call that all its scopes can read.
 
     def has_flag(self, key: str) -> bool:
         """Whether the call set a flag."""

@@ -1,8 +1,7 @@
-"""Names of axes, logical and of a mesh: the rules between them, and values laid out by them.
+"""Rules that map logical names of axes to axes of a mesh, and values sharded by such names.
 
-A logical axis ("batch", "embed") says what an axis is; a rule maps it to axes of the mesh. The
-rules in force belong to a thread. All of a value is on one device so far: layouts are checked
-against the mesh, and the values stay as they are.
+A logical axis ("batch", "embed") says what an axis is; a rule maps it to axes of the mesh. Each
+thread has its own current rules.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _in_force = _Rules()
 
 
 def set_logical_axis_rules(rules: LogicalRules) -> None:
-    """Set the rules from logical names of axes to axes of a mesh, for this thread.
+    """Set the rules that map logical axis names to mesh axes, for this thread.
 
     Args:
         rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
@@ -46,7 +45,7 @@ def set_logical_axis_rules(rules: LogicalRules) -> None:
 
 
 def get_logical_axis_rules() -> LogicalRules:
-    """Return the rules from logical names of axes to axes of a mesh that are in force.
+    """Return the current rules that map logical axis names to mesh axes.
 
     Returns:
         Pairs (logical name, axis or axes of the mesh, or None); () if none were set.
@@ -60,7 +59,7 @@ def get_logical_axis_rules() -> LogicalRules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: LogicalRules) -> Iterator[None]:
-    """Set the rules from logical names of axes to axes of a mesh in a `with` block.
+    """Set the rules that map logical axis names to mesh axes in a `with` block.
 
     Args:
         rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence.
@@ -114,7 +113,7 @@ def get_mesh(sharding: Any) -> Any:
 
 
 def apply_rules(sharding: Any, sharding_rules: LogicalRules | None) -> Any:
-    """The axes of a sharding renamed by the rules in force and the given ones."""
+    """The axes of a sharding renamed by the current rules and the given ones."""
     rules = dict(composite_rules(get_logical_axis_rules(), sharding_rules))
     return map_sharding(lambda axis: rules.get(axis, axis), sharding)
 
@@ -133,7 +132,7 @@ def from_sharding_rules(sharding: Sharding, sharding_rules: LogicalRules) -> Sha
 def shard_value(
     value: Any, out_sharding: Any, sharding_rules: LogicalRules | None, mesh: Any
 ) -> Any:
-    """A value laid out on a mesh, the given one or the one in force, by names of its axes."""
+    """A value sharded by names of its axes, over the given mesh or the current one."""
     if not out_sharding:
         return value
     mesh = meta.get_global_mesh() if mesh is None else mesh

@@ -1,4 +1,4 @@
-"""Which transforms run around the code that asks; how raw transforms around modules are noticed."""
+"""Which transforms surround the current code, and whether one of them is not lifted."""
 
 from typing import Any
 
@@ -53,13 +53,13 @@ def lifted_transform() -> str:
             if kind is JVPTrace and trace.parent.__class__ is LinearTrace:
                 kind = LinearTrace  # reverse mode is a jvp over a linear tape
             raw, lifted = _LIFTED[kind]
-            return f"{lifted} in place of {raw}"
+            return f"{lifted} instead of {raw}"
         trace = trace.parent
-    return "the one of toile.linen that is named like it"
+    return "the one of the same name in toile.linen"
 
 
 def check_trace_level(base_level: Trace | None) -> None:
-    """Raise an error if a transformation was entered since a trace was the current one.
+    """Raise an error if a transformation has been entered since `base_level` was the current trace.
 
     Args:
         base_level: an earlier result of `current_trace`.

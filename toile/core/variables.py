@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Variable(Generic[T]):
-    """Handle on one variable of a collection, as `Module.variable` returns it.
+    """Handle to one variable of a collection; `Module.variable` returns it.
 
     `value` reads the variable and, where the collection is mutable, writes it.
 

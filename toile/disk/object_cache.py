@@ -83,9 +83,9 @@ class ObjectCache:
     def _problem_of(self, key: str, content: bytes) -> str:
         """What is wrong with a file's content; empty if nothing is."""
         if content[: len(MAGIC)] != MAGIC:
-            return "it does not begin as an entry of the cache does"
+            return "it does not begin like an entry of the cache"
         if content[len(MAGIC) : _HEAD] != self._checksum(key, memoryview(content)[_HEAD:]):
-            return "its checksum does not fit its name, this machine and its content"
+            return "its checksum does not match its name, this machine and its content"
         return ""
 
     def _checksum(self, key: str, data: bytes | memoryview) -> bytes:
@@ -197,21 +197,21 @@ class ObjectCache:
         self.usable = False
         _warn("folder", self.folder,
               f"toile: the folder of compiled kernels {self.folder} is not used: {problem}. Each "
-              "process compiles its kernels anew (make the folder yours alone with chmod 700, set "
-              "TOILE_CACHE_DIR to another one, or TOILE_CACHE=off)")
+              "process compiles its own kernels (run chmod 700 on the folder, set "
+              "TOILE_CACHE_DIR to another one, or set TOILE_CACHE=off)")
 
     def _cannot_write(self, error: OSError) -> None:
         self.writable = False
         _warn("folder", self.folder,
               f"toile: the folder of compiled kernels {self.folder} cannot be written ({error}); "
-              "kernels will be compiled anew by each process (set TOILE_CACHE_DIR, or "
+              "each process will compile its own kernels (set TOILE_CACHE_DIR, or "
               "TOILE_CACHE=off)")
 
     def _warn_of_entry(self, key: str, problem: str) -> None:
         _warn("entry", self.folder,
               f"toile: {self.folder / key} in the cache of compiled kernels was not used: {problem}"
-              ". It was removed and is made again; further entries with such problems are handled "
-              "in the same way, without a warning")
+              ". It was removed and will be made again; further entries with such problems will be "
+              "handled in the same way, without a warning")
 
     def _grown(self, folder: Folder, nbytes: int) -> None:
         """Check the size of the folder at the first write, then after each 1/32 of the limit."""

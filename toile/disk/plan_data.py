@@ -41,7 +41,7 @@ def encode(value: Any, schema: Schema) -> bytes:
     try:
         return _Writer(schema).written(value)
     except RecursionError:
-        raise Unencodable("it is very deep") from None
+        raise Unencodable("it is nested too deeply") from None
 
 
 def decode(data: bytes, schema: Schema) -> Any:
@@ -142,7 +142,7 @@ class _Writer:
             found = self._atom(_RUNS, x)
         else:
             if id(x) in self.open or len(self.open) >= MOST_OPEN:
-                raise Unencodable("it refers to itself, or is very deep")
+                raise Unencodable("it refers to itself, or is nested too deeply")
             self.open.add(id(x))
             found = self._new(x, kind)
             self.open.discard(id(x))
@@ -345,7 +345,7 @@ class _Reader:
                 inner = [self.sizes[r] for r in references[a:b] if r in self.sizes]
                 size += sum([n for n, _ in inner])
                 depth += max([n for _, n in inner], default=0)
-                self._check(depth <= MOST_DEPTH, "it has tuples that are too deep")
+                self._check(depth <= MOST_DEPTH, "it has tuples that are nested too deeply")
             self.sizes[i] = size, depth
             if size > LARGE:
                 self.large[i] = size

@@ -75,7 +75,7 @@ def resolved(folder: Path) -> str:
             if stat.S_ISLNK(found.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
-                    raise Untrusted("it has too many links on its way")
+                    raise Untrusted("its path has too many links")
                 target = os.readlink(here)
                 todo += _names(target)
                 at = "/" if target.startswith("/") else at
@@ -83,7 +83,7 @@ def resolved(folder: Path) -> str:
             if not found.st_mode & stat.S_ISVTX:
                 _check_mode(found, 0o002)
         except Untrusted as problem:
-            raise problem if not todo else Untrusted(f"of {here}, on its way: {problem}") from None
+            raise problem if not todo else Untrusted(f"in its path, {here}: {problem}") from None
         at = here
     return at
 
@@ -206,7 +206,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
         if not more:
             return content
         content += more
-    raise Untrusted("it grows while it is read")
+    raise Untrusted("it grew while it was read")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Trees of arrays as HTML: folds by the first key, with the number of elements and bytes in each.
 
-A tree has a number of lines that it may use. Its own entries come first, and what is left is
-divided among its branches, so that all branches of a large tree are there and only the depth is
-cut.
+The number of lines of a tree is limited. Its own entries come first, and the remaining lines are
+divided among its branches, so that all branches of a large tree are shown and only their depth is
+limited.
 """
 
 from __future__ import annotations

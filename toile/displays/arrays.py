@@ -43,7 +43,7 @@ def array_html(x: Array) -> str:
     reason = _without_values(x)
     if reason:
         return box(paragraph(head), paragraph(pale(reason)))
-    with current(None):  # inside of a traced function too
+    with current(None):  # inside a traced function too
         return box(paragraph(head), _values(x))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import html
 from collections.abc import Container, Iterable, Sequence
 
+from toile.displays.nouns import plural
+
 MOST_ROWS = 100  # of a table
 MOST_CHARACTERS = 300  # of a cell
 
@@ -27,7 +29,7 @@ def amount(n: float, unit: str) -> str:
 
 def quantity(n: int, what: str) -> str:
     """A count with its noun: `1 row`, `1,200 rows`."""
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    return f"{n:,} {what if n == 1 else plural(what)}"
 
 
 def clipped(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -45,12 +47,12 @@ def escaped(text: str) -> str:
 
 
 def pale(text: str) -> str:
-    """Text of less importance."""
+    """Less important text."""
     return f'<span style="{PALE}">{escaped(text)}</span>'
 
 
 def bold(text: str) -> str:
-    """Text of more importance."""
+    """More important text."""
     return f"<b>{escaped(text)}</b>"
 
 

@@ -35,8 +35,9 @@ class LiveDisplay:
 
     Args:
         draw: returns what to show, by MIME type ("text/html", "text/plain").
-        interval: seconds between two drawings, at least.
-        tick: draw again after so many seconds even if nobody asks, until `close`; None for never.
+        interval: smallest number of seconds between two drawings.
+        tick: draw again after this many seconds, even without a call of `refresh`, until `close`;
+            None for never.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class LiveDisplay:
         return self._handle is None or self._shell.execution_count != self._cell
 
     def _begin(self) -> None:
-        """Take the cell that runs now; the first drawing is its output."""
+        """Attach to the running cell; the first drawing is its output."""
         self._shell, self._handle = kernel_shell(), None
         self._cell, self._next = self._shell.execution_count, 0.0
         self._shell.events.register("post_run_cell", self._at_end)
@@ -123,7 +124,7 @@ class LiveDisplay:
             self._timer = None
 
     def _at_end(self, result: Any = None) -> None:
-        """The cell has run: what is drawn later would not be part of its output."""
+        """Stop at the end of the cell: later drawings would not be part of its output."""
         with self._lock:
             self._shell.events.unregister("post_run_cell", self._at_end)
             self.flush()

@@ -1,8 +1,8 @@
-"""The processes of one program: `initialize` joins those that `mpirun` or `srun` has started.
+"""Programs of several processes: `initialize` connects those that `mpirun` or `srun` has started.
 
 From then on `devices` are those of all processes, and `pmap` and `training.replicated` run on all
 of them. A single process needs no coordination: `initialize` then only records that it was called.
-An uncaught error in one process ends all of them. May import parallel and below.
+An uncaught error in one process ends all of them.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def initialize(
     slice_index: int | None = None,
     partition_index: int | None = None,
 ) -> None:
-    """Join the processes that `mpirun` or `srun` has started together.
+    """Connect the processes that `mpirun` or `srun` has started.
 
     Afterward `toile.devices()` lists the devices of all processes. A program of one process may
     call it, too. The launcher numbers the processes, so no addresses are needed.
 
     Args:
         coordinator_address: not used.
-        num_processes: number of processes; if given, it must be that of the launcher.
-        process_id: number of this process; if given, it must be that of the launcher.
+        num_processes: number of processes; if given, it must agree with the launcher.
+        process_id: number of this process; if given, it must agree with the launcher.
         local_device_ids: numbers of the GPUs of this machine that this process uses. None: the
             processes on a machine divide its GPUs among them.
         cluster_detection_method: not used.
         initialization_timeout: seconds to wait for all processes. After that the job ends with an
-            error that names those which are missing.
+            error that names the missing ones.
         heartbeat_timeout_seconds: seconds without a heartbeat after which a process counts as
             failed, and the job ends.
         shutdown_timeout_seconds: seconds to wait for all processes in `shutdown`.
@@ -195,7 +195,7 @@ def is_initialized() -> bool:
 
 
 def shutdown() -> None:
-    """Leave the processes of the program; each process waits until all of them leave.
+    """Disconnect from the other processes, once all of them have called this function.
 
     It is called automatically when Python ends.
     """

@@ -108,7 +108,7 @@ class Meeting:
         )
 
     def tell(self, command: str) -> None:
-        """Send the watcher its one command, or none; wait for it to exit unless it is to watch."""
+        """Send the watcher its only command, or none; wait until it exits unless it must watch."""
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.close()
@@ -157,7 +157,7 @@ def start_mpi(launch: Launch) -> Any:
         )
     size = MPI.COMM_WORLD.Get_size()
     if size != launch.size:
-        hint = ("start it with srun --mpi=pmi2 or with mpirun inside of the allocation"
+        hint = ("start it with srun --mpi=pmi2 or with mpirun inside the allocation"
                 if launch.launcher == "srun" else "use the mpirun of the MPI that mpi4py loads")
         raise RuntimeError(
             f"distributed.initialize: needed an MPI world of the {launch.size} processes that "

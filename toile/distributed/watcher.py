@@ -88,7 +88,7 @@ def missing(here: list[int], size: int, local: int) -> str:
             return "all have started, but not all have joined"
         return f"missing: {'rank' if len(late) == 1 else 'ranks'} {', '.join(late)}"
     text = f"on this machine {len(here)} of {local} have arrived (ranks {here})"
-    return text if len(here) < local else f"{text}: those missing are on other machines"
+    return text if len(here) < local else f"{text}: the missing ones are on other machines"
 
 
 def leave(folder: str, rank: str) -> None:
@@ -223,13 +223,13 @@ def watch(folder: str, ranks: dict[int, int], elsewhere: bool = False) -> None:
             mark(folder, "failed", "1")
             names = ", ".join(f"rank {r} (process {pids[r]} on {host})" for r in silent)
             verb = "has died: it was killed" if len(silent) == 1 else "have died: they were killed"
-            say(f"{names} {verb}, crashed, or ended at once (os._exit)" + elsewhere * (
-                "; or a process on another machine failed before, which is said there"))
+            say(f"{names} {verb}, crashed, or called os._exit" + elsewhere * (
+                "; or a process on another machine failed first and reported it there"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(folder: str, shared: str, rank: str, size: str, local: str, limit: str) -> None:
-    """Watch the rendezvous, then the processes of this machine if told to."""
+    """Watch the rendezvous, then, on request, the processes of this machine."""
     numbers = int(rank), int(size), int(local), float(limit)
     command = wait_for_all(folder, shared, *numbers).split()
     if command[:1] == ["watch"]:

@@ -20,9 +20,9 @@ Leaf: TypeAlias = Any  # an array, a number, or another object with a shape and 
 
 
 class Aval:
-    """The shape and dtype of an array, without its values: what tracing knows of it.
+    """The shape and dtype of an array, without its values: the type of a traced value.
 
-    `toile.typeof(x)` returns it for an array. Avals are compared by value and are not changed.
+    `toile.typeof(x)` returns it for an array. Avals are compared by value and are immutable.
 
     Args:
         shape: sizes of the axes.
@@ -191,7 +191,7 @@ def aval_of(x: Leaf) -> Aval:
         than booleans are weakly typed.
 
     Raises:
-        TypeError: `x` is no array or number, or its elements are not numbers.
+        TypeError: `x` is not an array or a number, or its elements are not numbers.
 
     >>> toile.core.get_aval(1.0)
     ShapedArray(float32[], weak_type=True)

@@ -31,7 +31,7 @@ def allocate(nbytes: int) -> Block:
     return memory, _address(_at_buffer(memory))  # 1 us; `memory.ctypes.data` takes 4
 
 
-# ---- Large blocks are kept for reuse: the system would hand out new pages filled with zeros, which
+# ---- Large blocks are kept for reuse: the system would return new pages filled with zeros, which
 # takes longer than most kernels do. Kept and used memory together never exceed the peak use: before
 # new memory is allocated, as much kept memory is released.
 
@@ -189,7 +189,7 @@ _IDLE = _references([allocate(1)])
 def recycled(
     turns: list[Block | None], nbytes: int, allocate: Callable[[int], Block] = allocate
 ) -> Block:
-    """The block of the call before the last if nothing refers to it any more, or a new one."""
+    """The block of the call before the last if nothing refers to it any longer, or a new one."""
     block = turns[0]
     if block is None or (getrefcount(block), getrefcount(block[0])) != _IDLE:
         block = allocate(nbytes)

@@ -21,6 +21,7 @@ from toile.engine import absl_flags
 from toile.engine.flag_table import TABLE as _TABLE
 from toile.engine.flag_table import Parser, boolean, integer, real
 from toile.engine.source import here
+from toile.engine.suggestions import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -130,10 +131,8 @@ def _short_name(name: str) -> str:
     short = _ALIASES.get(short, short)
     if short in _TABLE:
         return short
-    import difflib  # for this message alone: it takes a while to load
-
-    near = difflib.get_close_matches(short, _TABLE, n=1)
-    hint = f"did you mean {_public_name(near[0])!r}?" if near else "see toile.config.values"
+    near = nearest(short, _TABLE)
+    hint = f"did you mean {_public_name(near)!r}?" if near else "see toile.config.values"
     raise UnknownOption(f"Unrecognized config option: {name} ({hint}){here()}")
 
 
@@ -270,7 +269,7 @@ class Config:
 
         Args:
             var_name: name of the option without `flax_`.
-            var_value: its value inside of the block.
+            var_value: its value inside the block.
 
         Yields:
             None; the value from before is restored at the end.
@@ -324,7 +323,7 @@ config = Config()
 
 
 class Override:
-    """Context manager and decorator that gives options other values on the current thread.
+    """Context manager and decorator that sets options on the current thread.
 
     Args:
         values: values by the short names of flags, such as "enable_x64".

@@ -19,7 +19,7 @@ class Context:
     """A setting that traced functions may read: `context(value)` is a context manager.
 
     Args:
-        default: value outside of blocks that set another one.
+        default: value outside blocks that set another one.
     """
 
     __slots__ = ("default", "number")
@@ -92,16 +92,16 @@ class Setting:
 def make_user_context(default_value: Hashable = None) -> Context:
     """Make a setting that jitted functions may read while they are traced.
 
-    An ordinary global variable must not be read there: a jitted function is not traced again when
-    it changes. When the value of a user context changes, it is.
+    A jitted function is not traced again when an ordinary global variable changes, but it is when
+    the value of a user context changes.
 
     Args:
-        default_value: value outside of blocks that set another one.
+        default_value: value outside blocks that set another one.
 
     Returns:
         The context. `context(value)` is a context manager that sets the value on this thread,
-        `context.value` reads it, and `context.set(value)` sets it until the next change. Values are
-        hashable.
+        `context.value` reads it, and `context.set(value)` sets it until the next change. Values
+        must be hashable.
 
     >>> context = toile.make_user_context("single")
     >>> f = toile.jit(lambda x: 2 * x if context.value == "double" else x)

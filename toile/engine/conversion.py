@@ -124,6 +124,6 @@ def raw_operand(x: Any) -> Any:
         raise UnexpectedTracerError(
             f"Encountered an unexpected tracer: a live tracer {x!r} reached the eager evaluator. "
             "Needed: a concrete array; got: a tracer of a function that is still being traced "
-            f"(use it inside of that function, or pass it as an argument).{x.created()}{here()}"
+            f"(use it inside that function, or pass it as an argument).{x.created()}{here()}"
         )
     return as_array(x)._data

@@ -20,7 +20,7 @@ from toile.engine.source import here
 
 
 class Device:
-    """A CPU or GPU: arrays are in its memory, and programs run on it.
+    """A CPU or GPU that stores arrays and runs programs.
 
     `toile.devices()` lists the devices. The attributes `platform` ("cpu", "gpu"), `id` (its number
     among the devices of its platform, of all processes) and `device_kind` (the name of the model)
@@ -57,7 +57,7 @@ class Device:
 
     @property
     def client(self) -> Device:
-        """The device itself, which stands for JAX's object that manages devices."""
+        """The device itself, in place of JAX's client object."""
         return self
 
     def memory_stats(self) -> dict[str, Any] | None:
@@ -67,7 +67,7 @@ class Device:
     # ---- overridden by platforms
     @property
     def primary(self) -> Device:
-        """Of the devices on the same hardware, the one that has the arrays without a sharding."""
+        """Among the devices on the same hardware, the one that holds arrays without a sharding."""
         return self
 
     @property
@@ -76,7 +76,7 @@ class Device:
         return f"{platform.node()} {self.platform} {self._number}"
 
     def put(self, data: Any) -> Any:
-        """A buffer on this device with the values of a NumPy buffer or one of its platform."""
+        """Copy a NumPy buffer, or a buffer of the same platform, to this device."""
         return data
 
     def synchronize(self) -> None:

@@ -35,6 +35,7 @@ from toile.engine.promotion import to_floating_dtype as to_floating_dtype
 from toile.engine.promotion import to_inexact_dtype as to_inexact_dtype
 from toile.engine.promotion import to_numeric_dtype as to_numeric_dtype
 from toile.engine.source import describe, here
+from toile.engine.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from toile.engine.annotations import ArrayLike, DTypeLike
@@ -164,7 +165,7 @@ _subdtypes: dict[tuple[Any, Any], bool] = {}
 
 
 def issubdtype(arg1: DTypeLike | ExtendedDType, arg2: DTypeLike | ExtendedDType) -> bool:
-    """Tell whether a dtype is of a kind, or equal to another dtype.
+    """Tell whether a dtype belongs to a kind of dtypes, or equals another dtype.
 
     Args:
         arg1: dtype or scalar type.
@@ -354,7 +355,7 @@ def canonicalize_dtype(
 
     Args:
         dtype: dtype, scalar type or name.
-        allow_extended_dtype: whether dtypes of random keys are returned as they are.
+        allow_extended_dtype: whether dtypes of random keys are returned unchanged.
 
     Returns:
         The dtype, in the byte order of this machine. 64-bit dtypes become 32-bit ones unless
@@ -424,11 +425,9 @@ def _called(name: str) -> str:
 
 def _nearest(dtype: Any) -> str:
     """The name closest to a mistyped dtype, as a hint."""
-    import difflib  # only for this message: slow to import
-
     names = sorted(d.name for d in SUPPORTED)
-    near = difflib.get_close_matches(str(dtype), names, n=1) if isinstance(dtype, str) else []
-    return f" (did you mean {near[0]!r}?)" if near else " (use a dtype such as jnp.float32)"
+    found = did_you_mean(dtype, names) if isinstance(dtype, str) else ""
+    return found or " (use a dtype such as jnp.float32)"
 
 
 def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
@@ -571,7 +570,8 @@ def result_type(
 
     Args:
         *args: arrays, numbers, dtypes or scalar types. None stands for the default float dtype.
-        return_weak_type_flag: whether to return also if the result yields to other dtypes.
+        return_weak_type_flag: whether to also return a flag that says whether the result yields
+            to other dtypes.
 
     Returns:
         The dtype, or a pair of the dtype and the flag.

@@ -14,7 +14,7 @@ from toile.engine.source import describe, here
 
 
 class ToileError(Exception):
-    """Base of the errors that exist in toile but not in JAX.
+    """Base class of the errors that exist in toile but not in JAX.
 
     Broken::
 
@@ -143,7 +143,7 @@ class TracerIntegerConversionError(JAXTypeError):
 
 
 class NonConcreteBooleanIndexError(JAXIndexError):
-    """An array was indexed by a traced boolean mask, so that its result's shape is unknown.
+    """An array was indexed by a traced boolean mask, so the shape of the result is unknown.
 
     Broken::
 
@@ -172,7 +172,7 @@ class UnexpectedTracerError(JAXTypeError):
 
 
 class NonHashableStaticArgumentError(ToileError, ValueError):
-    """A static argument of jit has no hash, so that it cannot be part of the cache key.
+    """A static argument of jit has no hash, so it cannot be part of the cache key.
 
     Broken::
 
@@ -234,7 +234,7 @@ class KeyReuseError(JAXTypeError):
 
 
 class RetraceWarning(UserWarning):
-    """A jitted function is traced again and again, each time for new kinds of arguments.
+    """A jitted function is traced again and again, because shapes, dtypes or static values change.
 
     Broken::
 
@@ -327,7 +327,7 @@ _METHODS = ("tobytes", "tolist")
 
 def conversion_error(tracer: Any, wanted: str) -> Exception:
     """The error for a tracer that was asked for its value as `wanted`."""
-    fix = "compute it outside of the traced function, or mark the argument with static_argnums"
+    fix = "compute it outside the traced function, or mark the argument with static_argnums"
     used, arose = f" needed one for `{wanted}`, got", ""
     if wanted in _METHODS:
         used = f" needed a known value. The {wanted}() method was called on"

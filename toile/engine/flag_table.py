@@ -118,7 +118,7 @@ TABLE: dict[str, tuple[Any, Parser]] = {
     "legacy_prng_key": ("allow", _one_of("allow", "warn", "error")),
     "enable_custom_prng": (False, boolean),
     "allow_f16_reductions": (True, boolean),
-    "allow_excess_precision": (True, boolean),  # bfloat16 as float32 inside of kernels
+    "allow_excess_precision": (True, boolean),  # bfloat16 as float32 inside kernels
     # JAX removed the 32-bit choice before 0.10; older scripts still use the flag.
     "default_dtype_bits": ("64", _one_of("64")),
     # How they run.

@@ -3,7 +3,8 @@
 A package has one list of its public names: the imports in its `__init__.pyi`. Type checkers and
 editors read it, and so does `attach`: `__getattr__, __dir__, __all__ = attach(__name__, __file__)`
 is all that the package's `__init__.py` needs. A name is stored in the package when it is first
-used, so the lookup happens once; a submodule is an attribute whether it is listed or not.
+used, so the lookup happens once; a submodule is an attribute whether it is listed or not. Names
+that a package does not have are then looked up in `toile.compat`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from toile.engine.locks import loading
@@ -83,24 +85,42 @@ def attach_table(
 
     def __getattr__(name: str) -> Any:
         """Import what is used for the first time."""
-        if name in homes:
-            home, inner = homes[name]
-            with loading:
-                if home == package:
-                    value = importlib.import_module(f"{package}.{inner}")
-                else:
-                    value = getattr(importlib.import_module(home), inner)
-            setattr(sys.modules[package], name, value)
-            return value
-        if folder and name.isidentifier() and _is_module(os.path.join(folder, name)):
-            with loading:
-                return importlib.import_module(f"{package}.{name}")
-        raise missing(package, name)
+        home, inner = homes.get(name, ("", ""))
+        if not home and folder and name.isidentifier() and _is_module(os.path.join(folder, name)):
+            home, inner = package, name
+        with loading:
+            if home == package:
+                value = importlib.import_module(f"{package}.{inner}")
+            elif home:
+                value = getattr(importlib.import_module(home), inner)
+            else:
+                value = compat_name(package, name)
+        if value is None and not home:
+            raise missing(package, name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     def __dir__() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
     return __getattr__, __dir__
+
+
+# `toile.compat` is the highest layer. It is imported by name, and only for what nothing else has.
+
+
+def compat_name(module: str, name: str) -> Any:
+    """The value that `toile.compat` has for a name of a module; None where it has none."""
+    if name.startswith("__"):
+        return None
+    with loading:
+        return importlib.import_module("toile.compat").find(module, name)
+
+
+def compat_spec(module: str) -> ModuleSpec | None:
+    """The spec of a module that `toile.compat` has under another name, or None."""
+    with loading:
+        return importlib.import_module("toile.compat").Finder.find_spec(module)
 
 
 def _is_module(path: str) -> bool:

@@ -36,8 +36,8 @@ class _Compiling:
     """Held while the compiler loads, and while LLVM works: a fork waits until that has ended.
 
     Threads that compile without a pause would delay a fork for very long, because a lock goes to
-    whoever asks first after its release; so threads that do not hold it yet and are not importing
-    let forks go first."""
+    the first thread that asks for it after its release. So threads that do not hold it yet and are
+    not importing let forks go first."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

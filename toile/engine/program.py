@@ -135,7 +135,7 @@ class Program:
     """A traced function: a list of equations between arrays of known shapes and dtypes.
 
     `toile.make_jaxpr(f)(*args).jaxpr` is the program of a function, and printing it shows its
-    equations. Programs are compared by identity and are not changed.
+    equations. Programs are compared by identity and are immutable.
 
     Args:
         inputs: variables of the arguments.

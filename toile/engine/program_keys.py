@@ -60,14 +60,14 @@ def scan(op: Any, avals: Sequence[Aval]) -> KeyUse:
     found = program_use(op.program)
     first_x = op.consts + op.carry
     if any(i < op.consts for i in found.sinks):
-        raise _in_loop("scan body", "uses up a key that it closes over")
+        raise _in_loop("scan body", "consumes a key that it closes over")
     if any(op.consts <= i < first_x and i - op.consts not in found.sources for i in found.sinks):
-        raise _in_loop("scan body", "uses up a key of the carry and hands no new one on")
+        raise _in_loop("scan body", "consumes a key of the carry and does not return a new one")
     sinks = {i: m if i < first_x or m is True else np.broadcast_to(m, avals[i].shape)
              for i, m in found.sinks.items()}
     forwards = {}
     for j, (i, places) in found.forwards.items():
-        returned = op.consts <= i < first_x and j == i - op.consts  # the carry is returned as it is
+        returned = op.consts <= i < first_x and j == i - op.consts  # the carry does not change
         forwards[j] = (i, places if returned else None)
     return KeyUse(sinks, found.sources, forwards)
 
@@ -78,11 +78,11 @@ def while_loop(op: Any, avals: Sequence[Aval]) -> KeyUse:
     in_body = {i - op.body_consts: m for i, m in body.sinks.items()}
     for name, used in ("cond", in_cond), ("body", in_body):
         if any(i < 0 for i in used):
-            raise _in_loop(f"while_loop {name}", "uses up a key that it closes over")
+            raise _in_loop(f"while_loop {name}", "consumes a key that it closes over")
         if used.keys() - body.sources:
-            raise _in_loop(f"while_loop {name}", "uses up a key that the body does not renew")
+            raise _in_loop(f"while_loop {name}", "consumes a key that the body does not replace")
     if in_cond.keys() & in_body.keys():
-        raise _in_loop("while_loop cond", "uses up a key of the carry, as the body does")
+        raise _in_loop("while_loop cond", "consumes a key of the carry, as the body does")
     first = op.cond_consts + op.body_consts
     sinks = {i + first: m for i, m in (in_cond | in_body).items()}
     forwards = {j: (i + op.cond_consts, p) for j, (i, p) in body.forwards.items()}

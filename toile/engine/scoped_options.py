@@ -100,7 +100,7 @@ def check_tracer_leaks(new_val: bool = True) -> None:
 def debug_infs(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result has an infinity.
 
-    Every result of an operation outside of `jit`, and every result of a jitted function, is
+    Every result of an operation outside `jit`, and every result of a jitted function, is
     checked. If a jitted function has a bad result, it is run again operation by operation, and the
     error names the operation and the line.
 
@@ -138,10 +138,10 @@ def debug_key_reuse(new_val: bool = True) -> None:
 def debug_nans(new_val: bool = True) -> None:
     """Raise FloatingPointError when a result has a NaN.
 
-    Every result of an operation outside of `jit`, and every result of a jitted function, is
+    Every result of an operation outside `jit`, and every result of a jitted function, is
     checked. If a jitted function has a bad result, it is run again operation by operation, and the
-    error names the operation and the line. Making an array of NaNs is no error, computing with it
-    is.
+    error names the operation and the line. Making an array of NaNs is not an error; computing with
+    it is.
 
     Args:
         new_val: whether to check; False by default.
@@ -175,11 +175,11 @@ def default_device(new_val: Device | str | None) -> None:
 
 @State
 def default_matmul_precision(new_val: str | None) -> None:
-    """Choose the precision of matrix products and convolutions that name none.
+    """Set the default precision of matrix products and convolutions.
 
     It matters for float32 operands on a GPU, where products by default round their operands to
-    TF32, which has 11 bits. "highest" computes in float32. On a CPU products of float32 are
-    computed in float32 in any case. The option is read when a function is traced.
+    TF32, which has 11 bits. "highest" computes in float32. On a CPU, float32 products are always
+    computed in float32. The option is read when a function is traced.
 
     Args:
         new_val: "default", "high" or "highest"; "bfloat16", "tensorfloat32" and "float32" are other
@@ -193,10 +193,10 @@ def default_matmul_precision(new_val: str | None) -> None:
 
 @State
 def default_prng_impl(new_val: str) -> None:
-    """Choose the generator of random keys that name none.
+    """Set the default generator of random keys.
 
     `toile.random.key(seed)` and `PRNGKey(seed)` make keys of this generator, and raw uint32 keys
-    are taken for its keys.
+    are treated as keys of this generator.
 
     Args:
         new_val: name of the generator. "threefry2x32", the default, gives the same numbers on every
@@ -365,7 +365,7 @@ def log_compiles(new_val: bool = True) -> None:
 def no_execution(new_val: bool = True) -> None:
     """Raise RuntimeError when a jitted function would run.
 
-    Tracing, `lower` and `eval_shape` still work, and so do operations outside of `jit`.
+    Tracing, `lower` and `eval_shape` still work, and so do operations outside `jit`.
 
     Args:
         new_val: whether to raise; False by default.
@@ -426,8 +426,8 @@ def numpy_dtype_promotion(new_val: Literal["standard", "strict"]) -> None:
 def numpy_rank_promotion(new_val: Literal["allow", "warn", "raise"]) -> None:
     """Choose what happens when operands with different numbers of axes are broadcast.
 
-    An array of shape (3,) that meets one of shape (2, 3) is often a mistake. Numbers and arrays
-    without axes are always accepted.
+    Combining arrays of shapes (3,) and (2, 3) is often a mistake. Numbers and arrays without axes
+    are always accepted.
 
     Args:
         new_val: "allow", the default; "warn": a UserWarning is given; "raise": a ValueError is
@@ -486,8 +486,8 @@ def threefry_partitionable(new_val: bool = True) -> None:
 
     Args:
         new_val: True, the default: each element depends only on the key and its position, so that
-            devices can make their parts alone. False: the layout of JAX before 0.5, which gives
-            other numbers for the same key.
+            each device can make its part independently. False: the layout of JAX before 0.5, which
+            gives other numbers for the same key.
 
     Returns:
         A context manager, which can also decorate a function.
@@ -561,7 +561,7 @@ def disable_jit(disable: bool = True) -> Override:
     Loops and conditionals of `toile.lax` then run as Python loops and conditionals, too.
 
     Args:
-        disable: True to run without `jit`; False to compile inside of a block that does not.
+        disable: True to run without `jit`; False to compile inside a block that disables it.
 
     Returns:
         A context manager, which can also decorate a function.

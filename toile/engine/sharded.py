@@ -258,8 +258,8 @@ def _joined(parts: Sequence[Any], aval: Aval, sharding: Sharding) -> Any:
         raise RuntimeError(
             "Fetching value for an array that spans non-addressable (non process local) devices is "
             f"not possible: needed all parts in this process, got {aval.str_short()} under "
-            f"{sharding} (compute with it inside of jit, whose out_shardings can bring all of it "
-            f"everywhere; addressable_shards are this process's parts){here()}"
+            f"{sharding} (compute with it inside jit, whose out_shardings can replicate it; "
+            f"addressable_shards are the parts in this process){here()}"
         )
     owner = platform_of(parts[0])
     if owner is not None:
@@ -337,7 +337,7 @@ def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) 
             raise ValueError(
                 f"Received incompatible devices for jitted computation. Got argument {names[0]} of "
                 f"{what} with {describe_devices(first)} and argument {names[1]} of {what} with "
-                f"{describe_devices(a)} (use toile.device_put to bring them together){here()}"
+                f"{describe_devices(a)} (use toile.device_put to move one of them){here()}"
             )
     return first
 

@@ -40,7 +40,7 @@ class Layout:
 
     Args:
         major_to_minor: the axes, those whose index changes slowest first.
-        tiling: sizes of the blocks in which elements are stored; None for none.
+        tiling: sizes of the blocks in which elements are stored; None for no blocks.
         sub_byte_element_size_in_bits: number of bits of an element of less than a byte; 0 for
             others.
     """
@@ -111,7 +111,7 @@ class Sharding:
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Any, Index]:
-        """Which indices each device has of an array of this shape."""
+        """The indices of an array of this shape that each device holds."""
         raise NotImplementedError("Subclasses should implement this method." + here())
 
     def shard_shape(self, global_shape: Shape) -> Shape:

@@ -23,7 +23,7 @@ _PLACING = ("device_set", "layout", "unreduced")
 
 
 class ShapeDtypeStruct:
-    """The shape, the dtype and other static facts of an array, without its values.
+    """The shape, the dtype and other properties of an array, without its values.
 
     `toile.eval_shape` returns such objects, and functions that need no values (`lower`,
     `eval_shape`) accept them in place of arrays. They cannot be changed; `update` makes a copy.
@@ -34,9 +34,9 @@ class ShapeDtypeStruct:
         sharding: how the array is divided among devices, a sharding, a partition spec or a format;
             None if that is not known.
         weak_type: whether the dtype yields to that of other operands, as a Python number's does.
-        vma: names of the mesh axes over which the value differs between devices; it is kept, and
-            not used.
-        is_ref: whether a mutable reference to an array is meant.
+        vma: names of the mesh axes over which the value differs between devices; stored, but not
+            used.
+        is_ref: whether it describes a mutable reference to an array.
 
     >>> toile.eval_shape(jnp.matmul, toile.ShapeDtypeStruct((2, 3), "float32"), jnp.ones((3, 5)))
     ShapeDtypeStruct(shape=(2, 5), dtype=float32)

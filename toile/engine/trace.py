@@ -51,10 +51,10 @@ state = State()
 
 
 class Trace:
-    """An interpreter of operations: a transformation such as `grad`, `vmap` or `jit` at work.
+    """An interpreter of operations; each active `grad`, `vmap` or `jit` has one.
 
     While a function is transformed, each operation goes to the innermost trace. Users see traces
-    only when they look inside of toile.
+    only when they look inside toile.
 
     Args:
         parent: trace that interprets the operations with which this one is implemented; None if
@@ -72,7 +72,7 @@ class Trace:
 
     @property
     def main(self) -> Trace:
-        """What two tracers of one transformation share: the trace itself."""
+        """The trace itself, which all tracers of one transformation share."""
         return self
 
     def process(self, op: Operation, args: Sequence[Any]) -> Any:
@@ -93,9 +93,9 @@ class Trace:
 
 
 class Array(_Methods):
-    """The root of everything that is an array to users: concrete arrays and tracers.
+    """An array; also the base class of the tracers that stand for arrays in transformed functions.
 
-    Methods and operators are installed by `toile`, from `toile.numpy.array_methods`."""
+    Arrays are made by functions such as `jnp.array` and `jnp.zeros`, and cannot be changed."""
 
     __slots__ = ()
 
@@ -348,7 +348,7 @@ class Tracer(Array):
         if value is None:
             raise AttributeError(
                 f"The 'sharding' attribute is not available on traced array with shape "
-                f"{self.aval.str_short()} (use toile.typeof(x) for what is known of it){here()}"
+                f"{self.aval.str_short()} (toile.typeof(x) gives what is known about it){here()}"
             )
         return value.sharding
 

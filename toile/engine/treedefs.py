@@ -335,7 +335,7 @@ class PyTreeDef:
         Args:
             f_node: function of the results of a node's children, a tuple, and of the node's data,
                 such as the keys of a dictionary.
-            f_leaf: function of a leaf; None to use leaves as they are.
+            f_leaf: function of a leaf; None to use leaves unchanged.
             leaves: leaves of the tree in order.
 
         Returns:

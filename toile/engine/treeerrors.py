@@ -130,7 +130,7 @@ def equality_errors(
 
     Yields:
         Tuples of the key path, what the first tree has there, what the second has, and why they
-        differ; the last three are texts.
+        differ; the last three are strings.
 
     >>> for path, one, two, why in toile.tree_util.equality_errors({"a": [1, 2]}, {"a": [1]}):
     ...     print(toile.tree_util.keystr(path), one, two, why, sep=", ")

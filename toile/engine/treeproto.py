@@ -105,6 +105,6 @@ def loads(data: bytes) -> PyTreeDef:
     except UnreadableFileError as error:
         reason = str(error.__cause__ or error).partition("\n")[0]
         raise UnreadableFileError(
-            f"Could not deserialize PyTreeDefProto: needed what serialize_using_proto returned,"
+            f"Could not deserialize PyTreeDefProto: needed bytes from serialize_using_proto,"
             f" got {len(data)} other bytes: {reason}{here()}"
         ) from error

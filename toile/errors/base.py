@@ -15,7 +15,7 @@ from toile.engine.source import here
 
 
 class FlaxError(ToileError):
-    """Base of the errors of modules and of what holds their variables.
+    """Base class of errors about modules and their variables.
 
     Broken::
 

@@ -8,7 +8,7 @@ from toile.errors.base import FlaxError
 
 
 class NameInUseError(FlaxError):
-    """A submodule, parameter or variable was given a name that its module uses already.
+    """A submodule, parameter or variable was given a name that its module already uses.
 
     Nothing else in a module may have the name of a submodule; variables of different collections
     may share a name. Submodules without a name are numbered. To share parameters, call one instance
@@ -44,7 +44,7 @@ class NameInUseError(FlaxError):
 
 
 class AssignSubModuleError(FlaxError):
-    """A submodule was created outside of `setup` and of methods marked `@nn.compact`.
+    """A submodule was created outside `setup` and outside methods marked `@nn.compact`.
 
     Broken::
 
@@ -109,7 +109,7 @@ class SetAttributeInModuleSetupError(FlaxError):
 
 
 class SetAttributeFrozenModuleError(FlaxError):
-    """An attribute of a module was assigned outside of `setup`.
+    """An attribute of a module was assigned outside `setup`.
 
     Broken::
 
@@ -137,14 +137,14 @@ class SetAttributeFrozenModuleError(FlaxError):
         shown = shown if len(shown) <= 200 and shown.count("\n") < 4 else f"{type(attr_val)}"
         super().__init__(
             f"Can't set {attr_name}={shown} for Module of type {module_cls}: Module instance is"
-            " frozen outside of setup method.",
+            " frozen outside setup method.",
             f"use a local variable, self.variable(...) for what changes from call to call, or"
             f" module.clone({attr_name}=...) for a module with another field",
         )
 
 
 class MultipleMethodsCompactError(FlaxError):
-    """Not raised: several methods of a module may be compact. For programs that catch it."""
+    """Not raised, because several methods of a module may be compact; programs may catch it."""
 
     def __init__(self) -> None:
         super().__init__("Only one method per class can be @compact")
@@ -194,7 +194,7 @@ class ApplyModuleInvalidMethodError(FlaxError):
 
 
 class CallCompactUnboundModuleError(FlaxError):
-    """A module was called by itself, without variables.
+    """A module was called directly, without variables.
 
     Broken::
 
@@ -216,7 +216,7 @@ class CallCompactUnboundModuleError(FlaxError):
 
 
 class CallSetupUnboundModuleError(FlaxError):
-    """`setup` was called by the user; it runs by itself in a bound module.
+    """`setup` was called by the user; it runs automatically in a bound module.
 
     Broken::
 
@@ -263,7 +263,7 @@ class CallUnbindOnUnboundModuleError(FlaxError):
 
 
 class CallShareScopeOnUnboundModuleError(FlaxError):
-    """`share_scope` was called with a module that has no scope yet.
+    """`share_scope` was called with a module that is not bound.
 
     Broken::
 

@@ -106,7 +106,7 @@ class ApplyScopeInvalidVariablesStructureError(FlaxError):
             "Expect the `variables` (first argument) passed to apply() to be a dict with the"
             ' structure {"params": ...}, but got a dict with an extra params layer, i.e. '
             ' {"params": {"params": ... } }.',
-            'pass what init returned as it is, or the inner dict: variables["params"]',
+            'pass the result of init itself, or the inner dict: variables["params"]',
         )
 
 
@@ -148,8 +148,8 @@ class ScopeParamNotFoundError(FlaxError):
 class ScopeCollectionNotFound(FlaxError):
     """A variable was read from a collection that was not passed, or is empty.
 
-    Either a collection was forgotten, or the dictionary around the parameters, or the collection
-    has yet to be created by `init` or by an `apply` in which it is mutable.
+    Either a collection was not passed, or the parameters were passed without the dictionary around
+    them, or the collection must first be created by `init` or by an `apply` in which it is mutable.
 
     Broken::
 
@@ -174,7 +174,7 @@ class ScopeCollectionNotFound(FlaxError):
 
 
 class ScopeParamShapeError(FlaxError):
-    """A stored parameter has another shape than its initializer gives for these inputs.
+    """The shape of a stored parameter is not the one that its initializer gives for these inputs.
 
     Broken::
 
@@ -232,7 +232,7 @@ class ScopeVariableNotFoundError(FlaxError):
 
 
 class InvalidFilterError(FlaxError):
-    """A filter is a bool, the name of a collection, a container of names or a DenyList.
+    """A filter is not a bool, the name of a collection, a container of names or a DenyList.
 
     Broken::
 
@@ -308,7 +308,7 @@ class ModifyScopeVariableError(FlaxError):
 class JaxTransformError(FlaxError):
     """A plain transformation was put around something that changes a module's variables or keys.
 
-    Reading parameters inside of `toile.vmap`, `toile.grad` and the like is allowed. Variables that
+    Reading parameters inside `toile.vmap`, `toile.grad` and the like is allowed. Variables that
     are created or changed there, and keys that are drawn, would be traced values that outlive the
     transformation. The lifted transformations of `toile.linen` have arguments that say what happens
     to every collection and stream.
@@ -382,11 +382,11 @@ class PartitioningUnspecifiedError(FlaxError):
 
 
 class ImmutableVariableError(FlaxError):
-    """A read-only variable was changed. Not raised by Linen; here for programs that catch it."""
+    """A read-only variable was changed. toile does not raise it; programs may catch it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class TraceContextError(FlaxError):
-    """An object was changed from another trace. Not raised by Linen; for programs that catch it."""
+    """An object was changed from another trace. toile does not raise it; programs may catch it."""

@@ -8,7 +8,7 @@ from toile.errors.base import FlaxError
 
 
 class InvalidCheckpointError(FlaxError, ValueError):
-    """A checkpoint was saved where there is one of the same or of a later step.
+    """A checkpoint was saved where one of the same or a later step exists.
 
     It is also a ValueError, which Flax raises when it saves with Orbax.
 

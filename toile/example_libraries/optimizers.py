@@ -2,9 +2,7 @@
 
 A rule is written for one array: `init(x)` makes its state, `update(i, g, state)` takes step number
 `i`, and `get_params(state)` returns the array. `optimizer` turns such a rule into one for trees of
-parameters. The state is then two trees in one, that of the parameters with the state of an array at
-each leaf; it is stored flat in `OptimizerState`, with both structures. Built on `toile.numpy` and
-`toile.tree_util` only. For new code, use `toile.optim`.
+parameters, whose state is an `OptimizerState`. For new code, use `toile.optim`.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ Schedule = Callable[[Step], Any]  # the rate of a step
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: a function that makes a state, one that takes a step, one that reads it.
+    """The three functions of an optimizer: make a state, take a step, read the parameters.
 
     Args:
         init_fn: function of the parameters that returns a state.
@@ -178,7 +176,7 @@ def sgd(step_size: float | Schedule) -> Rule:
     """Gradient descent: `x - step_size * g`.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
 
     Returns:
         An Optimizer: the functions `init(params)`, `update(i, grads, state)` and
@@ -198,7 +196,7 @@ def sgd(step_size: float | Schedule) -> Rule:
 
 
 def _with_velocity(step_size: float | Schedule, mass: float, ahead: bool) -> Rule:
-    """Steps along a velocity, or along what it is going to be."""
+    """Steps along a velocity, or along its next value."""
     rate = make_schedule(step_size)
 
     def update(i: Step, g: Array, state: State) -> State:
@@ -216,7 +214,7 @@ def momentum(step_size: float | Schedule, mass: float) -> Rule:
     The velocity becomes `mass * velocity + g`, and the step is `step_size * velocity`.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         mass: factor of the velocity before each step, between 0 and 1.
 
     Returns:
@@ -234,7 +232,7 @@ def nesterov(step_size: float | Schedule, mass: float) -> Rule:
     with the new velocity.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         mass: factor of the velocity before each step, between 0 and 1.
 
     Returns:
@@ -249,7 +247,7 @@ def adagrad(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
     """AdaGrad: gradients divided by the root of the sum of their squares so far.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         momentum: decay of the running mean of the steps.
 
     Returns:
@@ -272,7 +270,7 @@ def rmsprop(step_size: float | Schedule, gamma: float = 0.9, eps: float = 1e-8) 
     """RMSProp: gradients divided by the root of a running mean of their squares.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         gamma: decay of the mean of squares.
         eps: number that is added to the mean before the root is taken.
 
@@ -297,7 +295,7 @@ def rmsprop_momentum(
     """RMSProp with momentum.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         gamma: decay of the mean of squares.
         eps: number that is added to the mean before the root is taken.
         momentum: factor of the previous step, which is added to the new one.
@@ -326,7 +324,7 @@ def adam(
     Both means are corrected for starting at zero.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         b1: decay of the mean of gradients.
         b2: decay of the mean of squares.
         eps: number that is added to the root.
@@ -360,7 +358,7 @@ def adamax(
     """AdaMax: Adam that divides by a decaying maximum of the gradients' absolute values.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         b1: decay of the mean of gradients.
         b2: decay of the maximum.
         eps: number that is added to the maximum.
@@ -389,7 +387,7 @@ def sm3(step_size: float | Schedule, momentum: float = 0.9) -> Rule:
     is a part of the state, as numbers, so `get_params` cannot be called in a jitted function.
 
     Args:
-        step_size: factor of the steps, a number or a schedule.
+        step_size: learning rate, a number or a schedule.
         momentum: decay of the running mean of the steps.
 
     Returns:
@@ -474,7 +472,7 @@ def inverse_time_decay(
 def polynomial_decay(
     step_size: float, decay_steps: float, final_step_size: float, power: float = 1.0
 ) -> Schedule:
-    """A rate that goes from one value to another along a power of the steps left.
+    """A rate that moves to a final value in proportion to a power of the remaining steps.
 
     Args:
         step_size: rate at step 0.
@@ -529,7 +527,7 @@ def make_schedule(scalar_or_schedule: float | Schedule) -> Schedule:
     """Turn a number into a constant schedule.
 
     Args:
-        scalar_or_schedule: number, or a schedule, which is returned as it is.
+        scalar_or_schedule: number, or a schedule, which is returned unchanged.
 
     Returns:
         A schedule: a function from the number of a step, which counts from 0, to its rate.

@@ -11,7 +11,7 @@ as `Dense` returns a layer. These are layers themselves, without parameters:
 - `Flatten` joins all axes except the first into one.
 - `FanInSum` adds the arrays of a list.
 
-Built on `toile.nn`, `toile.lax` and `toile.random` only. For new code, use `toile.linen`.
+For new code, use `toile.linen`.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ def GeneralConv(
             ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
             channels of inputs and outputs in the kernel.
         out_chan: number of output channels.
-        filter_shape: sizes of the kernel along the axes of space.
+        filter_shape: sizes of the kernel along the spatial axes.
         strides: steps of the kernel along these axes; None for 1.
-        padding: "VALID", "SAME", or a pair of numbers for each axis of space.
+        padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
         W_init: initializer of the kernel; None for `glorot_normal`.
         b_init: initializer of the bias, which has one element for each output channel.
 
@@ -170,9 +170,9 @@ def GeneralConvTranspose(
             ("NHWC", "HWIO", "NHWC"). N stands for examples and C for channels; I and O are the
             channels of inputs and outputs in the kernel.
         out_chan: number of output channels.
-        filter_shape: sizes of the kernel along the axes of space.
+        filter_shape: sizes of the kernel along the spatial axes.
         strides: factors by which the outputs are larger than the inputs; None for 1.
-        padding: "VALID", "SAME", or a pair of numbers for each axis of space.
+        padding: "VALID", "SAME", or a pair of numbers for each spatial axis.
         W_init: initializer of the kernel; None for `glorot_normal`.
         b_init: initializer of the bias, which has one element for each output channel.
 
@@ -205,9 +205,9 @@ def BatchNorm(
     axis: int | Sequence[int] = (0, 1, 2), epsilon: float = 1e-5, center: bool = True,
     scale: bool = True, beta_init: Initializer = zeros, gamma_init: Initializer = ones,
 ) -> Layer:
-    """A layer that brings its inputs to mean 0 and variance 1, then applies gamma and beta.
+    """A layer that normalizes its inputs to mean 0 and variance 1, then applies gamma and beta.
 
-    Mean and variance are those of the batch at hand, also outside of training. `gamma` and `beta`
+    Mean and variance are those of the current batch, even outside training. `gamma` and `beta`
     have the axes that are not in `axis`.
 
     Args:
@@ -319,10 +319,10 @@ def MaxPool(
     """A layer that takes the maximum of each window.
 
     Args:
-        window_shape: sizes of the window along the axes of space.
+        window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
-            place, or one every `strides` places.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
+            position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 
@@ -344,10 +344,10 @@ def SumPool(
     """A layer that takes the sum of each window.
 
     Args:
-        window_shape: sizes of the window along the axes of space.
+        window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
-            place, or one every `strides` places.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
+            position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 
@@ -361,13 +361,13 @@ def AvgPool(
     window_shape: tuple[int, ...], strides: tuple[int, ...] | None = None,
     padding: str = "VALID", spec: str | None = None,
 ) -> Layer:
-    """A layer that takes the mean of each window; places added by padding do not count.
+    """A layer that takes the mean of each window; padding does not count.
 
     Args:
-        window_shape: sizes of the window along the axes of space.
+        window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that are inside of the inputs, "SAME" for one window for each
-            place, or one every `strides` places.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
+            position, or at every `strides`-th position.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 
@@ -386,10 +386,10 @@ FanInSum = _without_params(lambda shapes: shapes[0], sum)
 
 
 def FanOut(num: int) -> Layer:
-    """A layer that returns a list with its input several times, the input of `parallel`.
+    """A layer that returns a list of copies of its input, for `parallel`.
 
     Args:
-        num: number of times.
+        num: number of copies.
 
     Returns:
         The layer.

@@ -1,9 +1,8 @@
-"""checkify: run-time checks as values, so that they work in jitted and mapped functions.
+"""Run-time checks that work in jitted and mapped functions.
 
-`checkify(f)` traces `f` and evaluates its Program with a ledger of errors threaded through: which
-check failed first, and its message. Operations that carry Programs get Programs that return their
-own ledger. Checks are the user's (`check`) and, on request, for NaNs, divisions by zero and indices
-out of bounds.
+`checkify(f)` is a function that returns an `Error` and the result of `f`. The error says which
+check failed first, if any. Checks are those of `check` and, on request, checks for NaNs, divisions
+by zero and indices out of bounds.
 """
 
 from __future__ import annotations
@@ -146,14 +145,14 @@ def checkify(
 ) -> Callable[..., tuple[Error, Any]]:
     """Turn a function with checks into one that returns an error as a value.
 
-    A failed check raises no exception then, and so works on any device and in mapped functions.
+    A failed check then raises no exception, so checks work on any device and in mapped functions.
 
     Args:
         f: function, which may call `check`.
-        errors: kinds of checks to make, `user_checks` for calls of `check`. `nan_checks`,
-            `div_checks` (divisors that are zero) and `index_checks` (indices that are out of
-            bounds) add checks to the operations of `f`; `float_checks` are the first two of these,
-            `automatic_checks` all three, and `all_checks` everything.
+        errors: kinds of checks to make. The default, `user_checks`, are the calls of `check`.
+            `nan_checks`, `div_checks` (divisors that are zero) and `index_checks` (indices that are
+            out of bounds) add checks to the operations of `f`; `float_checks` are the first two of
+            these, `automatic_checks` all three, and `all_checks` everything.
 
     Returns:
         A function of the same arguments that returns a pair: the Error, and the result of `f`.
@@ -192,15 +191,15 @@ def check(
 ) -> None:
     """Fail unless a condition holds.
 
-    In a function that `checkify` has transformed, the failure is recorded and the function goes on.
-    Otherwise JaxRuntimeError is raised when the check runs.
+    In a function that `checkify` has transformed, the failure is recorded and the function
+    continues. Otherwise JaxRuntimeError is raised when the check runs.
 
     Args:
         pred: condition, a boolean of shape ().
-        msg: message, with places such as `{}` or `{x}` for the formatting arguments.
-        *fmt_args: trees of arrays for the places without a name.
+        msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
+        *fmt_args: trees of arrays for the fields without a name.
         debug: whether the check is made only in functions that `checkify` has transformed.
-        **fmt_kwargs: trees of arrays for the places with a name.
+        **fmt_kwargs: trees of arrays for the fields with a name.
 
     Raises:
         JaxRuntimeError: the condition does not hold.
@@ -234,15 +233,15 @@ def debug_check(pred: ArrayLike, msg: str, *fmt_args: PyTree, **fmt_kwargs: PyTr
 
     Args:
         pred: condition, a boolean of shape ().
-        msg: message, with places such as `{}` or `{x}` for the formatting arguments.
-        *fmt_args: trees of arrays for the places without a name.
-        **fmt_kwargs: trees of arrays for the places with a name.
+        msg: message, with fields such as `{}` or `{x}` for the formatting arguments.
+        *fmt_args: trees of arrays for the fields without a name.
+        **fmt_kwargs: trees of arrays for the fields with a name.
     """
     check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
 
 
 def check_error(error: Error) -> None:
-    """Raise the failure of an error; in a function for `checkify`, record it again.
+    """Raise the error of a failed check; in a function that `checkify` transforms, record it.
 
     Args:
         error: result of a function that `checkify` has transformed.

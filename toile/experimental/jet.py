@@ -1,10 +1,10 @@
-"""jet: Taylor polynomials pushed through a function, for derivatives of high order.
+"""Derivatives of high order, by propagating Taylor polynomials through a function.
 
 A value is represented by its polynomial in one variable t, truncated at some order. Products,
 quotients and the common functions have rules for the coefficients, whose cost grows with the square
 of the order; every other operation is integrated from its derivative: y' = jvp(x, x'), where x' is
-known to one order less. So are functions with a `custom_jvp`; one with a `custom_vjp`, whose rule
-is reverse-mode only, is evaluated by its own definition.
+known to one order less. Functions with a `custom_jvp` are treated in the same way; a function with
+a `custom_vjp`, which has no forward rule, is differentiated through its definition.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def jet(
     fun: Callable[..., PyTree], primals: Sequence[ArrayLike],
     series: Sequence[Sequence[ArrayLike]], factorial_scaled: bool = True, **_: Any,
 ) -> tuple[PyTree, PyTree]:
-    """Compute derivatives of high order along a curve: Taylor polynomials pushed through a
-    function.
+    """Compute derivatives of high order of a function along a curve.
 
     Each argument of `fun` moves along a polynomial of one variable `t`. The results are the
     derivatives with respect to `t`, at t = 0, of the values of `fun`.
@@ -123,7 +122,7 @@ def fact(n: ArrayLike) -> Array:
 
 def _check_leaf(x: Any, what: str) -> None:
     if not treedef_is_leaf(structure(x)):
-        raise ValueError(f"{what}: needed one, got {type(x).__name__}{here()}")
+        raise ValueError(f"{what}: needed an array, got {type(x).__name__}{here()}")
 
 
 def _fitted(term: Any, x: Any) -> Any:

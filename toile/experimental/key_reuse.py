@@ -1,4 +1,4 @@
-"""Random keys that are used twice, found while the flag `jax_debug_key_reuse` is on.
+"""Errors for random keys that are used twice, while the option `jax_debug_key_reuse` is on.
 
 `toile.debug_key_reuse(True)` is the flag as a context manager. Under it a key that a sampler or
 `split` has consumed is refused by the next one, both eagerly and in traced code:

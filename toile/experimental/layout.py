@@ -9,7 +9,7 @@ __all__ = ["Format", "Layout", "with_layout_constraint"]
 
 
 def with_layout_constraint(x: PyTree, layouts: PyTree) -> PyTree:
-    """Return the arrays as they are: toile chooses the order of axes in memory itself.
+    """Return the arrays unchanged: toile chooses the order of axes in memory itself.
 
     Args:
         x: tree of arrays.

@@ -1,4 +1,4 @@
-"""Arrays of devices for meshes, after jax.experimental.mesh_utils."""
+"""Arrays of devices for meshes, with the names of `jax.experimental.mesh_utils`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Functions that programs of several processes call between steps, to share values.
 
 Trees must have the same structure on all processes, and their arrays the same shapes and dtypes.
-With one process everything is already local. May import parallel and below.
+With one process everything is already local.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def assert_equal(in_tree: PyTree, fail_message: str = "") -> None:
     if other:
         raise AssertionError(
             f"{fail_message or 'assert_equal'}: needed the same values on all processes, got "
-            f"different ones than process 0's on {other}{here()}"
+            f"values on {other} that differ from those on process 0{here()}"
         )
 
 
@@ -166,8 +166,8 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 def _one_process(what: str) -> None:
     if process_count() > 1:
         raise NotImplementedError(
-            f"{what}: needed one process, got {process_count()} (arrays are of one process; pmap "
-            f"and training.replicated take each process's own part){here()}"
+            f"{what}: needed one process, got {process_count()} (an array belongs to one process; "
+            f"pmap and training.replicated take the part of each process){here()}"
         )
 
 

@@ -1,8 +1,8 @@
-"""odeint: systems of ordinary differential equations with adaptive step size.
+"""Solving systems of ordinary differential equations with an adaptive step size.
 
-The method is that of Dormand and Prince of order 5(4), with a polynomial through each step for the
-times in between. Its gradient integrates the adjoint system backwards in time, so the steps
-themselves are never stored.
+The method is that of Dormand and Prince, of order 5(4); a polynomial through each step gives the
+values at times in between. Gradients are computed by solving the adjoint system backward in time,
+so the steps are not stored.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def odeint(
 ) -> PyTree:
     """Solve the ordinary differential equation `dy/dt = func(y, t, *args)` from `y0`.
 
-    The method is that of Dormand and Prince of order 5 with steps of variable size. A step is
+    The method is that of Dormand and Prince, of order 5, with an adaptive step size. A step is
     accepted if its estimated error is at most `atol + rtol * abs(y)`, as a root mean square over
     the elements. Derivatives are computed by solving the adjoint equation backward in time.
 
@@ -99,7 +99,7 @@ def odeint(
         The states at the times `t`: a tree like `y0`, whose arrays have a new first axis.
 
     Raises:
-        TypeError: `t` is not an array of floats, or `args` has other things than arrays and
+        TypeError: `t` is not an array of floats, or `args` contains something other than arrays and
             numbers.
 
     >>> from toile.experimental.ode import odeint

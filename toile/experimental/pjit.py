@@ -1,4 +1,4 @@
-"""The former home of pjit, which is jit."""
+"""`pjit`, a former name of `jit`."""
 
 from toile.api.programs import jit as pjit
 from toile.lax import with_sharding_constraint

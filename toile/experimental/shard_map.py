@@ -1,4 +1,4 @@
-"""The former home of shard_map, with its former argument names."""
+"""`shard_map` under its former name and with its former argument names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ def shard_map(
 ) -> Callable[..., Any]:
     """Run a function on each device of a mesh with its part of the arguments.
 
-    It is `toile.shard_map` with the argument names that JAX used before.
+    It is `toile.shard_map` with the argument names of older versions of JAX.
 
     Args:
         f: function of the parts.
         mesh: mesh of devices.
         in_specs: partition specs of the arguments.
         out_specs: partition specs of the results.
-        check_rep: whether to check that results which `out_specs` calls equal on all devices are
-            so.
+        check_rep: whether to check that results are equal on all devices where `out_specs` says so.
         auto: names of mesh axes along which `f` sees whole arrays.
 
     Returns:

@@ -1,8 +1,11 @@
-"""Image resizing: `resize` to a shape, `scale_and_translate` by real factors.
+"""Image resampling: `resize` changes the size, `scale_and_translate` also shifts by real numbers.
 
-Resampling along each axis is a matrix of kernel weights, built once per axis and contracted with
-the image in one einsum; differentiable in the image, and in scale and translation.
+Both work on arrays with any number of axes and can be differentiated with respect to the image;
+`scale_and_translate` also with respect to the scale and the translation.
 """
+
+# Resampling along an axis is a matrix of kernel weights, built once for each axis; one einsum
+# contracts all of them with the image.
 
 from toile.image._scale import ResizeMethod, resize, scale_and_translate
 

@@ -2,7 +2,7 @@
 
 Output pixel i of an axis samples the input at (i + ½)/scale - translation/scale - ½. When shrinking
 with `antialias`, kernels are widened by 1/scale, which makes them low-pass filters. Weights are
-normalised to sum 1, so that constant images stay constant at the edges.
+normalized to sum 1, so that constant images stay constant at the edges.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _TINY = 1000.0 * float(np.finfo(np.float32).eps)
 
 
 class ResizeMethod(enum.Enum):
-    """How `resize` and `scale_and_translate` interpolate between pixels.
+    """The way in which `resize` and `scale_and_translate` interpolate between pixels.
 
     `NEAREST` copies the nearest pixel, `LINEAR` interpolates linearly, `CUBIC` by cubic polynomials
-    (`CUBIC_PYTORCH` with the coefficients and the edges of PyTorch), `LANCZOS3` and `LANCZOS5` by a
-    windowed sinc function of radius 3 or 5, and `AREA` averages the pixels that an output pixel
-    covers.
+    (`CUBIC_PYTORCH` with the coefficients and edge handling of PyTorch), `LANCZOS3` and `LANCZOS5`
+    by a windowed sinc function of radius 3 or 5, and `AREA` averages the pixels that an output
+    pixel covers.
     """
 
     NEAREST = 0
@@ -41,7 +41,7 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """Find the method with a name.
+        """Return the method with a given name.
 
         Args:
             s: "nearest", "linear" (also "bilinear", "trilinear", "triangle"), "cubic" (also
@@ -145,7 +145,7 @@ def _weights(n_in, n_out, scale, translation, method, antialias):
 
 
 def _edge_padded(n_in, sample, kernel, radius, dtype):
-    """Weights with the edge pixels repeated outwards: out-of-range taps fold onto the edge rows."""
+    """Weights with the edge pixels repeated outward: out-of-range taps fold onto the edge rows."""
     tap = np.arange(-radius, n_in + radius)
     weights = kernel(jnp.abs(sample[None, :] - jnp.asarray(tap, dtype=dtype)[:, None]))
     folded = jnp.zeros((n_in, sample.shape[0]), dtype=dtype)
@@ -182,30 +182,30 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
                         scale: ArrayLike, translation: ArrayLike, method: str | ResizeMethod,
                         antialias: bool = True,
                         precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
-    """Scale an image about its corner, and then shift it.
+    """Scale an image about its first corner and then shift it.
 
-    A point at coordinate u of the image moves to `u * scale + translation`, where pixel i lies at
-    i + 0.5. Pixels of the result that lie outside of the moved image are 0; with `CUBIC_PYTORCH`
-    and no antialiasing they repeat its edge. Gradients with respect to `scale` and `translation`
-    exist too.
+    A point of the image at coordinate u moves to `u * scale + translation`, where pixel i lies at i
+    + 0.5. Pixels of the result that lie outside the moved image are 0; with `CUBIC_PYTORCH` and no
+    antialiasing they repeat its edge. It can also be differentiated with respect to `scale` and
+    `translation`.
 
     Args:
         image: array with any number of axes.
-        shape: shape of the result, with as many axes; axes that are not in `spatial_dims` must keep
-            their length.
+        shape: shape of the result, with as many axes as the image; axes that are not in
+            `spatial_dims` must keep their length.
         spatial_dims: axes to scale and shift along.
         scale: array with a factor for each of these axes.
         translation: array with a shift for each of these axes, in pixels of the result.
         method: how to interpolate: a `ResizeMethod` or its name; not `NEAREST`.
-        antialias: whether to average over more pixels when the image shrinks, so that no fine
-            pattern turns into a coarse one.
-        precision: how exactly to multiply, see `lax.Precision`.
+        antialias: whether to average over more pixels when the image shrinks, which prevents
+            aliasing.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         An array of floats.
 
     Raises:
-        ValueError: the method is "nearest", or `shape` has another number of axes than the image.
+        ValueError: the method is "nearest", or `shape` does not have as many axes as the image.
 
     >>> image, scale = jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0])
     >>> toile.image.scale_and_translate(image, (3,), (0,), scale, jnp.array([1.0]), "linear")
@@ -240,18 +240,18 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
 
     Args:
         image: array with any number of axes.
-        shape: shape of the result, with as many axes; axes of equal length stay as they are, such
-            as those of batches and channels.
+        shape: shape of the result, with as many axes as the image; axes whose length does not
+            change, such as batch and channel axes, are left as they are.
         method: how to interpolate: a `ResizeMethod` or its name.
-        antialias: whether to average over more pixels when the image shrinks, so that no fine
-            pattern turns into a coarse one. It has no effect on `NEAREST`.
-        precision: how exactly to multiply, see `lax.Precision`.
+        antialias: whether to average over more pixels when the image shrinks, which prevents
+            aliasing. It has no effect on `NEAREST`.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         An array of floats; with `NEAREST`, of the dtype of the image.
 
     Raises:
-        ValueError: there is no such method, or `shape` has another number of axes than the image.
+        ValueError: there is no such method, or `shape` does not have as many axes as the image.
 
     >>> toile.image.resize(jnp.array([0.0, 1.0]), (4,), "linear")
     Array([0.  , 0.25, 0.75, 1.  ], dtype=float32)

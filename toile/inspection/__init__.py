@@ -1,7 +1,5 @@
-"""Inspecting compiled functions: `explain` says what a call runs, `profile` what it costs.
-
-May import staging, the backends, the compiler, control, primitives and the engine.
-"""
+"""Inspecting compiled functions: `explain` shows what a call runs, `profile` measures its cost."""
+# May import staging, the backends, the compiler, control, primitives and the engine.
 
 from toile.inspection.explain import Explanation, explain
 from toile.inspection.profiles import Profile, profile

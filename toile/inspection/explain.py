@@ -17,7 +17,7 @@ from toile.displays.markup import amount, box, escaped, fold, pale, paragraph, t
 from toile.inspection.kernels import Kernel, all_kernels, kernels_of
 from toile.inspection.memory import Memory, memory_of
 from toile.inspection.subjects import Subject, inspection_of, subject, texts_of
-from toile.inspection.tables import counted, duration, plural
+from toile.inspection.tables import counted, duration, quantity
 from toile.targets.llvm import native
 
 SHOWN_LINES = 8  # lines of the user's source for one kernel
@@ -50,7 +50,7 @@ class Compilation:
 
 
 class Explanation:
-    """What a call of a compiled function runs; prints as text, and as HTML in notebooks.
+    """A description of what a compiled call runs; it prints as text, and as HTML in notebooks.
 
     `kernels` lists the kernels in order, `memory` the memory plan, `compilation` the compile times.
 
@@ -120,20 +120,21 @@ class Explanation:
     def _head(self) -> str:
         """The first line: the number of kernels, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
-        more = f" ({inner} with those in loops)" if inner > len(self.kernels) else ""
-        launches = plural(self.launches, "launch").replace("hs", "hes")
-        python = plural(len(self.python_steps), "step")
+        more = f" ({inner} including those in loops)" if inner > len(self.kernels) else ""
+        launches = quantity(self.launches, "launch")
+        python = quantity(len(self.python_steps), "step")
         if self.device is None:
             name, where = self.name, f"{python} in Python"
-            how = (f" in {plural(self.regions, 'region')}, {plural(self.chunks, 'chunk')} for "
-                   f"{plural(self.threads, 'thread')}")
+            how = (f" in {quantity(self.regions, 'region')}, {quantity(self.chunks, 'chunk')} for "
+                   f"{quantity(self.threads, 'thread')}")
         else:
             name, where = f"{self.name} on {self.device}", f"{python} on the host"
             calls = sum(len(k.calls) for k in all_kernels(self.kernels))
-            how = f" and {plural(calls, 'library call')}, {self.graph}"
+            how = f" and {quantity(calls, 'library call')}, {self.graph}"
         return (
-            f"{name}: {plural(len(self.kernels), 'kernel')}{more} in {plural(self.steps, 'step')}, "
-            f"{launches}{how}; {where}; {plural(self.views, 'operation')} cost nothing (views); "
+            f"{name}: {quantity(len(self.kernels), 'kernel')}{more} in "
+            f"{quantity(self.steps, 'step')}, {launches}{how}; {where}; "
+            f"{quantity(self.views, 'operation')} cost nothing (views); "
             f"{amount(self.flops, 'FLOP')}, {amount(self.bytes, 'B')} moved"
         )
 
@@ -157,7 +158,7 @@ class Explanation:
     def _compiled_line(self) -> str:
         c = self.compilation
         return (
-            f"code: {plural(c.texts, 'different kernel')}: {c.compiled} compiled now "
+            f"code: {quantity(c.texts, 'different kernel')}: {c.compiled} compiled now "
             f"({duration(c.kernel_seconds)}), {c.read} read from disk, {c.kept} in memory before; "
             f"traced in {duration(c.trace_seconds)}, compiled in {duration(c.compile_seconds)}"
         )
@@ -212,7 +213,7 @@ def _title(k: Kernel) -> str:
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
     pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
-    chunks = f", {plural(k.chunks, pieces)}" if k.chunks else ""
+    chunks = f", {quantity(k.chunks, pieces)}" if k.chunks else ""
     step = "step" if len(k.steps) == 1 else "steps"
     return f"[{k.number}] {k.label}  ({step} {where}{chunks}{trips})"
 
@@ -245,7 +246,7 @@ def _kernel_lines(k: Kernel, indent: str) -> Iterator[str]:
 def _times(k: Kernel) -> str:
     if k.kind == "cond":
         return "one of its branches"
-    return f"{k.trips} times" if k.trips else "as often as its condition holds"
+    return f"{k.trips} times" if k.trips else "while its condition holds"
 
 
 def _part(k: Kernel, i: int) -> str:
@@ -272,7 +273,7 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """Make a function that says what a call would run, without running it.
+    """Make a function that shows what a call would run, without running it.
 
     The result lists the compiled kernels with the lines of source they come from, what was fused,
     the number of operations and bytes, the memory plan and the compile time.

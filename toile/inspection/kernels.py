@@ -155,7 +155,7 @@ def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> N
     _number_borders(plan.fused, found)
     for origin, reason in getattr(plan, "unchained", {}).items():
         if origin in found:
-            found[origin].borders.append(f"not chained with what makes or reads its rows: {reason}")
+            found[origin].borders.append(f"not chained with the kernels around it: {reason}")
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:

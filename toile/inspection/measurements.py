@@ -56,7 +56,7 @@ class Timed:
         return statistics.fmean(self.times) if self.times else 0.0
 
     def shares(self) -> list[float]:
-        """The shares of a region's kernels in its time."""
+        """The fraction of a region's time that each of its kernels takes."""
         took = [min(t) if t else 0.0 for t in self.part_times]
         own = [max(t - (took[part.begins] if part.begins is not None else 0.0), 0.0)
                for t, part in zip(took, self.parts, strict=True)]

@@ -1,8 +1,8 @@
 """`profile`: where the time of a call goes, by kernel, by module path and by operation.
 
 The steps of the compiled plan run one by one in the native runner (see measurements.py), or on a
-GPU with events between them (platforms/gpu/step_times.py); the overhead of the call is a row of its
-own. The time of a kernel with operations of several modules is divided among them in proportion to
+GPU with events between them (platforms/gpu/step_times.py); the overhead of the call has its own
+row. The time of a kernel with operations of several modules is divided among them in proportion to
 a rough weight of each.
 """
 
@@ -102,13 +102,13 @@ class Profile:
     """The cost of a call of a compiled function. Times are in seconds.
 
     Times are means over the fastest third of the rounds. `call` is the time of the whole call,
-    `calling` the part of it that is spent outside of kernels.
+    `calling` the part of it that is spent outside kernels.
 
     Args:
         name: name of the function.
         call: time of the whole call.
-        calling: time outside of kernels.
-        rounds: how often each step was timed.
+        calling: time outside kernels.
+        rounds: how many times each step was timed.
         times: kernels with their times.
         threads: number of threads.
         device: GPU; None for the CPU.
@@ -172,7 +172,7 @@ class Profile:
         threads = f"with {self.threads} thread{'' if self.threads == 1 else 's'}"
         where = threads if self.device is None else f"on {self.device}"
         return (
-            f"{self.name}: {duration(self.call)} a call, {where}, best of {self.rounds} rounds; "
+            f"{self.name}: {duration(self.call)} per call, {where}, best of {self.rounds} rounds; "
             f"the rows add up to {100 * self.covered:.1f}% of it"
         )
 
@@ -252,7 +252,7 @@ def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[s
               rounds: int | None) -> Profile:
     """Measure one subject; `again`, of the same function, is used for calls that run nothing."""
     if of.consts is None:
-        raise ValueError(f"profile: needed a function of arrays only, got one over tracers{here()}")
+        raise ValueError(f"profile: needed a function without tracers, got one with some{here()}")
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
     raws = [*of.consts, *(raw_operand(x) for x in flatten((args_in, kwargs_in))[0])]
 
@@ -308,7 +308,8 @@ def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[...
 
     Args:
         f: function to measure, jitted or not.
-        rounds: how often each step is timed; None for as often as fits into about a second.
+        rounds: how many times each step is timed; None for as many times as fit into about a
+            second.
 
     Returns:
         A function with the arguments of `f` that returns a `Profile`, which prints as a table.

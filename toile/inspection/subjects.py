@@ -1,6 +1,6 @@
 """The subject of an inspection: a function traced and compiled for certain arguments.
 
-The function gets a `jit` of its own, so that other callers are not affected. Arguments are never
+The function gets its own `jit`, so that other callers are not affected. Arguments are never
 donated: they are used for many calls.
 """
 
@@ -76,7 +76,7 @@ def subject(
     With `divides`, a function that runs on many devices is replaced by the Program of one."""
     if state.trace is not None:
         raise errors.UnexpectedTracerError(
-            f"{what}: needed a call outside of transformations, got one that is being traced"
+            f"{what}: needed a call outside transformations, got one that is being traced"
             f"{here()}"
         )
     jitted = private_jit(f, what)

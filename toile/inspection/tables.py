@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from toile.displays.nouns import plural
+
 
 def duration(seconds: float) -> str:
     """A time in a suitable unit."""
@@ -36,5 +38,6 @@ def counted(names: Iterable[str]) -> str:
     return ", ".join(n if c == 1 else f"{n} ×{c}" for n, c in counts.items())
 
 
-def plural(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+def quantity(n: int, what: str) -> str:
+    """A count with its noun: `1 launch`, `2 launches`."""
+    return f"{n} {what if n == 1 else plural(what)}"

@@ -1,9 +1,9 @@
 """Packages written for JAX and Flax, running on toile; weights of other frameworks.
 
-`from toile.interop import optax`, or `load("optax")`, gives the installed Optax with toile in the
+`from toile.interop import optax`, or `load("optax")`, imports the installed Optax with toile in
 place of jax: its own source is imported a second time, under the name `toile.interop.optax`, and
-what it imports from `jax` and `flax` comes from `toile.interop.faces`. `sys.modules["jax"]` is not
-touched: the real jax may be in the same process, or not be installed at all.
+what it imports from `jax` and `flax` comes from toile. `sys.modules["jax"]` is not touched: the
+real jax may be in the same process, or not be installed at all.
 
 >>> from toile.interop import optax
 >>> tx = optax.sgd(0.1)

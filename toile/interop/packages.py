@@ -35,7 +35,7 @@ def register(root: str) -> None:
 
 
 def is_redirected(root: str) -> bool:
-    """Whether redirected code gets a copy of its own of the package `root`."""
+    """Whether redirected code gets its own copy of the package `root`."""
     return root in KNOWN or root in _requested or _needs_jax(root)
 
 
@@ -52,17 +52,17 @@ def _needs_jax(root: str) -> bool:
 
 
 def missing(root: str) -> str:
-    """What to say when a package is not installed."""
+    """The message for a package that is not installed."""
     installed_as = KNOWN.get(root, root)
     hint = f"pip install {installed_as}"
     if root == "optax":
-        hint += ", or pip install --no-deps optax absl-py to leave jax out"
+        hint += ", or pip install --no-deps optax absl-py to install it without jax"
     return f"interop: needed the package {root}, which is not installed ({hint})"
 
 
 def unknown(root: str) -> str:
-    """What to say about a package that does not seem to use JAX."""
+    """The message for a package that does not seem to use JAX."""
     return (
         f"toile.interop has no module {root!r}, and no installed package of that name requires jax "
-        f"(interop.load({root!r}) loads one that does all the same)"
+        f"(interop.load({root!r}) tries to load one anyway)"
     )

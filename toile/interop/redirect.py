@@ -1,7 +1,7 @@
 """Import redirection: a second copy of a package, in which `jax` and `flax` mean toile.
 
 A finder serves the installed source of a package under `toile.interop.<package>`. Each of its
-modules is executed with a `__builtins__` of its own whose `__import__` maps `jax...`, `flax...` and
+modules is executed with its own `__builtins__`, whose `__import__` maps `jax...`, `flax...` and
 the packages that are redirected to their places here. Functions inherit the builtins of the module
 that defines them, so imports inside functions are mapped as well. Nothing is rewritten: files, line
 numbers and the cached bytecode are those of the installed package.
@@ -19,18 +19,19 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder, Sou
 from types import ModuleType
 from typing import Any
 
+from toile.engine.lazy import compat_name
 from toile.interop import packages
-from toile.interop.faces import resolve
+from toile.interop.lookup import FACES, resolve
 
 HERE = __name__.rpartition(".")[0]  # toile.interop
-FACES = ("jax", "flax", "absl", "importlib", "unittest")  # roots that have a face
+REPLACED = ("jax", "flax", "absl", "importlib", "unittest")  # packages that have a face
 
 
 def load(name: str) -> ModuleType:
-    """Import an installed package that is written for JAX and Flax such that it runs on toile.
+    """Import an installed package that is written for JAX and Flax, so that it runs on toile.
 
     The source of the package is imported a second time, as `toile.interop.<name>`; what it imports
-    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays as it is.
+    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays unchanged.
 
     Args:
         name: package or module, such as "optax" or "optax.contrib".
@@ -47,7 +48,7 @@ def load(name: str) -> ModuleType:
     {'w': Array([0.5, 0.5], dtype=float32)}
     """
     root = name.partition(".")[0]
-    if root in FACES:
+    if root in REPLACED:
         return resolve(name)
     if _installed(root) is None:
         raise ModuleNotFoundError(packages.missing(root), name=root)
@@ -56,8 +57,8 @@ def load(name: str) -> ModuleType:
 
 
 def attribute(name: str) -> ModuleType:
-    """What `toile.interop.<name>` is: a module of its own, or a redirected package."""
-    if _is_own(name):
+    """The value of `toile.interop.<name>`: one of its modules, or a redirected package."""
+    if _is_own(name) or compat_name(HERE, name) is not None:
         return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):
         raise ModuleNotFoundError(packages.unknown(name), name=name)
@@ -70,7 +71,7 @@ def import_(
 ) -> ModuleType:
     """`__import__` for redirected code."""
     root = name.partition(".")[0]
-    if level == 0 and root in FACES:
+    if level == 0 and root in REPLACED:
         module = resolve(name)
         for part in fromlist or ():  # `from jax import numpy` may mean a module not imported yet
             if not hasattr(module, part) and part != "*":
@@ -86,10 +87,10 @@ def import_(
 
 
 def private_name(name: str) -> str:
-    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is to be found."""
+    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is found."""
     root = name.partition(".")[0]
     if root in ("jax", "flax"):
-        return f"{HERE}.faces.{name}"
+        return f"{FACES}.{name}"
     return f"{HERE}.{name}" if packages.is_redirected(root) else name
 
 
@@ -121,9 +122,7 @@ class Finder:
     """Finds `toile.interop.<package>...` in the installed `<package>`."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: Any = None
-    ) -> ModuleSpec | None:
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not name.startswith(HERE + "."):
             return None
         root, _, rest = name[len(HERE) + 1 :].partition(".")

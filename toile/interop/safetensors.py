@@ -1,10 +1,11 @@
-"""Files of named arrays in the safetensors format, read and written without its package.
+"""Reading and writing files of named arrays in the safetensors format.
 
-A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
-and place of the data, padded by spaces) and the arrays' bytes, which cover the rest without gaps.
-The bytes written are those that the `safetensors` package writes. A whole header is checked
-before any of its sizes is used. bfloat16 and the float8 dtypes are those of ml_dtypes.
+The package `safetensors` is not needed, and the files are byte for byte those that it writes.
+bfloat16 and the float8 dtypes are those of ml_dtypes.
 """
+# A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
+# and place of the data, padded with spaces) and the bytes of the arrays, which cover the rest
+# without gaps. The whole header is checked before any of its sizes is used.
 
 from __future__ import annotations
 
@@ -63,7 +64,16 @@ class _Entry(NamedTuple):
 
 
 def load(data: bytes) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of a file.
+    """Read arrays from the bytes of a file.
+
+    Args:
+        data: the bytes.
+
+    Returns:
+        A dict from names to NumPy arrays, which may be changed.
+
+    Raises:
+        toile.errors.UnreadableFileError: the bytes are not in this format.
 
     >>> load(save({"w": np.arange(3)}))
     {'w': array([0, 1, 2])}
@@ -75,13 +85,35 @@ def load(data: bytes) -> dict[str, np.ndarray]:
 
 
 def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays in a file, each writable and in memory of its own."""
+    """Read all arrays of a file.
+
+    Args:
+        filename: path of the file.
+
+    Returns:
+        A dict from names to NumPy arrays, which may be changed.
+
+    Raises:
+        toile.errors.UnreadableFileError: the file is damaged or in another format.
+    """
     with safe_open(filename) as file:
         return {name: file.get_tensor(name) for name in file.keys()}
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """The bytes of a file that holds `tensors`, and `metadata`: names and texts."""
+    """Turn named arrays into the bytes of a file.
+
+    Args:
+        tensors: arrays by name.
+        metadata: strings by name, which are saved with the arrays; None for no strings.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        TypeError: a name or an entry of `metadata` is not a string, or the format does not have
+            the dtype of an array.
+    """
     header, arrays = _layout("save", tensors, metadata)
     return b"".join([header, *(_bytes(x) for x in arrays)])
 
@@ -90,7 +122,19 @@ def save_file(
     tensors: Mapping[str, Any], filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write arrays to a file, which is complete whenever it is there: it is renamed into place."""
+    """Write named arrays to a file.
+
+    The file is written under a temporary name and then renamed, so it is never incomplete.
+
+    Args:
+        tensors: arrays by name.
+        filename: path of the file.
+        metadata: strings by name, which are saved with the arrays; None for no strings.
+
+    Raises:
+        TypeError: a name or an entry of `metadata` is not a string, or the format does not have
+            the dtype of an array.
+    """
     header, arrays = _layout("save_file", tensors, metadata)
     path = os.fspath(filename)
     folder, name = os.path.split(path)
@@ -111,7 +155,13 @@ def save_file(
 
 
 class SafeFile:
-    """An open file, of which only the header has been read; `safe_open` makes one."""
+    """An open file whose arrays are read one by one; `safe_open` makes it.
+
+    Args:
+        file: binary file, open for reading.
+        length: size of the file in bytes.
+        path: path of the file, for error messages.
+    """
 
     def __init__(self, file: Any, length: int, path: str = ""):
         self._file, self._where = file, f" (in {path})" if path else ""
@@ -121,23 +171,23 @@ class SafeFile:
             self._entries, self._metadata = _parse(file.read(size), length - 8 - size)
 
     def keys(self) -> list[str]:
-        """The names of the arrays."""
+        """Return the names of the arrays."""
         return list(self._entries)
 
     def metadata(self) -> dict[str, str]:
-        """The texts that were saved with the arrays."""
+        """Return the strings that were saved with the arrays, by name."""
         return dict(self._metadata)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of an array, which is not read."""
+        """Return the shape of an array, without reading the array."""
         return self._entry(name).shape
 
     def dtype(self, name: str) -> np.dtype:
-        """The dtype of an array, which is not read."""
+        """Return the dtype of an array, without reading the array."""
         return self._entry(name).dtype.newbyteorder("=")
 
     def get_tensor(self, name: str) -> np.ndarray:
-        """One array."""
+        """Read one array."""
         entry = self._entry(name)
         self._file.seek(self._start + entry.start)
         data = self._file.read(entry.end - entry.start)
@@ -153,7 +203,17 @@ class SafeFile:
 
 @contextlib.contextmanager
 def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
-    """Open a file to read some of its arrays: `with safe_open(path) as f: f.get_tensor("w")`."""
+    """Open a file to read some of its arrays: `with safe_open(path) as f: f.get_tensor("w")`.
+
+    Args:
+        filename: path of the file.
+
+    Yields:
+        A `SafeFile`.
+
+    Raises:
+        toile.errors.UnreadableFileError: the file is damaged or in another format.
+    """
     path = os.fspath(filename)
     length = io.getsize(path)
     with io.GFile(path, "rb") as file:
@@ -167,8 +227,8 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
         wrong = {k: v for k, v in metadata.items() if type(k) is not str or type(v) is not str}
         if wrong:
             raise TypeError(
-                f"safetensors.{who}: needed metadata of names and texts, got {wrong!r} (use"
-                f" json.dumps for anything else){here()}"
+                f"safetensors.{who}: needed strings as names and values of metadata, got {wrong!r}"
+                f" (use json.dumps for anything else){here()}"
             )
         header[_METADATA] = dict(metadata)
     rows = sorted(
@@ -188,7 +248,7 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
 def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
     """(dtype in the format, name, array of little-endian numbers)."""
     if type(name) is not str or name == _METADATA:
-        raise TypeError(f"safetensors.{who}: needed a name of text, got {name!r}{here()}")
+        raise TypeError(f"safetensors.{who}: needed a string as name, got {name!r}{here()}")
     x = np.asarray(x)
     code = _CODES.get(x.dtype.newbyteorder("="))
     if code is None:
@@ -225,7 +285,7 @@ def _header_size(first: bytes, length: int) -> int:
 
 
 def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]:
-    """What a header says about the `length` bytes behind it: arrays in their order, metadata."""
+    """The contents of a header for the `length` bytes after it: arrays in order, metadata."""
     try:
         if text[:1] != b"{":
             raise ValueError(f"it begins with {text[:8]!r}")
@@ -235,7 +295,7 @@ def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]
         _fail("a header of JSON", f"{len(text)} bytes of something else: {reason}")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
-        _fail("texts as metadata", brief(metadata))
+        _fail("strings as metadata", brief(metadata))
     entries = {name: _entry_of(name, row) for name, row in header.items()}
     ordered = sorted(entries.items(), key=lambda item: item[1][2:])
     at = 0
@@ -254,7 +314,7 @@ def _entry_of(name: str, row: Any) -> _Entry:
         _fail(f"dtype, shape and data_offsets of {at}", brief(row))
     code, shape, offsets = row["dtype"], row["shape"], row["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        _fail(f"a dtype among {', '.join(DTYPES)} at {at}", brief(code))
+        _fail(f"one of the dtypes {', '.join(DTYPES)} at {at}", brief(code))
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
         _fail(f"sizes and two offsets at {at}", f"{brief(shape)} and {brief(offsets)}")
     dtype = DTYPES[code]

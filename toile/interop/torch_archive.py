@@ -1,8 +1,8 @@
 """The zip archive that `torch.save` writes: entries uncompressed, separate and checked.
 
 Python's zipfile reads the directory; the entries are read here. torch compresses nothing, so an
-entry has to lie in the file as it is, between its own header and the next entry's. What is read is
-therefore never more than the file, and no two entries are the same bytes.
+entry must be stored unchanged, between its own header and the next entry's. Therefore no more bytes
+are read than the file has, and no two entries share bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENCRYPTED = 0x1 | 0x40
 _UTF8 = 0x800
 _BLOCK = 1 << 20
 _DIRECTORY = (zipfile.BadZipFile, OSError)  # OSError: places before the beginning
-_REWRITE = "where torch is: torch.save(torch.load(path), new_path)"
+_REWRITE = "with torch installed, run torch.save(torch.load(path), new_path)"
 
 
 class _Place(NamedTuple):
@@ -57,9 +57,9 @@ class Archive:
         return name in self.entries
 
     def length(self, name: str) -> int:
-        """The bytes of an entry, none of which has been read."""
+        """The number of bytes of an entry."""
         if name not in self.entries:
-            raise self.wrong(f"an entry {name}", "none, so that the file is corrupted")
+            raise self.wrong(f"an entry {name}", "none: the file is corrupted")
         return self.entries[name].info.file_size
 
     def read(self, name: str) -> bytes:
@@ -79,15 +79,15 @@ class Archive:
         size = self.length(name)
         info, end = self.entries[name]
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != size:
-            raise self.wrong(f"{name} stored as it is", "an entry that is compressed")
+            raise self.wrong(f"{name} to be uncompressed", "a compressed entry")
         if info.flag_bits & _ENCRYPTED:
-            raise self.wrong(f"{name} in the clear", "an entry that is encrypted")
+            raise self.wrong(f"{name} to be unencrypted", "an encrypted entry")
         if stat.S_ISLNK(info.external_attr >> 16):
             raise self.wrong(f"{name} to be a file", "a symbolic link")
         at = info.header_offset
         room = end - at - _LOCAL_HEADER.size
         if at < 0 or room < size or end > self.size:
-            raise self.wrong(f"{size} bytes of {name} apart from other entries", f"room for {room}")
+            raise self.wrong(f"{size} bytes of {name} before the next entry", f"room for {room}")
         self.file.seek(at)
         header = self.file.read(_LOCAL_HEADER.size)
         signature, _, flags, *_, name_length, extra = _LOCAL_HEADER.unpack(header)
@@ -95,7 +95,7 @@ class Archive:
         if signature != b"PK\x03\x04" or local != info.orig_filename:
             raise self.wrong(f"the header of {name} at byte {at}", f"one of {brief(local)}")
         if room < name_length + extra + size:
-            raise self.wrong(f"{size} bytes of {name} apart from other entries", f"room for {room}")
+            raise self.wrong(f"{size} bytes of {name} before the next entry", f"room for {room}")
         self.file.seek(at + _LOCAL_HEADER.size + name_length + extra)
         return size
 
@@ -104,7 +104,7 @@ class Archive:
         while at < out.size:
             block = self.file.read(min(_BLOCK, out.size - at))
             if not block:
-                raise self.wrong(f"{out.size} bytes in {name}", f"{at}, the file is truncated")
+                raise self.wrong(f"{out.size} bytes in {name}", f"{at}: the file is truncated")
             out[at : at + len(block)] = np.frombuffer(block, np.uint8)
             check = zlib.crc32(block, check)
             at += len(block)
@@ -112,6 +112,6 @@ class Archive:
         if check != wanted:
             raise self.wrong(
                 f"{name} with the checksum {wanted:08x}",
-                f"{check:08x}, so that the file is corrupted",
-                "copy it again; torch.serialization.set_crc32_options(False) also leaves it out",
+                f"{check:08x}: the file is corrupted",
+                "copy the file again; torch writes no checksums after set_crc32_options(False)",
             )

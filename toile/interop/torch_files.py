@@ -1,10 +1,11 @@
-"""Files that `torch.save` wrote, read without torch and without trusting them.
+"""Reading files that `torch.save` wrote, without torch and without running code from the file.
 
-Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The pickle
-is not given to Python's unpickler: the machine of `torch_pickles` runs the few instructions that
-trees of tensors need. What is made of names is looked up in one table (`_BUILDERS`), so that
-nothing a file says is ever imported or called. Arrays may take `FACTOR` times the file's size.
+Only trees of tensors, numbers and strings can be read. Nothing that a file names is ever imported
+or called, so files from unknown sources can be read safely.
 """
+# Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The
+# pickle is not given to Python's unpickler: the machine of `torch_pickles` runs the few
+# instructions that trees of tensors need, and names are looked up in one table (`_BUILDERS`).
 
 from __future__ import annotations
 
@@ -61,20 +62,26 @@ class _Stored:
 
 
 class _Storage:
-    """Raw bytes, and what they are numbers of (None: each tensor says)."""
+    """Raw bytes and their dtype (None: each tensor has one)."""
 
     def __init__(self, stored: _Stored, dtype: np.dtype | None):
         self.stored, self.dtype = stored, dtype
 
 
 def load(file: str | os.PathLike[str] | Any) -> Any:
-    """What `torch.save` wrote into a file: dicts, lists, tuples, numbers, texts, and NumPy arrays.
+    """Read a tree of tensors that `torch.save` wrote, such as a state dict.
 
-    `file` is a path or an open binary file. Arrays are contiguous, writable and share no memory.
-    Anything that is not a tree of tensors (a module, an optimizer's own classes) is refused by the
-    name of what it would have to build: save `model.state_dict()` instead. A file that is
-    damaged, or that would make more than 8 times its size in arrays (and more than 16 MiB), is
-    refused too: `toile.errors.UnreadableFileError`, a ValueError.
+    Args:
+        file: path of the file, or an open binary file.
+
+    Returns:
+        A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are
+        contiguous, may be changed and share no memory.
+
+    Raises:
+        toile.errors.UnreadableFileError: the file is damaged; it contains other objects, such as a
+            module (save `model.state_dict()` instead), which the message names; or its arrays
+            would take more than 16 MiB and more than 8 times the size of the file.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -101,7 +108,7 @@ def _read(archive: Archive, path: str) -> Any:
     if f"{top}/constants.pkl" in archive:
         fail(
             "a file of torch.save", f"{path}, a TorchScript archive",
-            "where torch is: torch.save(torch.jit.load(path).state_dict(), new_path)",
+            "with torch installed, run torch.save(torch.jit.load(path).state_dict(), new_path)",
         )  # fmt: skip
     if f"{top}/data.pkl" not in archive:
         have = ", ".join(name[:60] for name in list(archive.entries)[:4]) or "nothing"
@@ -113,7 +120,7 @@ def _read(archive: Archive, path: str) -> Any:
 
 
 def _not_a_zip(start: bytes, path: str, error: BaseException) -> UnreadableFileError:
-    rewrite = "where torch is: torch.save(torch.load(path), new_path)"
+    rewrite = "with torch installed, run torch.save(torch.load(path), new_path)"
     if start[:2] == b"\x80\x02":
         kind = f"the format of torch before 1.6, or another pickle ({rewrite})"
     elif start[:2] == b"PK":
@@ -142,7 +149,7 @@ class _Tensors(Machine):
         return Name(text) if dtype is None else dtype
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """Look up what we make of a name."""
+        """The value that stands for a call of this name."""
         if name.text not in _BUILDERS:
             fail("a known function and its arguments", name.text)
         try:
@@ -263,7 +270,7 @@ def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _from_type(machine: _Tensors, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
-    """A tensor with attributes of its own, which are left out."""
+    """A tensor with additional attributes, which are left out."""
     if getattr(function, "text", "") not in _REBUILDERS or type(arguments) is not tuple:
         fail("a tensor and its parts", shown(function))
     if getattr(kind, "text", "") not in _TENSOR_TYPES:
@@ -297,7 +304,7 @@ def _encoded(machine: _Tensors, text: Any, coding: Any) -> bytes:
 
 
 def _pairs(machine: _Tensors, pairs: Any) -> dict:
-    """A dict of a dict, or of a list of pairs."""
+    """A dict from a dict, or from a list of pairs."""
     if isinstance(pairs, dict):
         return machine.put({}, pairs.items())
     listed = type(pairs) in (list, tuple)
@@ -353,7 +360,7 @@ _ARGUMENTS = {
 
 
 def _refuse(names: list[str]) -> Any:
-    """The error for names that are not known, all together."""
+    """Raise one error for all unknown names."""
     foreign = [n[:200] for n in names if not _is_known(n)]
     hint = "in torch, save model.state_dict(), a tree of tensors, not the object itself"
     if any("sparse" in n or "qtensor" in n for n in foreign):
@@ -374,7 +381,7 @@ def _dtype_named(name: str) -> np.dtype | None:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """A NumPy array of an entry of a state dict, which may be a live torch tensor."""
+    """An entry of a state dict, which may be a torch tensor, as a NumPy array."""
     kind = str(getattr(x, "dtype", ""))
     if not kind.startswith("torch."):
         return np.asarray(x)

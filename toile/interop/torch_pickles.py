@@ -1,8 +1,8 @@
 """A machine for the pickles of `torch.save`: a few instructions, plain values, bounded work.
 
-Names of functions and classes stay names; what is made of them is up to a subclass. Each
+Names of functions and classes stay names; a subclass decides what they become. Each
 instruction is charged for the memory it takes, and all of them together may take `FACTOR` bytes for
-each byte of the pickle. Keys are checked before they are hashed, and the tree that comes out is
+each byte of the pickle. Keys are checked before they are hashed, and the resulting tree is
 measured before it is walked: shared parts count each time they occur, cycles are refused.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["FACTOR", "Machine", "Name", "check_tree", "fail", "global_names", "s
 
 
 class Name(NamedTuple):
-    """A function or class that a pickle names; never the thing itself."""
+    """The name of a function or class in a pickle; never the object itself."""
 
     text: str
 
@@ -56,7 +56,7 @@ class Machine:
         self.equal_hashes: dict[tuple[int, int], int] = {}
 
     def named(self, text: str) -> Any:
-        """What stands for a name."""
+        """The value that stands for a name."""
         raise NotImplementedError
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
@@ -64,11 +64,11 @@ class Machine:
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
-        """What is stored outside of the pickle."""
+        """The value of an object stored outside the pickle."""
         raise NotImplementedError
 
     def run(self) -> Any:
-        """The value that the pickle is of."""
+        """The value that the pickle describes."""
         text, size = self.text, len(self.text)
         while self.at < size:
             code = text[self.at]
@@ -79,7 +79,7 @@ class Machine:
                 return value
             operation = _OPERATIONS.get(code)
             if operation is None:
-                fail("instructions of trees of tensors", f"{code:#04x} at byte {self.at - 1}")
+                fail("instructions for trees of tensors", f"{code:#04x} at byte {self.at - 1}")
             self.left -= operation.cost
             if self.left < 0:
                 self.charge(0)
@@ -87,7 +87,7 @@ class Machine:
         return fail("a whole pickle", "one without an end")
 
     def charge(self, size: int) -> None:
-        """Count the memory of what an instruction makes."""
+        """Count the memory that an instruction allocates."""
         self.left -= size
         if self.left < 0:
             most = FACTOR * len(self.text) + FLOOR
@@ -109,7 +109,7 @@ class Machine:
         """The text up to the end of the line."""
         end = self.text.find(b"\n", self.at)
         if end < 0:
-            fail(f"a line of text at byte {self.at} of the pickle", "no end of it (truncated?)")
+            fail(f"a line of text at byte {self.at} of the pickle", "no line end (truncated?)")
         data = self.text[self.at : end]
         self.at = end + 1
         return data.decode("ascii")
@@ -117,14 +117,14 @@ class Machine:
     def top(self) -> Any:
         """The last value, which stays."""
         if not self.stack:
-            fail("a whole pickle", "one that takes what is not there")
+            fail("a whole pickle", "one that pops from an empty stack")
         return self.stack[-1]
 
     def popped(self, n: int) -> list[Any]:
         """The last n values, which leave the stack."""
         values = self.stack[-n:]
         if len(values) < n or any(v is MARK for v in values):
-            fail("a whole pickle", "one that takes what is not there")
+            fail("a whole pickle", "one that pops from an empty stack")
         del self.stack[len(self.stack) - n :]
         return values
 
@@ -194,7 +194,7 @@ _KEY_TYPES = frozenset((str, bytes, bool, type(None), float, complex))
 
 
 def check_tree(root: Any, most: int) -> None:
-    """Raise where a tree is too deep, has a cycle, or has more than so many nodes when walked.
+    """Raise if a tree is too deep, has a cycle, or has too many nodes when walked.
 
     A list that is in two places counts twice: thirty of them, each twice in the next, are small in
     memory and a billion nodes for code that walks the tree.
@@ -232,7 +232,7 @@ _CONTAINERS = frozenset((dict, collections.Counter, list, tuple, set, frozenset)
 
 
 def _inner(x: Any) -> list[Any]:
-    """What has to be looked at within a value: containers that are not empty, and what is odd."""
+    """The parts of a value to check: containers that are not empty, and unexpected types."""
     kind = type(x)
     if kind in _CONTAINERS:
         values = x.values() if isinstance(x, dict) else x
@@ -250,7 +250,7 @@ def shown(x: Any) -> str:
 
 
 class Operation(NamedTuple):
-    """An instruction: what it does, and the bytes that it is charged for in any case."""
+    """An instruction: its action, and the bytes that it is always charged for."""
 
     step: Callable[[Machine], Any]
     cost: int
@@ -315,7 +315,7 @@ def _reduce(m: Machine) -> None:
 
 
 def _build(m: Machine) -> None:
-    """Give an object its state. A state dict's notes on versions are all that may come."""
+    """Set the state of an object. Only the version notes of a state dict are allowed."""
     target, _ = m.popped(2)
     if type(target) is not dict:
         fail("a state for a dict", f"one for {shown(target)}")
@@ -324,7 +324,7 @@ def _build(m: Machine) -> None:
 
 def _remembered(m: Machine, index: int) -> None:
     if index not in m.memo:
-        fail("a whole pickle", "one that recalls what it has not stored")
+        fail("a whole pickle", "one that reads a memo entry it has not stored")
     m.stack.append(m.memo[index])
 
 

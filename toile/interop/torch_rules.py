@@ -1,9 +1,9 @@
-"""How the tensors of a torch layer are the variables of a toile layer, kind by kind.
+"""How the tensors of torch layers correspond to the variables of toile's, kind by kind.
 
 A rule is a frozen dataclass that holds the path of a layer; its `pairs` say which torch tensors
-make which variables, in what shapes, and the two functions that lead from one side to the other.
-Everything is a rearrangement that loses nothing, but for recurrent layers: there torch adds two
-biases where toile has one, and the way back needs torch's second one to give the first.
+make which variables, in what shapes, and the two functions that convert in each direction.
+Conversions only rearrange values, except for recurrent layers: torch adds two biases where toile
+has one, so converting back needs torch's second bias to compute the first.
 """
 
 from __future__ import annotations
@@ -55,16 +55,20 @@ def _one(
 
 @dataclass(frozen=True)
 class Rule:
-    """A layer's kind, and its path among the variables."""
+    """The kind of a layer, and its path among the variables: the base class of rules.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     path: str
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
-        """How this layer, whose variables have these shapes, corresponds to torch's."""
+        """Return which torch tensors correspond to which variables of these shapes."""
         raise NotImplementedError
 
     def torch_name(self, layer: str, name: str) -> str:
-        """The full name of a tensor of the torch layer."""
+        """Return the full name of a tensor of the torch layer."""
         return f"{layer}.{name}" if layer and name else layer or name
 
 
@@ -78,11 +82,14 @@ def _bias(shapes: Shapes) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Dense(Rule):
-    """Linear ↔ Dense and DenseGeneral: the kernel is the weight transposed.
+    """Linear ↔ Dense and DenseGeneral: the kernel is the transposed weight.
 
-    `flattened=(C, H, W)`: the inputs are a flattened image, in torch's order of axes there and with
-    the channels last here. `output_axes` is how many of a DenseGeneral's axes are outputs, where
-    neither its bias nor its name (`query`, `key`, `value`, `out`) tells.
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        flattened: shape (channels, height, width) if the inputs are a flattened image; its channels
+            are first in torch and last here. None if they are not.
+        output_axes: number of axes of a DenseGeneral kernel that are outputs; None to find it from
+            the bias or from the name (`query`, `key`, `value`, `out`).
     """
 
     flattened: Shape | None = None
@@ -116,7 +123,11 @@ class Dense(Rule):
 
 @dataclass(frozen=True)
 class Conv(Rule):
-    """Conv1d, Conv2d, Conv3d ↔ Conv, with groups too: (out, in, *space) ↔ (*space, in, out)."""
+    """Conv1d, Conv2d, Conv3d ↔ Conv, with groups too: (out, in, *space) ↔ (*space, in, out).
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         kernel = shapes["params/kernel"]
@@ -135,8 +146,13 @@ class Conv(Rule):
 class ConvTranspose(Rule):
     """ConvTranspose1d, 2d, 3d (one group) ↔ ConvTranspose, whose kernel is reversed.
 
-    torch: (in, out, *space), turned over when it is applied; here (*space, in, out), applied as it
-    is, or with `transpose_kernel=True`, as in the module, (*space, out, in), turned over.
+    In torch the weight has shape (in, out, *space) and is flipped when it is applied. Here the
+    kernel has shape (*space, in, out) and is not flipped; with `transpose_kernel`, it has shape
+    (*space, out, in) and is.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+        transpose_kernel: the field `transpose_kernel` of the module.
     """
 
     transpose_kernel: bool = False
@@ -161,7 +177,11 @@ class ConvTranspose(Rule):
 
 @dataclass(frozen=True)
 class Norm(Rule):
-    """BatchNorm, LayerNorm, GroupNorm, InstanceNorm, RMSNorm: scale, bias, running statistics."""
+    """BatchNorm, LayerNorm, GroupNorm, InstanceNorm, RMSNorm: scale, bias, running statistics.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         leaves = {
@@ -182,7 +202,11 @@ class Norm(Rule):
 
 @dataclass(frozen=True)
 class Embed(Rule):
-    """Embedding ↔ Embed: the same table."""
+    """Embedding ↔ Embed: the same table.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         return [_one("weight", "params/embedding", shapes["params/embedding"])]
@@ -190,7 +214,11 @@ class Embed(Rule):
 
 @dataclass(frozen=True)
 class PReLU(Rule):
-    """PReLU with one parameter ↔ PReLU."""
+    """PReLU with one parameter ↔ PReLU.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         leaf = "params/negative_slope"
@@ -201,9 +229,13 @@ class PReLU(Rule):
 
 @dataclass(frozen=True)
 class Leaf(Rule):
-    """A parameter of its own, such as learned positions; `axes` permutes torch's axes into ours.
+    """A single parameter that belongs to no layer, such as learned positions.
 
-    The path is the variable's, and the torch name that of the tensor."""
+    Args:
+        path: path of the variable; the torch name is that of the tensor.
+        axes: permutation of torch's axes that gives the axes here; None for the same order.
+        collection: collection of the variable.
+    """
 
     axes: tuple[int, ...] | None = None
     collection: str = "params"
@@ -228,7 +260,7 @@ _LAYER = re.compile(r"(?:(?P<network>.*)\.)?(?P<layer>l\d+(?:_reverse)?)")
 
 @dataclass(frozen=True)
 class _Recurrent(Rule):
-    """What recurrent layers share; torch keeps the gates below each other in one matrix."""
+    """Base of recurrent layers; torch stacks the gates in one matrix."""
 
     def torch_name(self, layer: str, name: str) -> str:
         match = _LAYER.fullmatch(layer)
@@ -270,7 +302,11 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 
 @dataclass(frozen=True)
 class LSTM(_Recurrent):
-    """A layer of LSTM, or an LSTMCell ↔ LSTMCell, OptimizedLSTMCell; torch's two biases add up."""
+    """A layer of LSTM, or an LSTMCell ↔ LSTMCell, OptimizedLSTMCell; torch's two biases are added.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         leaves = tuple(f"params/h{gate}/bias" for gate in "ifgo")
@@ -288,7 +324,13 @@ class LSTM(_Recurrent):
 
 @dataclass(frozen=True)
 class GRU(_Recurrent):
-    """A layer of GRU, or a GRUCell ↔ GRUCell; of r and z torch's two biases add up, n has both."""
+    """A layer of GRU, or a GRUCell ↔ GRUCell.
+
+    torch's two biases are added for r and z; for n both are kept.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         leaves = ("params/ir/bias", "params/iz/bias", "params/in/bias", "params/hn/bias")
@@ -315,7 +357,11 @@ class GRU(_Recurrent):
 
 @dataclass(frozen=True)
 class RNN(_Recurrent):
-    """A layer of RNN (tanh), or an RNNCell ↔ SimpleCell; torch's two biases add up."""
+    """A layer of RNN (tanh), or an RNNCell ↔ SimpleCell; torch's two biases are added.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
+    """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
         bias = shapes["params/i/bias"]
@@ -336,8 +382,11 @@ _PROJECTIONS = ("query", "key", "value")
 class Attention(Rule):
     """MultiheadAttention ↔ MultiHeadDotProductAttention: (heads·depth, in) ↔ (in, heads, depth).
 
-    torch keeps the three projections below each other, unless keys or values have sizes of their
-    own; where a model has one Linear for each, name these by themselves (`"attn.q": "attn/query"`).
+    torch stores the three projections in one matrix, unless keys or values have other sizes. For a
+    model with a separate Linear for each projection, name these: `"attn.q": "attn/query"`.
+
+    Args:
+        path: path of the layer among the variables, such as `"encoder/layers_0"`.
     """
 
     def pairs(self, shapes: Shapes) -> list[Pair]:

@@ -1,10 +1,10 @@
-"""PyTorch's weights in toile's modules, and back.
+"""Converting weights between PyTorch and toile's modules.
 
-`load` fills the variables of a module from a torch state dict, `export` makes a state dict of
-variables. Both take `names`, which torch layer is which layer here; what kind a layer is follows
-from its variables, or is said by a rule (`ConvTranspose("decoder/up")`). Whatever finds no partner,
-or one of another shape, is told in one error. torch itself is not needed: `torch_files.load` and
-`safetensors.load_file` read state dicts from files.
+`load` fills the variables of a module from a torch state dict, and `export` makes a state dict from
+variables. Both take `names`, which maps torch layers to layers here. The kind of a layer is found
+from its variables, or given by a rule such as `ConvTranspose("decoder/up")`. One error lists all
+tensors and variables that have no counterpart, or one of another shape. torch itself is not needed:
+`torch_files.load` and `safetensors.load_file` read state dicts from files.
 """
 # ruff: noqa: F403, F405 -- the rules are names of this module too
 
@@ -20,6 +20,7 @@ import numpy as np
 from toile import numpy as jnp
 from toile.core import meta
 from toile.dtypes import issubdtype
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.interop.torch_files import array_of
 from toile.interop.torch_rules import *
@@ -36,17 +37,27 @@ Names = Mapping[str, "str | Rule"]
 
 
 def load(
-    variables: Any, state_dict: Mapping[str, Any], names: Names | None = None, *,
+    variables: PyTree, state_dict: Mapping[str, Any], names: Names | None = None, *,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> Any:
-    """A copy of `variables` with the values of a torch state dict.
+    """Copy variables, with the values of a torch state dict.
 
-    `variables` are those of a module, `{"params": ..., "batch_stats": ...}`, or their shapes from
-    `toile.eval_shape(model.init, ...)`; values take their dtypes. `names` maps torch layers to
-    paths here, or to rules; without it paths are torch's names (`encoder.layers.0.fc` is
-    `encoder/layers_0/fc`). The layers of a recurrent network are called `lstm.l0`,
-    `lstm.l0_reverse`, `lstm.l1`, ... `ignore` are globs of torch tensors to leave out, `keep` globs
-    of variables that stay as they are.
+    Args:
+        variables: variables of a module, `{"params": ..., "batch_stats": ...}`, or their shapes
+            from `toile.eval_shape(model.init, ...)`. Values are converted to their dtypes.
+        state_dict: tensors or arrays by torch name.
+        names: dict from torch layers to paths here, or to rules. The layers of a recurrent network
+            are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1`, ... None if the names are the same,
+            as `encoder.layers.0.fc` and `encoder/layers_0/fc` are.
+        ignore: glob or globs of torch tensors to leave out.
+        keep: glob or globs of variables that keep their values.
+
+    Returns:
+        The new variables.
+
+    Raises:
+        ValueError: a variable has no tensor, a tensor has no variable, or shapes differ; all such
+            cases are listed.
 
     >>> import toile.linen as nn
     >>> model = nn.Sequential([nn.Dense(3), nn.relu, nn.Dense(2)])
@@ -80,15 +91,27 @@ def load(
 
 
 def export(
-    variables: Any, names: Names | None = None, *, like: Mapping[str, Any] | None = None,
+    variables: PyTree, names: Names | None = None, *, like: Mapping[str, Any] | None = None,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> dict[str, np.ndarray]:
-    """The torch state dict of `variables`; `names` as for `load`.
+    """Make a torch state dict from variables.
 
-    `like`, a state dict of the torch model, gives the order of names, the dtypes, and what toile
-    has no variables for: the count of batches, the second bias of recurrent layers, tensors that
-    `ignore` names. With the state dict that was loaded, what has not changed since comes back byte
-    for byte. `keep` are globs of variables that stay here.
+    Args:
+        variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
+        names: dict from torch layers to paths here, or to rules, as for `load`.
+        like: state dict of the torch model. It provides the order of names, the dtypes and the
+            values that toile has no variables for: the number of batches, the second bias of
+            recurrent layers, tensors that `ignore` names. With the state dict that was loaded,
+            values that have not changed since are the same, byte for byte. None if there is no
+            such state dict.
+        ignore: glob or globs of torch tensors that are copied from `like`.
+        keep: glob or globs of variables that are not exported.
+
+    Returns:
+        NumPy arrays by torch name.
+
+    Raises:
+        ValueError: a variable has no torch name, or does not fit `like`; all such cases are listed.
 
     >>> state = export({"params": {"fc": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)}}})
     >>> {name: x.shape for name, x in state.items()}
@@ -119,12 +142,12 @@ def _exported(
     full: list[str], leaves: list[str], pair: Pair, values: list[np.ndarray],
     model: Mapping[str, np.ndarray] | None, problems: _Problems,
 ) -> list[np.ndarray]:
-    """The torch tensors of a pair, as the model has them; none where it has no such tensors."""
+    """The torch tensors of a pair, as in the model; empty if the model has no such tensors."""
     own = None
     if model is not None:
         if pair.optional and not any(name in model for name in full):
             if any(np.any(x != 0) for x in values):
-                problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got no such")
+                problems.misshaped.append(f"{', '.join(full)}: needed in `like`, got none")
             return []
         own = _tensors(full, pair, leaves, model, problems)
         if own is None:
@@ -134,8 +157,14 @@ def _exported(
     return [np.array(x, y.dtype, order="C") for x, y in zip(tensors, like, strict=True)]
 
 
-def layers(variables: Any) -> dict[str, Rule]:
-    """The layers of a tree by the torch names they have without `names`, each with its rule.
+def layers(variables: PyTree) -> dict[str, Rule]:
+    """List the layers among variables, with the names and rules that `load` uses by default.
+
+    Args:
+        variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
+
+    Returns:
+        A dict from torch names to rules.
 
     >>> layers({"params": {"conv_0": {"kernel": np.ones((3, 3, 1, 4))}, "scale": np.ones(4)}})
     {'conv.0': Conv(path='conv_0'), 'scale': Leaf(path='scale', axes=None, collection='params')}
@@ -203,7 +232,7 @@ class _Tree:
         return found
 
     def _claims(self, rule: Rule) -> set[str]:
-        """The variables that a rule is about; none where it does not fit them."""
+        """The variables that a rule covers; empty if it does not match them."""
         try:
             pairs = rule.pairs(self.shapes(rule.path))
         except (KeyError, ValueError, IndexError):
@@ -224,7 +253,7 @@ def _leaf_path(rule: Rule, leaf: str) -> str:
 
 
 def _torch_name(path: str, known: Iterable[str] = ()) -> str:
-    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have it with underscores."""
+    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have underscores there."""
     plain = path.replace("/", ".")
     listed = re.sub(r"_(\d+)(?=\.|$)", r".\1", plain)
     heads = (plain, plain + ".")
@@ -260,9 +289,9 @@ def _plan(
 def _no_layer(layer: str, target: str | Rule, tree: _Tree) -> str:
     path = target.path if isinstance(target, Rule) else target
     if tree.shapes(path):
-        return f"{layer!r}: {path!r} is of no known kind (give a rule, or name its layers)"
+        return f"{layer!r}: {path!r} has no known rule (pass a rule, or name its layers)"
     close = difflib.get_close_matches(path, [rule.path for rule in tree.rules()], 3, 0.5)
-    near = f" (there is {', '.join(map(repr, close))})" if close else ""
+    near = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     return f"{layer!r}: no layer at {path!r}{near}"
 
 
@@ -303,7 +332,9 @@ def _put(
         return
     array = jnp.array(np.array(value, to, order="C"))
     if path in new and np.asarray(new[path]).tobytes() != np.asarray(array).tobytes():
-        problems.misshaped.append(f"{', '.join(full)}: needed what {path} has by another name")
+        problems.misshaped.append(
+            f"{', '.join(full)}: needed the value that another tensor has for {path}"
+        )
     new[path] = array
 
 
@@ -326,7 +357,7 @@ def _show(name: str, x: Any) -> str:
 
 
 class _Problems:
-    """What does not fit, collected to be told at once."""
+    """Problems, collected to be reported together."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -338,16 +369,16 @@ class _Problems:
     def raise_any(self, who: str, needed: str) -> None:
         """One ValueError for all of them."""
         kinds = {
-            "names": self.names,
+            "wrong names": self.names,
             "torch tensors without a place": self.unplaced,
             "variables without a tensor": self.unfilled,
-            "that do not fit": self.misshaped,
+            "tensors that do not fit": self.misshaped,
         }
         told = {kind: rows for kind, rows in kinds.items() if rows}
         if not told:
             return
         lines = [f"torch_weights.{who}: needed {needed}, got"]
         for kind, rows in told.items():
-            lines += [f"  {len(rows)} {kind}:", *(f"    {row}" for row in rows)]
-        hint = "names={torch layer: path} pairs them; ignore= leaves tensors out, keep= variables"
+            lines += [f"  {kind} ({len(rows)}):", *(f"    {row}" for row in rows)]
+        hint = "names={torch layer: path} pairs them; ignore= skips tensors, keep= skips variables"
         raise ValueError("\n".join([*lines, f"({hint})"]) + here())

@@ -1,8 +1,9 @@
-"""The public functions of the operations, after jax.lax: strict in dtypes and shapes.
+"""The basic operations on arrays, with the names of `jax.lax`.
 
-Functions take arrays, NumPy arrays and Python numbers. `toile.numpy` promotes and broadcasts; here
-operands agree in dtype, and in shape up to scalars and axes of size 1. Each module below holds one
-family and lists its public names in `__all__`.
+Functions take arrays, NumPy arrays and Python numbers. They are stricter than those of
+`toile.numpy`, which are built from them: operands must have the same dtype and the same shape,
+except that scalars and axes of size 1 are broadcast. This module also has control flow (`scan`,
+`while_loop`, `cond`) and collectives (`psum`).
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,24 +1,6 @@
 """The public names of this package: loaded when they are first used, and known to type checkers."""
 
-from toile.lax import (
-    collectives as collectives,
-    conditionals as conditionals,
-    contractions as contractions,
-    conversion as conversion,
-    convolution as convolution,
-    elementwise as elementwise,
-    gathers as gathers,
-    implicit as implicit,
-    linalg as linalg,
-    loops as loops,
-    miscellany as miscellany,
-    raw_bits as raw_bits,
-    reductions as reductions,
-    shapes as shapes,
-    sorts as sorts,
-    windows as windows,
-)
-from toile.lax._names import (
+from toile.compat.jax_primitives import (
     abs_p as abs_p,
     acos_p as acos_p,
     acosh_p as acosh_p,
@@ -160,6 +142,24 @@ from toile.lax._names import (
     while_p as while_p,
     xor_p as xor_p,
     zeta_p as zeta_p,
+)
+from toile.lax import (
+    collectives as collectives,
+    conditionals as conditionals,
+    contractions as contractions,
+    conversion as conversion,
+    convolution as convolution,
+    elementwise as elementwise,
+    gathers as gathers,
+    implicit as implicit,
+    linalg as linalg,
+    loops as loops,
+    miscellany as miscellany,
+    raw_bits as raw_bits,
+    reductions as reductions,
+    shapes as shapes,
+    sorts as sorts,
+    windows as windows,
 )
 from toile.lax.collectives import (
     all_gather as all_gather,

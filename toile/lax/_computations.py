@@ -1,7 +1,7 @@
-"""Computations that users hand to reductions: scalar functions, applied to whole arrays.
+"""Scalar functions that users pass to reductions, applied to whole arrays.
 
-A computation is staged once on scalars. One that is a single associative operation is recognised,
-whether it is `lax.add` or `lambda a, b: a + b`, and has reductions of its own; any other is mapped
+A computation is staged once on scalars. One that is a single associative operation is recognized,
+whether it is `lax.add` or `lambda a, b: a + b`, and runs as that reduction; any other is mapped
 over the elements. May import the engine, primitives, transforms and `_traced_functions`.
 """
 
@@ -43,7 +43,7 @@ COMBINE = {name: op for op, name in _MONOIDS.items()}
 
 
 def identity(kind: str, dtype: Any) -> Any:
-    """The neutral element of a monoid."""
+    """The identity element of a monoid."""
     if kind in ("max", "min"):
         return lowest(dtype) if kind == "max" else highest(dtype)
     if kind == "and":
@@ -52,7 +52,7 @@ def identity(kind: str, dtype: Any) -> Any:
 
 
 def is_identity(kind: str, init: Any) -> bool:
-    """Whether an initial value is known to be the neutral element."""
+    """Whether an initial value is known to be the identity element."""
     return isinstance(init, ConcreteArray) and bool(init._data == identity(kind, init.dtype))
 
 

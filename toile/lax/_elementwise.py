@@ -1,8 +1,8 @@
-"""How elementwise functions call their operations: checks, repeated axes, and fast paths.
+"""How elementwise functions call their operations: checks, broadcast axes, and fast paths.
 
-Two concrete arrays that agree go straight to the operation. The decorators give a declared function
-its body: what is declared has a name, types and a docstring, and no statements. May import the
-engine, primitives and `_operands`.
+Two concrete arrays that agree go straight to the operation. The decorators supply the bodies of
+functions that are declared with only a name, types and a docstring. May import the engine,
+primitives and `_operands`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from toile.primitives.families import accepts_text
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the exact one.
+    """A bound on the error of a result.
 
-    The functions of `toile.lax` that take `accuracy` have one implementation each, so a tolerance
-    changes no result.
+    Each function of `toile.lax` that takes `accuracy` has a single implementation, so a tolerance
+    does not change the result.
 
     Args:
         atol: largest absolute error.
@@ -54,14 +54,14 @@ class Tolerance:
 
 
 class AccuracyMode(enum.Enum):
-    """The most accurate implementation of a function, or the usual one."""
+    """A value for `accuracy`: the most accurate implementation, or the default one."""
 
     HIGHEST = 1
     DEFAULT = 2
 
 
 def apply(op: Any, accepts: str, xs: Sequence[Any]) -> Any:
-    """The general way: convert, check, repeat axes of size 1, and call."""
+    """The general path: convert, check, broadcast axes of size 1, and call."""
     args = operands(op.name, xs)
     for x in args:
         if dtypes.kind(x.dtype) not in accepts:

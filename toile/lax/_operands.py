@@ -1,7 +1,7 @@
-"""From what a user passes to what operations take: arrays, axes, dtypes, and checked operations.
+"""Conversion of user arguments to operands: arrays, axes, dtypes, and checked operations.
 
-An operation runs eagerly without looking at shapes first, since NumPy checks most of them; what
-NumPy would let through is checked here. `prepared` makes an operation for given parameters and
+An eager operation does not check shapes first, because NumPy checks most of them; the errors that
+NumPy does not detect are checked here. `prepared` makes an operation for given parameters and
 operand types, checks them by its own `infer`, and remembers it, so that a second call with the same
 types costs one lookup. May import the engine and primitives.
 """
@@ -47,7 +47,7 @@ def named(fun: Any, declared: F) -> F:
 
 
 def operand(name: str, x: Any, position: int = 0) -> Array:
-    """`x` as an Array; what is neither an array nor a number is refused."""
+    """`x` as an Array; anything but arrays and numbers is refused."""
     if x.__class__ is DeviceArray or isinstance(x, Array):
         return x
     try:
@@ -76,7 +76,7 @@ def operands(name: str, xs: Sequence[Any]) -> list[Array]:
 
 
 def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Array]:
-    """Operands of one rank with their axes of size 1 repeated (and rank 0, if `scalars`)."""
+    """Operands of one rank with axes of size 1 broadcast (and those of rank 0, if `scalars`)."""
     rank = max(x.ndim for x in xs)
     shapes = [x.shape for x in xs if x.ndim == rank]
     shape = tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*shapes, strict=True))
@@ -94,7 +94,7 @@ def stretched(xs: Sequence[Any], scalars: bool = False) -> list[Array]:
 
 
 def checked(op: Any, args: Sequence[Any]) -> Any:
-    """Call an operation whose operands have not been looked at yet."""
+    """Call an operation whose operands have not been checked yet."""
     if state.trace is None:
         if registry.active:
             found = registry.quickly(op, args)
@@ -111,7 +111,7 @@ def dtypes_of(kinds: str) -> frozenset[Any]:
 
 @lru_cache(maxsize=8192)
 def prepared(kind: Any, fields: tuple[Any, ...], *types: Any) -> Any:
-    """The operation kind(*fields), fit for operands of the shapes and dtypes in `types`."""
+    """The operation kind(*fields), checked for operands of the shapes and dtypes in `types`."""
     op = kind(*fields)
     op.infer(*[Aval(types[i], types[i + 1]) for i in range(0, len(types), 2)])
     return op

@@ -1,7 +1,7 @@
 """Polar decomposition by QR-based dynamically weighted Halley iterations (QDWH).
 
-After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend on a
-lower bound of the smallest singular value alone, so they are numbers known before the matrix is.
+After Nakatsukasa, Bai and Gygi, SIAM J. Matrix Anal. Appl. 31 (2010) 2700. The weights depend only
+on a lower bound of the smallest singular value, so they are computed before the matrix is known.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ Weights = tuple[float, float, float]
 def qdwh(x: ArrayLike, *, is_hermitian: bool = False, max_iterations: int | None = None,
          eps: float | None = None,
          dynamic_shape: tuple[int, int] | None = None) -> tuple[Array, Array, Array, Array]:
-    """Factor a matrix into one with orthonormal columns and a Hermitian one.
+    """Compute the polar decomposition of a matrix: orthonormal columns times a Hermitian matrix.
 
-    This is the polar decomposition, found by the QDWH iteration.
+    It is found by the QDWH iteration.
 
     Args:
         x: matrix of a float or complex dtype with at least as many rows as columns.
-        is_hermitian: without effect.
-        max_iterations: largest number of iterations; None for 10.
-        eps: precision of the iteration; None for that of the dtype.
-        dynamic_shape: shape of the matrix without padding, which may be traced; None for all of
-            `x`.
+        is_hermitian: ignored.
+        max_iterations: maximum number of iterations; None for 10.
+        eps: precision of the iteration; None for the machine epsilon of the dtype.
+        dynamic_shape: shape of the matrix without padding, which may be traced; None if `x` is not
+            padded.
 
     Returns:
-        (u, h, iterations, converged) with x = u h, where the columns of u are orthonormal and h is
-        Hermitian and positive semidefinite; then the number of iterations, and whether they
-        converged.
+        A tuple (u, h, iterations, converged) with x = u h, where the columns of u are orthonormal
+        and h is Hermitian and positive semidefinite; the number of iterations; and whether the
+        iteration converged.
 
     Raises:
         ValueError: the matrix has fewer rows than columns.
@@ -135,7 +135,7 @@ def _scaled(x: Any) -> Any:
 
 
 def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
-    """x within the unpadded size, `other` outside of it."""
+    """x within the unpadded size, `other` outside it."""
     if size is None:
         return x
     inside = None

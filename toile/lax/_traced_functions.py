@@ -1,4 +1,4 @@
-"""Staging of the functions that control flow carries, and the checks on their results.
+"""Staging of the functions passed to control flow, and checks on their results.
 
 A function is traced once per kind of arguments and kept while it lives, unless it closes over
 values of an outer trace. Mismatched structures and types are reported with all their paths.
@@ -34,7 +34,7 @@ def leaf(x: Any) -> Any:
 
 
 def is_concrete(x: Any) -> bool:
-    """Whether an array has a value that Python may look at."""
+    """Whether the value of an array is available to Python."""
     return isinstance(x, ConcreteArray) or (isinstance(x, Tracer) and x.concrete() is not None)
 
 
@@ -48,7 +48,8 @@ def stage(fun: Callable[..., Any], in_tree: Any, avals: Sequence[Aval], values: 
           kind: str = "") -> tuple[Program, list[Any], Any]:
     """Program, closed-over values and result structure of `fun(*args)`; in_tree is that of args.
 
-    `values` are those that the inputs have at first; inside of shard_map they tell what varies."""
+    `values` are the initial values of the inputs; inside shard_map they determine which inputs
+    vary."""
     if state.inlines:
         flat = FlatFunction(fun, _call_tree(in_tree))
         with beginning_as(values):
@@ -79,7 +80,7 @@ def check_same_structure(subject: str, first: Any, second: Any, names: tuple[str
                          hint: str) -> None:
     """Raise unless two structures are equal, listing where they differ.
 
-    Names may have places for the path: `{path}`, `{at}` and `{component}`."""
+    Names may contain placeholders for the path: `{path}`, `{at}` and `{component}`."""
     if first == second:
         return
     lines = []
@@ -98,7 +99,7 @@ def _placed(name: str, path: str) -> str:
 
 
 def _listed(lines: list[str]) -> str:
-    """Sentences that each say one difference: one alone, or as a list."""
+    """Sentences that each describe one difference: a single sentence, or a list."""
     if len(lines) == 1:
         [line] = lines
         return f"The {line[4:]}." if line.startswith("the ") else f"{line}."
@@ -106,7 +107,7 @@ def _listed(lines: list[str]) -> str:
 
 
 class _Leaf:
-    """What stands for an array when structures are compared."""
+    """A placeholder for an array when structures are compared."""
 
 
 def _dummy(tree: Any) -> Any:
@@ -133,7 +134,7 @@ def check_same_types(subject: str, tree: Any, needed: Sequence[Aval], got: Seque
         for i, a, b in bad[:6]
     ]
     raise TreeStructureError(f"{subject}\n\n{_listed(lines)}\n\n{hint} (convert with .astype, or "
-                             f"start with an array of the dtype and shape that comes out){here()}")
+                             f"start with an array of the resulting dtype and shape){here()}")
 
 
 def _why(a: Aval, b: Aval) -> str:
@@ -144,7 +145,7 @@ def _why(a: Aval, b: Aval) -> str:
 
 def check_carry(what: str, fun: Any, tree: Any, avals: Sequence[Aval], out_tree: Any,
                 outs: Sequence[Aval]) -> None:
-    """Raise unless a loop's carry comes out as it went in."""
+    """Raise unless a loop's carry keeps its structure, shapes and dtypes."""
     subject = f"{what} body function carry input and carry output"
     name = f"the input carry {{component}}{_first(fun)}{{path}}"
     check_same_structure(subject, tree, out_tree,

@@ -74,7 +74,7 @@ def _are_even(groups: Any) -> bool:
 
 
 def _reduced(kind: str, v: Any, names: tuple[Any, ...], groups: Any) -> Any:
-    """The sum, maximum or minimum over all of the axes or over one's group."""
+    """The sum, maximum or minimum over all of the axes, or over the group of this example."""
     if _are_even(groups):
         return AllReduce(kind, names, groups)(v)
     size = check_bound(names)
@@ -97,17 +97,18 @@ def _entry(table: Any, names: tuple[Any, ...]) -> Any:
 def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
     """Add values over a named axis: every example or device gets the sum.
 
-    Names of axes are given by `toile.vmap`, `toile.pmap` or `toile.shard_map`. A function that is
-    mapped so handles one example at a time (or one device's part); a collective such as this one
-    combines the values of all of them.
+    Axes are named by `toile.vmap`, `toile.pmap` or `toile.shard_map`. A function that they map
+    handles one example, or one device's part, at a time; a collective such as this one combines the
+    values of all of them.
 
     Args:
-        x: array, number, or a tree of them. Bools become integers. A Python number stays one: it
-            is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of axis "i".
+        x: array, number, or a tree of them. Bools become integers. A Python number stays a Python
+            number: it is multiplied by the size of the axis, so `lax.psum(1, "i")` is the size of
+            axis "i".
         axis_name: the name of the axis, or a tuple of names to sum over all of these axes. An
             integer among them is an axis of `x` itself.
         axis_index_groups: a division of the positions along the axis into groups, such as
-            `[[0, 1], [2, 3]]`, to sum within each group; None for all positions together.
+            `[[0, 1], [2, 3]]`, to sum within each group; None to use all positions together.
 
     Returns:
         A tree like `x`, equal for all examples of an axis or group.
@@ -138,13 +139,13 @@ def psum(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 def pmean(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
     """Average values over a named axis: every example or device gets the mean.
 
-    It is how gradients are averaged over devices that train on different parts of a batch.
+    Use it to average gradients over devices that train on different parts of a batch.
 
     Args:
         x: array, number, or a tree of them. Integers become floats.
         axis_name: the name of the axis, or a tuple of names to average over all of these axes.
-        axis_index_groups: a division of the positions along the axis into groups of one size, to
-            average within each group; None for all positions together.
+        axis_index_groups: a division of the positions along the axis into groups of equal size, to
+            average within each group; None to use all positions together.
 
     Returns:
         A tree like `x`, equal for all examples of an axis or group.
@@ -175,7 +176,7 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
         x: array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names to search all of these axes.
         axis_index_groups: a division of the positions along the axis into groups, to search each
-            group by itself; None for all positions together.
+            group by itself; None to use all positions together.
 
     Returns:
         A tree like `x`, equal for all examples of an axis or group.
@@ -188,13 +189,13 @@ def pmax(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -
 
 
 def pmin(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> PyTree:
-    """Find the least value over a named axis: every example or device gets it.
+    """Find the smallest value over a named axis: every example or device gets it.
 
     Args:
         x: array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names to search all of these axes.
         axis_index_groups: a division of the positions along the axis into groups, to search each
-            group by itself; None for all positions together.
+            group by itself; None to use all positions together.
 
     Returns:
         A tree like `x`, equal for all examples of an axis or group.
@@ -210,12 +211,13 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
     """Send values from some positions of a named axis to others.
 
     Args:
-        x: array, number, or a tree of them: what is sent.
-        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        x: array, number, or a tree of them, to send.
+        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         perm: pairs (source, destination) of positions; no two have the same source or destination.
 
     Returns:
-        A tree like `x` of what arrives: zeros where no pair has that destination.
+        A tree like `x` with the received values, which are zeros at positions that are the
+        destination of no pair.
 
     >>> shift = lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)])
     >>> toile.vmap(shift, axis_name="i")(jnp.array([10, 20, 30]))
@@ -267,14 +269,14 @@ def pshuffle(x: PyTree, axis_name: AxisNames, perm: Sequence[int]) -> PyTree:
 
 def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
               axis_index_groups: Groups = None) -> PyTree:
-    """Exchange a named axis with an axis of the arrays, of the same size.
+    """Swap a named axis with an axis of the arrays that has the same size.
 
     Args:
         x: array or a tree of arrays.
         axis_name: the name of the axis.
         axis: the axis of the arrays.
         axis_index_groups: a division of the positions along the axis into groups, to exchange
-            within each group; None for all positions together.
+            within each group; None to use all positions together.
 
     Returns:
         A tree like `x`.
@@ -289,20 +291,20 @@ def pswapaxes(x: PyTree, axis_name: AxisNames, axis: int, *,
 
 def all_to_all(x: PyTree, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
                axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
-    """Cut each value into parts, and send part j of each to position j of a named axis.
+    """Cut each value into parts, and send part j to position j of a named axis.
 
-    It changes which axis is divided among devices: from the named axis to `split_axis`.
+    It changes which axis is divided among devices, from `concat_axis` to `split_axis`.
 
     Args:
         x: array or a tree of arrays.
-        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         split_axis: the axis of the arrays to cut. Its size is the size of the named axis, or with
             `tiled` a multiple of it.
-        concat_axis: the axis along which the parts that arrive are put together.
-        axis_index_groups: a division of the positions along the axis into groups of one size, to
-            exchange within each group; None for all positions together.
-        tiled: whether the parts keep `split_axis` and are joined along an axis that is there;
-            otherwise `split_axis` is removed and a new axis appears at `concat_axis`.
+        concat_axis: the axis along which the received parts are joined.
+        axis_index_groups: a division of the positions along the axis into groups of equal size, to
+            exchange within each group; None to use all positions together.
+        tiled: whether the parts keep `split_axis` and are joined along an existing axis; otherwise
+            `split_axis` is removed, and the parts are stacked along a new axis at `concat_axis`.
 
     Returns:
         A tree of arrays; part i along `concat_axis` comes from position i.
@@ -363,15 +365,15 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
 
     Args:
         x: array, number, or a tree of them.
-        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
-        axis_index_groups: a division of the positions along the axis into groups of one size, to
-            collect within each group; None for all positions together.
-        axis: where the new axis is in the result; with `tiled`, the axis to join along.
-        tiled: whether to join the values along an axis that they have, not along a new one.
-        to: accepted for code written for JAX; it has no effect.
+        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
+        axis_index_groups: a division of the positions along the axis into groups of equal size, to
+            collect within each group; None to use all positions together.
+        axis: position of the new axis in the result; with `tiled`, the axis to join along.
+        tiled: whether to join the values along an existing axis instead of a new one.
+        to: accepted for code written for JAX, and ignored.
 
     Returns:
-        A tree of arrays with one axis more than `x`, or with `tiled` a longer axis.
+        A tree of arrays with one axis more than `x`; with `tiled`, `axis` is longer instead.
 
     >>> f = toile.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")
     >>> f(jnp.array([1, 2, 3]))
@@ -401,18 +403,18 @@ def all_gather(x: PyTree, axis_name: AxisNames, *, axis_index_groups: Groups = N
 
 def psum_scatter(x: PyTree, axis_name: AxisNames, *, scatter_dimension: int = 0,
                  axis_index_groups: Groups = None, tiled: bool = False) -> PyTree:
-    """Add values over a named axis, and leave part i of the sum at position i.
+    """Add values over a named axis, and keep part i of the sum at position i.
 
-    It is `psum`, of which each example or device keeps its own part. `all_gather` collects the
-    parts again.
+    The result is that of `psum`, except that each example or device keeps only its own part.
+    `all_gather` collects the parts.
 
     Args:
         x: array or a tree of arrays.
-        axis_name: the name of the axis, or a tuple of names whose positions are counted together.
+        axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         scatter_dimension: the axis of the arrays to divide. Its size is the size of the named axis,
             or with `tiled` a multiple of it.
-        axis_index_groups: a division of the positions along the axis into groups of one size, to
-            add and divide within each group; None for all positions together.
+        axis_index_groups: a division of the positions along the axis into groups of equal size, to
+            add and divide within each group; None to use all positions together.
         tiled: whether the parts keep the divided axis; otherwise it is removed.
 
     Returns:
@@ -466,8 +468,8 @@ def axis_index(axis_name: AxisNames) -> Array:
     """Return the position of this example or device along a named axis.
 
     Args:
-        axis_name: the name of the axis, or a tuple of names; their positions are counted together,
-            the last name fastest.
+        axis_name: the name of the axis, or a tuple of names, which are treated as one axis with the
+            last name varying fastest.
 
     Returns:
         An int32 array of rank 0.
@@ -502,13 +504,13 @@ def axis_size(axis_name: AxisNames) -> int:
 
 def pcast(x: PyTree, axis_name: AxisNames, *,
           to: Literal["varying", "unreduced", "reduced"]) -> PyTree:
-    """Declare how a value relates to a named axis inside of `toile.shard_map`.
+    """Declare how a value varies along a named axis inside `toile.shard_map`.
 
     Args:
         x: array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names; None or () for no axis.
-        to: "varying" for a value that may differ between devices, as `pvary` declares it. The
-            others change nothing.
+        to: "varying" for a value that may differ between devices, as with `pvary`. The other values
+            change nothing.
 
     Returns:
         The same values.
@@ -527,8 +529,9 @@ def pcast(x: PyTree, axis_name: AxisNames, *,
 def pvary(x: PyTree, axis_name: AxisNames) -> PyTree:
     """Declare that a value may differ between the devices of a named axis.
 
-    Inside of `toile.shard_map`, the gradient of a value that is equal on all devices is the sum
-    over the devices. With this declaration each device keeps its own. Elsewhere it changes nothing.
+    Inside `toile.shard_map`, the gradient with respect to a value that is equal on all devices is
+    summed over the devices. With this declaration, each device keeps its own gradient. Elsewhere it
+    changes nothing.
 
     Args:
         x: array, number, or a tree of them.

@@ -45,8 +45,8 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
     NaN is equal to nothing, not even to itself. Arrays of random keys are compared key by key.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -60,11 +60,11 @@ def eq(x: ArrayLike, y: ArrayLike) -> Array:
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """Test whether two elements differ.
 
-    NaN differs from everything, also from itself. Arrays of random keys are compared key by key.
+    NaN differs from everything, including itself. Arrays of random keys are compared key by key.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -78,11 +78,11 @@ def ne(x: ArrayLike, y: ArrayLike) -> Array:
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """Test whether elements of `x` are less than those of `y`.
 
-    The result is False where one of them is NaN.
+    The result is False where either is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -96,11 +96,11 @@ def lt(x: ArrayLike, y: ArrayLike) -> Array:
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """Test whether elements of `x` are less than or equal to those of `y`.
 
-    The result is False where one of them is NaN.
+    The result is False where either is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -114,11 +114,11 @@ def le(x: ArrayLike, y: ArrayLike) -> Array:
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """Test whether elements of `x` are greater than those of `y`.
 
-    The result is False where one of them is NaN.
+    The result is False where either is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -132,11 +132,11 @@ def gt(x: ArrayLike, y: ArrayLike) -> Array:
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """Test whether elements of `x` are greater than or equal to those of `y`.
 
-    The result is False where one of them is NaN.
+    The result is False where either is NaN.
 
     Args:
-        x, y: arrays or numbers of one bool, integer or float dtype. Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same bool, integer or float dtype. Their shapes must be
+            equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         A bool array of the operands' common shape.
@@ -165,13 +165,13 @@ def bitwise_not(x: ArrayLike) -> Array:
 
 @binary(bits.and_)
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Combine the bits of two elements by and.
+    """Compute the bitwise and of two elements.
 
     For bool arrays this is the logical and.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -183,13 +183,13 @@ def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.or_)
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Combine the bits of two elements by or.
+    """Compute the bitwise or of two elements.
 
     For bool arrays this is the logical or.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -201,13 +201,13 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(bits.xor)
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Combine the bits of two elements by exclusive or.
+    """Compute the bitwise exclusive or of two elements.
 
     For bool arrays, the result is True where the elements differ.
 
     Args:
-        x, y: arrays or numbers of one integer or bool dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or bool dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -221,12 +221,12 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the left.
 
-    A shift by a negative number or by the width of the dtype or more gives 0.
+    A shift by a negative number, or by the width of the dtype or more, gives 0.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -240,12 +240,12 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with zeros.
 
-    A shift by a negative number or by the width of the dtype or more gives 0.
+    A shift by a negative number, or by the width of the dtype or more, gives 0.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -259,13 +259,13 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """Shift the bits of each element to the right, filling with copies of the highest bit.
 
-    The highest bit is the sign of signed integers; it is copied for unsigned integers too. A shift
-    by a negative number or by the width of the dtype or more leaves copies of that bit alone.
+    In signed integers, the highest bit is the sign; it is copied for unsigned integers too. A shift
+    by a negative number, or by the width of the dtype or more, leaves only copies of that bit.
 
     Args:
         x: integer array or number whose bits are shifted.
-        y: how many bits to shift by: an array or number of the same dtype, and of the same shape
-            except that axes of size 1 and operands of rank 0 are repeated.
+        y: number of bits to shift by: an array or number of the same dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -277,7 +277,7 @@ def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
 
 @unary(bits.population_count)
 def population_count(x: ArrayLike) -> Array:
-    """Count the bits of each element that are 1.
+    """Count the bits that are 1 in each element.
 
     Args:
         x: array or number of an integer dtype.
@@ -292,9 +292,9 @@ def population_count(x: ArrayLike) -> Array:
 
 @unary(bits.clz)
 def clz(x: ArrayLike) -> Array:
-    """Count the zero bits of each element before its first 1.
+    """Count the leading zero bits of each element.
 
-    For 0 that is the width of the dtype.
+    For 0, the result is the width of the dtype.
 
     Args:
         x: array or number of an integer dtype.

@@ -40,21 +40,21 @@ _UNSET = object()
 
 def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
          *operands: PyTree, operand: PyTree = _UNSET) -> PyTree:
-    """Run one of two functions, by a condition that may be traced.
+    """Run one of two functions, depending on a condition that may be traced.
 
-    It does what `true_fun(*operands) if pred else false_fun(*operands)` does, where Python's `if`
-    would be an error because the value of `pred` is not known yet. Both functions are traced, and
-    one of them runs. Under `toile.vmap`, where `pred` differs between the examples, both run and
-    the results are selected. To choose between arrays that exist already, use `jnp.where`.
+    The result is that of `true_fun(*operands) if pred else false_fun(*operands)`, but `pred` may be
+    a traced value, for which Python's `if` is an error. Both functions are traced, and one of them
+    runs. Under `toile.vmap`, if `pred` differs between examples, both run and the results are
+    selected. To choose between existing arrays, use `jnp.where`.
 
     Args:
-        pred: bool or number of rank 0; a number counts as True if it is not 0.
+        pred: scalar; nonzero numbers count as True.
         true_fun: function to run if `pred` is True.
-        false_fun: function to run if it is False. Both return the same structure, shapes and
-            dtypes.
-        operands: arguments of both functions: arrays, numbers, or trees of them. The functions
-            may also use variables of the code around them.
-        operand: one argument, given by name instead.
+        false_fun: function to run if `pred` is False. Both must return the same structure, shapes
+            and dtypes.
+        operands: arguments of both functions: arrays, numbers, or trees of them. The functions may
+            also use variables from the surrounding code.
+        operand: a single argument, passed by keyword instead.
 
     Returns:
         The result of the function that runs.
@@ -121,17 +121,18 @@ def _cond(pred: Any, true_fun: Any, false_fun: Any, operands: Sequence[Any]) -> 
 
 def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: PyTree,
            operand: PyTree = _UNSET) -> PyTree:
-    """Run one of several functions, by an index that may be traced.
+    """Run one of several functions, chosen by an index that may be traced.
 
-    It does what `branches[index](*operands)` does. All functions are traced, and one of them runs.
-    Under `toile.vmap`, where `index` differs between the examples, all run and the results are
+    The result is that of `branches[index](*operands)`. All functions are traced, and one of them
+    runs. Under `toile.vmap`, if `index` differs between examples, all run and the results are
     selected.
 
     Args:
-        index: integer of rank 0. One that is out of range becomes the nearest one in range.
-        branches: the functions, at least one. All return the same structure, shapes and dtypes.
+        index: integer scalar. An index that is out of range is replaced with the nearest valid one.
+        branches: the functions, at least one. All must return the same structure, shapes and
+            dtypes.
         operands: arguments of the functions: arrays, numbers, or trees of them.
-        operand: one argument, given by name instead.
+        operand: a single argument, passed by keyword instead.
 
     Returns:
         The result of the function that runs.
@@ -218,7 +219,7 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
 
     Args:
         args: arguments of the function.
-        default: function for platforms that are not named.
+        default: function for all other platforms.
         per_platform: functions by platform: `cpu=`, and `cuda=` or `gpu=`.
 
     Returns:
@@ -228,7 +229,8 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
         NotImplementedError: there is no function for the platform, and no default.
 
     Differences:
-        JAX decides when the code is compiled, here it is decided when this is called.
+        JAX chooses the function when the code is compiled; toile chooses it when this function is
+        called.
 
     >>> lax.platform_dependent(3, cpu=lambda x: x + 1, cuda=lambda x: x + 1)
     4

@@ -1,4 +1,4 @@
-"""Contractions: dot, dot_general, batched and ragged products, and how precise they are to be.
+"""Contractions: dot, dot_general, batched and ragged products, and their precision.
 
 `dot_general` renames axes to labels: batch axes first, then the free axes of both operands. On the
 CPU every precision means full float32; the request is kept with the operation for other backends.
@@ -38,12 +38,12 @@ __all__ = [
 
 
 class Precision(enum.Enum):
-    """How precise products of floats are on hardware that has faster, less precise ones.
+    """The precision of float products on hardware that offers faster, less precise ones.
 
     On the CPU, products of float32 always have full precision. Functions take a `Precision`, its
-    name as text, or a pair of them for the two operands.
+    name as a string, or a pair of these for the two operands.
 
-    - `DEFAULT` ("default", "fastest"): the fastest.
+    - `DEFAULT` ("default", "fastest"): the fastest one.
     - `HIGH` ("high"): more precise, and slower.
     - `HIGHEST` ("highest", "float32"): full precision.
     """
@@ -71,17 +71,17 @@ _NAMES: dict[Any, Precision] = {
 
 
 class DotAlgorithm(NamedTuple):
-    """An algorithm for products of arrays, by the dtypes that it multiplies and adds in.
+    """An algorithm for products of arrays, described by the dtypes in which it multiplies and adds.
 
-    It is a value for the argument `precision` of `dot_general` and other products.
-    `DotAlgorithmPreset` has names for the usual ones.
+    It can be passed as `precision` to `dot_general` and other products. `DotAlgorithmPreset` names
+    the common algorithms.
 
     Args:
-        lhs_precision_type, rhs_precision_type: dtypes that the operands are rounded to.
-        accumulation_type: dtype that the sums are formed in.
-        lhs_component_count, rhs_component_count: into how many numbers of that dtype each element
-            is divided.
-        num_primitive_operations: how many products of such parts are added.
+        lhs_precision_type, rhs_precision_type: dtypes to which the operands are rounded.
+        accumulation_type: dtype in which products are summed.
+        lhs_component_count, rhs_component_count: number of parts of that dtype into which each
+            element is split.
+        num_primitive_operations: number of products of such parts that are added.
         allow_imprecise_accumulation: whether the hardware may add less precisely.
 
     >>> algorithm = lax.DotAlgorithm(jnp.bfloat16, jnp.bfloat16, jnp.float32)
@@ -106,7 +106,7 @@ _F8_OUTPUTS = (
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Named algorithms for products: operand types, then the type sums are formed in."""
+    """Named algorithms for products: the types of the operands, then the type of the sums."""
 
     DEFAULT = 1
     ANY_F8_ANY_F8_F32 = 2
@@ -133,7 +133,7 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def supported_lhs_types(self) -> tuple[Any, ...] | None:
-        """Types the operands may be stored in; None for any."""
+        """Types that the operands may have; None for any."""
         if self.value <= 5:
             return None
         if self.value in (6, 7):
@@ -146,12 +146,12 @@ class DotAlgorithmPreset(enum.Enum):
 
     @property
     def accumulation_type(self) -> Any:
-        """The type sums are formed in; None where the result's type decides."""
+        """The type of the sums; None if it is the type of the result."""
         special = {1: None, 4: None, 5: None, 6: _F16, 8: _BF16, 16: _F64}
         return special.get(self.value, _F32)
 
     def supported_output_types(self, lhs_dtype: Any, rhs_dtype: Any) -> tuple[Any, ...] | None:
-        """Types the result may have for given operands; None for any."""
+        """Types that the result may have for given operands; None for any."""
         if self.value in (2, 3):
             return _F8_OUTPUTS
         narrow = {7: _F16, 9: _BF16}.get(self.value)
@@ -220,7 +220,7 @@ def _dot_plan(name: str, types: tuple[Any, ...], dims: tuple[tuple[int, ...], ..
 
 
 def _check_axes(name: str, x: Aval, y: Aval, dims: tuple[tuple[int, ...], ...]) -> None:
-    """Raise unless the contracting and batch axes exist, differ, and go in pairs."""
+    """Raise unless the contracting and batch axes exist, are distinct, and come in pairs."""
     lc, rc, lb, rb = dims
     problem = ""
     for (a, b), rank, side in (((lc, lb), x.ndim, "first"), ((rc, rb), y.ndim, "second")):
@@ -259,7 +259,7 @@ def _fineness(dtype: Any) -> tuple[Any, ...]:
 
 
 def _result_dtype(name: str, x: Aval, y: Aval, common: Any, preferred: Any) -> Any:
-    """None where the result has the operands' dtype, else the dtype asked for."""
+    """None if the result has the operands' dtype, else the requested dtype."""
     if preferred is None or preferred == common:
         weak = preferred is not None and x.weak_type and y.weak_type
         return preferred if weak else None
@@ -279,24 +279,24 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
                 out_sharding: ShardingLike | None = None) -> Array:
     """Multiply two arrays and sum over pairs of their axes.
 
-    Every axis of an operand is of one of three kinds. Contracting axes go in pairs, one of each
-    operand, and the products are summed over them. Batch axes go in pairs too, and stay: the
-    product is formed for each position along them by itself. The other axes stay as they are.
-    Matrix products, batched or not, are such contractions; `jnp.einsum` says the same in letters.
+    Each axis of an operand is of one of three kinds. Contracting axes come in pairs, one from each
+    operand, and the products are summed over them. Batch axes also come in pairs, and are kept: a
+    separate product is computed for each position along them. All other axes are kept. Matrix
+    products, batched or not, are such contractions; `jnp.einsum` expresses the same with letters.
 
     Args:
         lhs: the first array.
-        rhs: the second array. If the dtypes differ, the narrower one is converted.
+        rhs: the second array. If the dtypes differ, the narrower one is converted to the other.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
-            sequences of non-negative axes. Paired axes have equal sizes.
-        precision: how precise the products are on hardware that has faster ones: a `Precision` or
-            its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`. None for the
-            configured default.
+            sequences of non-negative axes. Paired axes must have equal sizes.
+        precision: precision of the products on hardware that offers faster, less precise ones: a
+            `Precision` or its name, a pair of these, a `DotAlgorithm` or a `DotAlgorithmPreset`.
+            None for the configured default.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array whose axes are the batch axes, then what is left of `lhs`, then what is left of
+        An array whose axes are the batch axes, then the remaining axes of `lhs`, then those of
         `rhs`.
 
     A matrix product contracts axis 1 of the first with axis 0 of the second:
@@ -306,7 +306,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
     Array([[3, 2],
            [7, 4]], dtype=int32)
 
-    With axis 0 of both as a batch, it is one inner product for each row:
+    With axis 0 of both as a batch axis, it computes one inner product for each row:
 
     >>> lax.dot_general(x, y, (((1,), (1,)), ((0,), (0,))))
     Array([1, 7], dtype=int32)
@@ -342,10 +342,10 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumber
         lhs: vector or matrix; with `dimension_numbers`, an array of any rank.
         rhs: vector or matrix, whose first axis is as long as the last one of `lhs`.
         dimension_numbers: which axes to contract instead, as in `dot_general`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The inner product, the vector or the matrix.
@@ -368,10 +368,10 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
     """Multiply matrices that are stacked along leading axes.
 
     Args:
-        lhs: array of matrices, in its last two axes.
-        rhs: array of as many axes, the leading ones of equal sizes.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        lhs: matrices in the last two axes.
+        rhs: matrices in the last two axes; the leading axes must be those of `lhs`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
 
     Returns:
         An array of the matrix products.
@@ -397,16 +397,16 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
 
 @dataclass(frozen=True, init=False)
 class RaggedDotDimensionNumbers:
-    """Which axes `ragged_dot_general` contracts, and which one is divided into groups.
+    """The axes that `ragged_dot_general` contracts, and the one that is divided into groups.
 
     Args:
-        dot_dimension_numbers: contracting and batch axes, as for `dot_general`; the group axis of
-            the second operand is in neither.
+        dot_dimension_numbers: contracting and batch axes, as for `dot_general`, without the group
+            axis of the second operand.
         lhs_ragged_dimensions: the one axis of the first operand that is divided into groups.
-        rhs_group_dimensions: the one axis of the second operand that has one slice for each group,
-            or none where the ragged axis is contracted or a batch axis.
+        rhs_group_dimensions: the axis of the second operand that has one slice for each group;
+            empty if the ragged axis is contracted or a batch axis.
 
-    Those of `ragged_dot`:
+    The dimension numbers of `ragged_dot`:
 
     >>> numbers = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
     >>> numbers.rhs_group_dimensions
@@ -432,19 +432,19 @@ def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
                group_offset: ArrayLike | None = None,
                out_sharding: ShardingLike | None = None) -> Array:
-    """Multiply groups of rows, each by a matrix of its own, as a mixture of experts does.
+    """Multiply each group of rows by its own matrix, as in a mixture of experts.
 
     The rows of `lhs` are divided into consecutive groups, and group i is multiplied by `rhs[i]`.
 
     Args:
         lhs: matrix of shape (m, k).
         rhs: g matrices, of shape (g, k, n).
-        group_sizes: g integers, how many rows each group has. Rows after the last group give 0.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        group_sizes: g integers, the number of rows in each group. Rows after the last group give 0.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A matrix of shape (m, n).
@@ -471,32 +471,32 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                        out_sharding: ShardingLike | None = None) -> Array:
     """Contract two arrays, with one axis of the first divided into groups.
 
-    What the groups mean depends on the kind of the divided (ragged) axis. If it stays in the
+    The meaning of the groups depends on the kind of the divided (ragged) axis. If it is kept in the
     result, each group is multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is
-    contracted, each group gives a sum of its own, along a new leading axis. If it is a batch axis,
+    contracted, each group gives a separate sum, along a new leading axis. If it is a batch axis,
     the groups change nothing.
 
     Args:
         lhs: the first array, which has the ragged axis.
         rhs: the second array.
-        group_sizes: sizes of the consecutive groups, integers of shape (g,); with leading axes,
-            those of the axes of `lhs` before the ragged one, whose positions then have sizes of
-            their own.
+        group_sizes: sizes of the consecutive groups, integers of shape (g,). They may have leading
+            axes, which correspond to the axes of `lhs` before the ragged one; each position along
+            these then has its own group sizes.
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         group_offset: must be None.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array whose axes are those of the result of `dot_general`, after an axis for the groups
-        where the ragged axis is contracted.
+        An array with the axes of the result of `dot_general`; if the ragged axis is contracted,
+        they follow a new axis for the groups.
 
     Raises:
         NotImplementedError: `group_offset` is given.
 
-    Inner products of the first element, and of the other two:
+    The inner product of the first elements, and that of the other two:
 
     >>> numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
     >>> x, y = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 1.0, 1.0])
@@ -529,7 +529,7 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
 
 
 def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
-    """The axes of lhs whose places may each have group sizes of their own."""
+    """The axes of lhs whose positions may each have their own group sizes."""
     ragged, ((lc, _), (lb, _)) = numbers.lhs_ragged_dimensions[0], numbers.dot_dimension_numbers
     if ragged in lb:
         return lb[: lb.index(ragged)]
@@ -538,7 +538,7 @@ def _before_ragged(numbers: Any, rank: int) -> tuple[int, ...]:
 
 
 def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]:
-    """What is wrong with a ragged product, in JAX's words, one problem after the other."""
+    """The problems of a ragged product, with JAX's messages, one after the other."""
     name = "ragged_dot_general"
     if len(numbers.lhs_ragged_dimensions) != 1:
         yield f"{name} expects exactly one lhs ragged dimension"
@@ -568,7 +568,7 @@ def _ragged_problems(numbers: Any, x: Any, y: Any, groups: Any) -> Iterator[str]
 
 
 def _by_group(x: Any, ragged: int, groups: Any, prefix: Sequence[int]) -> Any:
-    """Copies of x on a new leading axis, each zero outside of one group of the ragged axis.
+    """Copies of x on a new leading axis, each zero outside one group of the ragged axis.
 
     `groups` is [g], or [..., g] with the sizes of the axes `prefix` of x before it."""
     count = groups.shape[-1]
@@ -591,18 +591,18 @@ def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = 
                rhs_scale: ArrayLike | None = None,
                dimension_numbers: DotDimensionNumbers | None = None,
                preferred_element_type: DTypeLike | None = None) -> Array:
-    """Multiply arrays of narrow numbers times scales that blocks of them share.
+    """Multiply low-precision arrays whose blocks of elements share scales.
 
-    The operands and their scales are converted to bfloat16 and multiplied before the product.
+    Each operand is converted to bfloat16 and multiplied by its scales before the contraction.
 
     Args:
         lhs: the first array.
         rhs: the second array.
-        lhs_scale, rhs_scale: scales of the operands, of their shapes, except that the contracted
-            axes may be shorter by a whole factor: each scale then serves that many neighboring
-            elements. None for no scale.
+        lhs_scale, rhs_scale: scales of the operands, with the same shapes, except that a contracted
+            axis may be shorter by an integer factor: each scale then applies to that many
+            consecutive elements. None for no scale.
         dimension_numbers: which axes to contract, as in `dot_general`; None for a product of
-            matrices in the last two axes, the leading axes being a batch.
+            matrices in the last two axes, with the leading axes as batch axes.
         preferred_element_type: dtype of the result; None for bfloat16.
 
     Returns:

@@ -1,8 +1,8 @@
-"""Dtypes of arrays: conversion, bit casts, reduced precision, and what dtype a value has.
+"""Dtypes of arrays: conversion, bit casts, reduced precision, and the dtype of a value.
 
-Conversion follows the target: weak bits are dropped unless asked for, 64-bit requests narrow with a
-warning when x64 is off, floats saturate at the ends of integer ranges, and Python integers of any
-size are taken. May import the engine, primitives and `_operands`.
+Weak types are dropped unless requested, 64-bit dtypes are narrowed with a warning when x64 is off,
+floats saturate at the ends of integer ranges, and Python integers of any size are accepted. May
+import the engine, primitives and `_operands`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _operand = operand  # the public functions call their first parameter `operand`
 
 
 def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of a value, or the one that a type or a name stands for.
+    """Return the dtype of a value, or the dtype that a type or a name refers to.
 
     Args:
         x: array, Python number, NumPy scalar, or a dtype in any form.
 
     Returns:
-        A NumPy dtype. For Python numbers and types it is the default one: int32 for `int`, float32
-        for `float`, unless 64-bit types are enabled.
+        A NumPy dtype. For Python numbers and types it is the default dtype: int32 for `int` and
+        float32 for `float`, unless 64-bit types are enabled.
 
     >>> lax.dtype(3.5), lax.dtype("int8"), lax.dtype(jnp.array([True]))
     (dtype('float32'), dtype('int8'), dtype('bool'))
@@ -55,17 +55,17 @@ def dtype(x: ArrayLike | DTypeLike) -> np.dtype[Any]:
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """Convert the elements of an array to another dtype.
 
-    Floats lose their fraction when they become integers; those out of range become the nearest
-    integer of the dtype, and NaN becomes 0. Integers that do not fit into a narrower dtype wrap
-    around. Without 64-bit types enabled, a 64-bit dtype becomes the 32-bit one, with a warning.
+    Floats are truncated to integers; those out of range become the nearest integer of the dtype,
+    and NaN becomes 0. Integers that do not fit into a narrower dtype wrap around. If 64-bit types
+    are not enabled, a 64-bit dtype is replaced with the 32-bit one, with a warning.
 
     Args:
         operand: array or number.
         new_dtype: dtype of the result.
 
     Returns:
-        An array of the shape of `operand`, in `new_dtype`. It is `operand` itself if nothing
-        changes.
+        An array of the shape of `operand`, in `new_dtype`. If nothing changes, it is `operand`
+        itself.
 
     >>> lax.convert_element_type(jnp.array([1.7, -1.7, 1e10]), jnp.int32)
     Array([         1,         -1, 2147483647], dtype=int32)
@@ -104,7 +104,7 @@ def _converted(data: Any, new: Any, weak: bool) -> Any:
 
 
 def _from_other(x: Any, new: Any, weak: bool, warn: bool) -> Any:
-    """What is no Array, converted."""
+    """A value that is not an Array, converted."""
     if not hasattr(x, "__jax_array__") and isinstance(x, _NUMBERS):
         return _from_number(x, new, weak)
     x = x.__jax_array__() if hasattr(x, "__jax_array__") else as_array(x)
@@ -151,16 +151,17 @@ def _from_number(x: Any, new: Any, weak: bool) -> Any:
 
 
 def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """Read the bits of each element as another dtype.
+    """Reinterpret the bits of each element as another dtype.
 
     Args:
         operand: array or number.
         new_dtype: dtype to read the bits as.
 
     Returns:
-        An array of `new_dtype`. It has the shape of `operand` if both dtypes have as many bits. If
-        the new one is narrower, a last axis holds the parts of each element, the lowest bits
-        first; if it is wider, the last axis of `operand` holds the parts and is left out.
+        An array of `new_dtype`. It has the shape of `operand` if both dtypes have the same number
+        of bits. If the new dtype is narrower, a new last axis holds the parts of each element,
+        lowest bits first; if it is wider, the last axis of `operand` holds the parts and is
+        removed.
 
     >>> lax.bitcast_convert_type(jnp.array([1.0]), jnp.uint32)
     Array([1065353216], dtype=uint32)
@@ -172,16 +173,16 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Round to a float format with fewer bits, and keep the dtype.
+    """Round to a float format with fewer bits, but keep the dtype.
 
-    It shows what a narrow format does to values without converting them: bfloat16 has 8 and 7 bits,
+    It shows the effect of a narrow format without converting the values: bfloat16 has 8 and 7 bits,
     float16 has 5 and 10. The format has no subnormal numbers.
 
     Args:
         operand: array or number of a float dtype.
         exponent_bits: bits of the format's exponent, at least 1. Values too large for it become
             infinite, values too small for it become 0.
-        mantissa_bits: bits of the format's mantissa. Values halfway go to the even one.
+        mantissa_bits: bits of the format's mantissa. Ties are rounded to even.
 
     Returns:
         An array of the shape and dtype of `operand`.

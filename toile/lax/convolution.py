@@ -97,7 +97,7 @@ def conv_dimension_numbers(
 
     Args:
         lhs_shape: shape of the input.
-        rhs_shape: shape of the kernel, with as many axes.
+        rhs_shape: shape of the kernel, with as many axes as the input.
         dimension_numbers: three strings such as ("NHWC", "HWIO", "NHWC"), a
             `ConvDimensionNumbers`, or None for ("NCHW", "OIHW", "NCHW") with as many spatial axes
             as there are.
@@ -130,21 +130,21 @@ def conv_general_dilated(
 ) -> Array:  # fmt: skip
     """Convolve a batch of inputs with kernels, in any number of spatial axes.
 
-    Each output element is the sum of products of a kernel with the window of the input at its
-    place, over the kernel's positions and all input features. As usual in machine learning, the
-    kernel is not flipped: mathematicians call it a correlation. Strides, padding and dilations are
-    given for each spatial axis, in the order of the kernel's spatial axes.
+    Each output element is the sum of products of a kernel with the window of the input at that
+    position, over the kernel's positions and all input features. As usual in machine learning, the
+    kernel is not flipped; in mathematics, this operation is called a cross-correlation. Strides,
+    padding and dilations are given for each spatial axis, in the order of the kernel's spatial
+    axes.
 
     Args:
-        lhs: the input: batch, features and spatial axes, in the order that `dimension_numbers`
-            says.
+        lhs: the input: batch, features and spatial axes, in the order given by `dimension_numbers`.
         rhs: the kernels, of the same dtype: output features, input features and spatial axes.
         window_strides: distance between neighboring windows along each spatial axis.
-        padding: "VALID" for windows that are wholly inside; "SAME" for zeros around the input, so
-            that there are `ceil(size / stride)` windows, the larger half at the end; "SAME_LOWER"
-            with it at the start; or a pair (before, after) of numbers of zeros for each spatial
-            axis, negative ones removing elements.
-        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+        padding: "VALID" to use only windows that are entirely inside; "SAME" to pad with zeros so
+            that there are `ceil(size / stride)` windows, with the larger half of the padding at the
+            end; "SAME_LOWER" for the same with the larger half at the start; or the numbers of
+            zeros (before, after) for each spatial axis, where negative numbers remove elements.
+        lhs_dilation: distance to which the elements of the input are spread along each spatial
             axis, with zeros between them; None for 1.
         rhs_dilation: distance between the elements of the kernel along each spatial axis, as in
             atrous convolutions; None for 1.
@@ -152,19 +152,20 @@ def conv_general_dilated(
             result, such as ("NHWC", "HWIO", "NHWC"): N is the batch, C the features, I and O the
             kernel's input and output features. None for ("NCHW", "OIHW", "NCHW"). A
             `ConvDimensionNumbers` is accepted too.
-        feature_group_count: number of groups that the features are divided into, each with kernels
-            of its own; the kernel's input features are those of one group. With as many groups as
-            features it is a depthwise convolution.
-        batch_group_count: number of groups that the batch is divided into, each with output
-            features of its own.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        feature_group_count: number of groups into which the features are divided, each with its own
+            kernels; the kernel's input features are those of one group. With as many groups as
+            features, this is a depthwise convolution.
+        batch_group_count: number of groups into which the batch is divided, each with its own
+            output features.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the axes that the third string names. A spatial axis of the input of size n
-        gets `(n + before + after - k) // stride + 1` elements for a kernel of size k.
+        An array with the axes that the third string names. For a spatial axis of size n and a
+        kernel of size k, the result has `(n + before + after - k) // stride + 1` elements along
+        that axis.
 
     One image of 3 by 3, one feature, and a kernel that adds 2 by 2 neighbors:
 
@@ -219,8 +220,8 @@ def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding:
         rhs: the kernels, of shape (output features, input features, *spatial sizes).
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME" or "SAME_LOWER", as in `conv_general_dilated`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
 
     Returns:
@@ -245,12 +246,12 @@ def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Se
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
             in `conv_general_dilated`.
-        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+        lhs_dilation: distance to which the elements of the input are spread along each spatial
             axis; None for 1.
         rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
             1.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
 
     Returns:
@@ -276,29 +277,29 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
                    transpose_kernel: bool = False, precision: PrecisionLike = None,
                    preferred_element_type: DTypeLike | None = None,
                    use_consistent_padding: bool = False) -> Array:
-    """Convolve so that spatial sizes grow by the strides: the transpose of a convolution.
+    """Compute a transposed convolution, which multiplies spatial sizes by the strides.
 
-    The elements of the input are moved `strides` apart, with zeros between them, and convolved
-    with the kernel. Decoders and generators use it to enlarge images.
+    The elements of the input are spread to a distance of `strides`, with zeros between them, and
+    convolved with the kernel. Decoders and generators use this to enlarge images.
 
     Args:
         lhs: the input: batch, features and spatial axes.
         rhs: the kernels: input and output features and spatial axes.
         strides: factor by which each spatial size grows.
-        padding: "SAME" for a result of `size * stride` along each axis; "VALID" for one that all
-            kernel positions reach, `size * stride + max(k - stride, 0)`; or a pair of numbers of
-            zeros (before, after) for each spatial axis.
+        padding: "SAME" for a result of size `size * stride` along each axis; "VALID" for
+            `size * stride + max(k - stride, 0)`, which includes every kernel position; or the
+            numbers of zeros (before, after) for each spatial axis.
         rhs_dilation: distance between the elements of the kernel along each spatial axis; None for
             1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`. None for
             ("NHWC", "HWIO", "NHWC"), or the like for one or three spatial axes.
         transpose_kernel: whether `rhs` is the kernel of the convolution that is transposed: it is
-            flipped, and its input and output features change places.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+            flipped, and its input and output features are swapped.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
         preferred_element_type: dtype of the result; None for that of the operands.
         use_consistent_padding: whether pairs of numbers are the padding of the convolution that is
-            transposed, as in PyTorch; otherwise they pad this one.
+            transposed, as in PyTorch; otherwise they are the padding of the spread input.
 
     Returns:
         An array with the axes that the third string names.
@@ -366,11 +367,11 @@ def conv_general_dilated_patches(
         window_strides: distance between neighboring windows along each spatial axis.
         padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
             in `conv_general_dilated`.
-        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+        lhs_dilation: distance to which the elements of the input are spread along each spatial
             axis; None for 1.
         rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
-        precision: how precise the products are that copy the elements, as in `dot_general`.
+        precision: precision of the products that copy the elements, as in `dot_general`.
         preferred_element_type: dtype of the result; None for that of `lhs`.
 
     Returns:
@@ -399,7 +400,7 @@ def conv_general_dilated_local(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
 ) -> Array:  # fmt: skip
-    """Convolve with a kernel of its own at each output position.
+    """Convolve with a different kernel at each output position.
 
     Args:
         lhs: the input: batch, features and spatial axes.
@@ -409,12 +410,12 @@ def conv_general_dilated_local(
         padding: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis, as
             in `conv_general_dilated`.
         filter_shape: sizes of the windows along the spatial axes.
-        lhs_dilation: distance that the elements of the input are moved apart to along each spatial
+        lhs_dilation: distance to which the elements of the input are spread along each spatial
             axis; None for 1.
         rhs_dilation: distance between the elements of a window along each spatial axis; None for 1.
         dimension_numbers: three strings that name the axes, as in `conv_general_dilated`.
-        precision: how precise the products are on hardware that has faster ones, as in
-            `dot_general`.
+        precision: precision of the products on hardware that offers faster, less precise ones, as
+            in `dot_general`.
 
     Returns:
         An array with the axes that the third string names.
@@ -452,7 +453,7 @@ def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides
         rhs_shape: shape (output features, input features, *spatial sizes).
         strides: distance between neighboring windows along each spatial axis.
         pads: "VALID", "SAME", "SAME_LOWER" or a pair (before, after) for each spatial axis.
-        batch_group_count: number of groups that the batch is divided into.
+        batch_group_count: number of groups into which the batch is divided.
 
     Returns:
         The shape (batch, output features, *spatial sizes).

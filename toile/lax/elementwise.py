@@ -1,8 +1,8 @@
 """Arithmetic, complex numbers and choices, element by element.
 
-Operands agree in dtype and have equal shapes, rank 0, or axes of size 1 that are repeated; Python
-numbers take the dtype of the array next to them. May import the engine, primitives, `_operands`,
-`_elementwise` and the comparisons.
+Operands have the same dtype and the same shape, except that operands of rank 0 and axes of size 1
+are broadcast; Python numbers take the dtype of the array operand. May import the engine,
+primitives, `_operands`, `_elementwise` and the comparisons.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where numbers halfway between two integers are rounded to."""
+    """The direction in which numbers halfway between two integers are rounded."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
@@ -46,7 +46,7 @@ class RoundingMethod(enum.IntEnum):
 def neg(x: ArrayLike) -> Array:
     """Change the sign of each element.
 
-    Unsigned integers wrap around: -1 is the largest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -61,9 +61,9 @@ def neg(x: ArrayLike) -> Array:
 
 @unary(ops.sign)
 def sign(x: ArrayLike) -> Array:
-    """Compute -1, 0 or 1 for each element, by its sign.
+    """Compute the sign of each element: -1, 0 or 1.
 
-    A complex number `x` gives `x / |x|`, NaN gives NaN.
+    A complex number `x` gives `x / |x|`, and NaN gives NaN.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -80,14 +80,14 @@ def sign(x: ArrayLike) -> Array:
 def abs(x: ArrayLike) -> Array:
     """Compute the absolute value of each element.
 
-    The least signed integer has none and stays as it is.
+    The lowest integer of a signed dtype has no positive counterpart and is unchanged.
 
     Args:
         x: array or number of a signed integer, float or complex dtype.
 
     Returns:
-        An array of the shape of `x`. Of complex numbers it has the moduli, in the dtype of their
-        parts; otherwise it has the dtype of `x`.
+        An array of the shape of `x`. For complex numbers it has the dtype of their parts; otherwise
+        it has the dtype of `x`.
 
     >>> lax.abs(jnp.array([-3, 4]))
     Array([3, 4], dtype=int32)
@@ -98,7 +98,7 @@ def abs(x: ArrayLike) -> Array:
 def floor(x: ArrayLike) -> Array:
     """Round each element down to an integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
@@ -115,7 +115,7 @@ def floor(x: ArrayLike) -> Array:
 def ceil(x: ArrayLike) -> Array:
     """Round each element up to an integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
@@ -148,8 +148,8 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
     """Add two arrays, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -164,8 +164,8 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """Subtract one array from another, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -179,12 +179,12 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Divide one array by another, element by element.
 
-    Quotients of integers are rounded toward zero; division of an integer by zero gives -1, with all
-    bits set. Floats follow IEEE 754: division by zero gives an infinity or NaN.
+    Quotients of integers are rounded toward zero; division of an integer by zero gives -1 (all bits
+    set). Floats follow IEEE 754: division by zero gives an infinity or NaN.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -198,12 +198,12 @@ def div(x: ArrayLike, y: ArrayLike) -> Array:
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Compute the remainder of a division that rounds toward zero.
 
-    The result has the sign of `x`, as in C; `jnp.remainder` has the sign of `y`. For a `y` of zero
-    the result is `x` for integers and NaN for floats.
+    The result has the sign of `x`, as in C; that of `jnp.remainder` has the sign of `y`. Where `y`
+    is zero, the result is `x` for integers and NaN for floats.
 
     Args:
-        x, y: arrays or numbers of one integer or float dtype. Their shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer or float dtype. Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -217,12 +217,12 @@ def rem(x: ArrayLike, y: ArrayLike) -> Array:
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """Choose the larger of two elements.
 
-    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -236,12 +236,12 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """Choose the smaller of two elements.
 
-    The result is NaN where one of them is. Complex numbers are ordered by their real parts, then by
-    their imaginary parts. Where the elements are equal, each gets half of the gradient.
+    The result is NaN where either is NaN. Complex numbers are ordered by their real parts, then by
+    their imaginary parts. Where the elements are equal, each receives half of the gradient.
 
     Args:
-        x, y: arrays or numbers of one dtype. Their shapes are equal, except that axes of size 1 and
-            operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same dtype. Their shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -276,9 +276,10 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     """Multiply two arrays, element by element.
 
     Args:
-        x, y: arrays or numbers of one numeric dtype (not bool). Their shapes are equal, except
-            that axes of size 1 and operands of rank 0 are repeated.
-        out_dtype: dtype that both are converted to before they are multiplied; None for their own.
+        x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
+        out_dtype: dtype to which both are converted before they are multiplied; None keeps their
+            dtype.
 
     Returns:
         An array of the operands' common shape, in `out_dtype` or else in the operands' dtype.
@@ -294,12 +295,12 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Step from each element to the next representable number toward another.
+    """Return the next representable number after each element in the direction of another.
 
     Args:
         x1: array or number of a float dtype: where to start.
-        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes
-            of size 1 and operands of rank 0 are repeated.
+        x2: the numbers to step toward, of the same dtype, and of the same shape except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape; it is `x2` where both are equal.
@@ -314,12 +315,12 @@ def round(x: ArrayLike,
           rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """Round each element to the nearest integer.
 
-    The integers are float numbers.
+    The results are floats with integer values.
 
     Args:
         x: array or number of a float dtype.
-        rounding_method: where numbers halfway between two integers go; by default to the one that
-            is further from zero, as in C.
+        rounding_method: how to round numbers halfway between two integers; by default away from
+            zero, as in C.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -361,7 +362,7 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
         An array of the shape and dtype of `x`.
 
     Raises:
-        TypeError: `y` is negative and `x` has integers.
+        TypeError: `y` is negative and `x` has an integer dtype.
 
     >>> lax.integer_pow(jnp.array([2, -3]), 3)
     Array([  8, -27], dtype=int32)
@@ -379,14 +380,14 @@ _POWERS = dtypes_of(FLOATING)
 
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """Raise the elements of one array to the powers of another.
+    """Raise the elements of one array to powers given by another.
 
-    A negative real number to a power that is no integer gives NaN.
+    A negative real number to a power that is not an integer gives NaN.
 
     Args:
         x: array or number of a float or complex dtype.
-        y: exponents, of the dtype of `x` or of an integer dtype. The shapes are equal, except that
-            axes of size 1 and operands of rank 0 are repeated.
+        y: exponents, of the dtype of `x` or of an integer dtype. The shapes must be equal, except
+            that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the dtype of `x` and the operands' common shape.
@@ -411,8 +412,8 @@ def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     The whole product has twice as many bits as the dtype; `lax.mul` gives the lower half.
 
     Args:
-        x, y: arrays or numbers of one integer dtype. Their shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x, y: arrays or numbers of the same integer dtype. Their shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -489,7 +490,7 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
     Args:
         x: real parts, of dtype float32 or float64.
         y: imaginary parts, of the same dtype, and of the same shape except that axes of size 1 and
-            operands of rank 0 are repeated.
+            operands of rank 0 are broadcast.
 
     Returns:
         An array of complex64 or complex128 and of the operands' common shape.
@@ -528,9 +529,10 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """Choose each element from one of several arrays.
 
     Args:
-        which: number of the case to take each element from, an array of int32, either of the shape
-            of the cases or of rank 0. For at most two cases it may be bool: False is the first.
-        cases: arrays of one shape and dtype.
+        which: index of the case to take each element from: an array of int32, either of the shape
+            of the cases or of rank 0. For at most two cases it may be bool, where False is the
+            first case.
+        cases: arrays of the same shape and dtype.
 
     Returns:
         An array of the shape and dtype of the cases.
@@ -561,7 +563,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     Args:
         min: lower bound, of the dtype of `x`, and of its shape or of rank 0.
         x: array or number.
-        max: upper bound, like `min`.
+        max: upper bound, with the same requirements as `min`.
 
     Returns:
         An array of the shape and dtype of `x`.

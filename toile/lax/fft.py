@@ -1,4 +1,4 @@
-"""Fourier transforms: `fft` and the kinds it knows, as in `jax.lax`."""
+"""Discrete Fourier transforms: `fft` and the types of transform that it computes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from toile.primitives.fft import Fft, FftType
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.
 
-    `jnp.fft` has the functions that a NumPy user knows. The inverse transforms divide by the number
-    of elements.
+    `jnp.fft` offers the same as NumPy's functions. The inverse transforms divide by the number of
+    elements.
 
     Args:
-        x: array to transform. Real numbers become complex, except for "rfft", which needs them.
-        fft_type: "fft", "ifft", "rfft" (of real numbers, the non-negative frequencies alone) or
-            "irfft" (its inverse), or the `FftType` of that name.
+        x: array to transform. Real numbers become complex, except for "rfft", which requires real
+            numbers.
+        fft_type: "fft", "ifft", "rfft" (for real numbers; only non-negative frequencies are
+            returned) or "irfft" (its inverse), or the `FftType` of that name.
         fft_lengths: lengths of the transformed axes, which are the last `len(fft_lengths)` ones.
-            They are the sizes of these axes, for "irfft" the sizes of the result.
+            They must be the sizes of these axes in `x`, or for "irfft" the sizes in the result.
 
     Returns:
         An array of the transformed values: complex, or real for "irfft". "rfft" and "irfft" change

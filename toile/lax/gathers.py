@@ -1,8 +1,8 @@
 """Gather, scatter, and slices at positions known only at run time.
 
-Negative starts of dynamic slices count from the end unless told otherwise; the slice is then moved
-so that it lies inside the operand. May import the engine, primitives, `_operands`, this package's
-shapes, elementwise functions and loops.
+Negative starts of dynamic slices count from the end by default; the slice is then shifted so that
+it lies inside the operand. May import the engine, primitives, `_operands`, this package's shapes,
+elementwise functions and loops.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -56,31 +56,31 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
            fill_value: ArrayLike | None = None) -> Array:
     """Collect windows of an array at given index vectors.
 
-    Each index vector names the first element of a window of `operand`; all windows have the sizes
-    `slice_sizes`. `x[i]`, `x.at[...].get(...)` and `jnp.take` are the same for the usual ways of
-    indexing, and easier to write.
+    Each index vector gives the first element of a window of `operand`; all windows have the sizes
+    `slice_sizes`. For the usual ways of indexing, `x[i]`, `x.at[...].get(...)` and `jnp.take` do
+    the same and are easier to write.
 
     Args:
         operand: the array to read.
         start_indices: integer array; its last axis holds one index vector for each window.
-        dimension_numbers: which axes of `operand`, `start_indices` and the result belong together;
-            see `GatherDimensionNumbers`.
+        dimension_numbers: how the axes of `operand`, `start_indices` and the result correspond; see
+            `GatherDimensionNumbers`.
         slice_sizes: size of a window along each axis of `operand`.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None is `PROMISE_IN_BOUNDS`.
         fill_value: elements of such windows with the mode "fill". None is NaN for floats, the
-            least value for signed integers, the largest for unsigned ones, and True for bools.
+            lowest value for signed integers, the highest for unsigned ones, and True for bools.
 
     Returns:
-        An array of the dtype of `operand`. Its axes are the axes of `start_indices` but the last,
-        and those axes of a window that `dimension_numbers` keeps.
+        An array of the dtype of `operand`. Its axes are the axes of `start_indices` except the
+        last, and the axes of a window that `dimension_numbers` keeps.
 
     Read rows 2 and 0 of a matrix: each index vector has one component, the row; a window is one
-    row, whose first axis, of size 1, is left out.
+    row, whose first axis, of size 1, is removed.
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
@@ -89,7 +89,7 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
     Array([[5, 6],
            [1, 2]], dtype=int32)
 
-    Read windows of three elements, the second of which is not wholly inside.
+    Read windows of three elements; the second is not entirely inside.
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(1,), collapsed_slice_dims=(), start_index_map=(0,))
@@ -116,8 +116,8 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 
     Args:
         src: the array to read.
-        idxs: a vector of integers for each of `axes`, all of one length. They wrap around: -1 is
-            the last position, and the size of the axis is the first one again.
+        idxs: a vector of integers for each of `axes`, all of the same length. They wrap around: -1
+            is the last position, and the size of the axis is the first one again.
         axes: the axes that the vectors index, non-negative and in increasing order.
 
     Returns:
@@ -148,7 +148,7 @@ def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -
 
 
 def _scatter(combine: str) -> Callable[[F], F]:
-    """The body of a scatter; what is declared has no statements."""
+    """The body of a scatter function, which is declared without statements."""
 
     def with_body(declared: F) -> F:
         name = declared.__name__
@@ -176,24 +176,23 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Replace windows of an array at given index vectors.
 
-    Each index vector names the first element of a window of `operand`, and `updates` has what is
-    written there. Where windows overlap, it is undefined which of them is seen.
-    `x.at[...].set(...)` is the same for the usual ways of indexing, and easier to write.
+    Each index vector gives the first element of a window of `operand`, and `updates` has the new
+    elements. Where windows overlap, it is undefined which one is written. For the usual ways of
+    indexing, `x.at[...].set(...)` does the same and is easier to write.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -218,22 +217,21 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Add to windows of an array at given index vectors.
 
-    Windows that overlap are all added. `scatter` explains index vectors and windows.
+    Where windows overlap, all of them are added. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -253,22 +251,21 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Subtract from windows of an array at given index vectors.
 
-    Windows that overlap are all subtracted. `scatter` explains index vectors and windows.
+    Where windows overlap, all of them are subtracted. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -288,22 +285,22 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
     """Multiply windows of an array at given index vectors.
 
-    Windows that overlap are all multiplied in. `scatter` explains index vectors and windows.
+    Where windows overlap, all factors are multiplied in. See `scatter` for index vectors and
+    windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -321,24 +318,23 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the minimum with windows of an array at given index vectors.
+    """Take the minimum of windows of an array and updates, at given index vectors.
 
-    Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
+    Where windows overlap, all of them count. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -356,24 +352,23 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Take the maximum with windows of an array at given index vectors.
+    """Take the maximum of windows of an array and updates, at given index vectors.
 
-    Windows that overlap are all taken into account. `scatter` explains index vectors and windows.
+    Where windows overlap, all of them count. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; arrays of toile are not changed in place, the result is a
-            new one.
+        operand: the array to change; it is not changed in place: the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
-            `scatter_indices` but the last, and the axes of a window; `dimension_numbers` says
+            `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
             which are which.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and `updates` belong
-            together; see `ScatterDimensionNumbers`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
+            see `ScatterDimensionNumbers`.
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -393,20 +388,20 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
                   mode: str | GatherScatterMode | None = None) -> Array:
     """Apply a function to the elements of windows of an array at given index vectors.
 
-    An element that several windows have gets the function applied once for each of them.
+    The function is applied to an element once for each window that contains it.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         func: function of a scalar that returns a scalar of the same dtype.
-        dimension_numbers: which axes of `operand`, `scatter_indices` and the updates belong
-            together; see `ScatterDimensionNumbers`.
+        dimension_numbers: how the axes of `operand`, `scatter_indices` and the updates correspond;
+            see `ScatterDimensionNumbers`.
         update_shape: the shape that `updates` would have in `scatter`.
-        indices_are_sorted: whether the caller promises that the index vectors are in order, which
-            may be faster. The result is undefined if they are not.
-        unique_indices: whether the caller promises that no two windows overlap, which may be
-            faster. The result is undefined if they do.
-        mode: what happens to a window that is not wholly inside of `operand`; see
+        indices_are_sorted: True to promise that the index vectors are sorted, which may be faster.
+            The result is undefined if they are not.
+        unique_indices: True to promise that no two windows overlap, which may be faster. The result
+            is undefined if they do.
+        mode: what happens to a window that is not entirely inside `operand`; see
             `GatherScatterMode`. None drops it.
 
     Returns:
@@ -423,7 +418,7 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
     (result,) = program.out_avals
     if result.shape or result.dtype != x.dtype:
         raise shape_error("scatter_apply", f"a function from {dtypes.name_of(x.dtype)} scalars to "
-                          "such scalars, its result being", [result])
+                          "scalars of the same dtype", [result])
     ones = shapes.full(update_shape, 1, np.int32)
     times = scatter_add(shapes.full(x.shape, 0, np.int32), scatter_indices, ones, dimension_numbers,
                         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
@@ -508,14 +503,14 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
                   allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Read a block of an array whose position may depend on other arrays.
 
-    Under `toile.jit`, `x[i:i + n]` is an error where `i` is traced, because the shape of the
-    result has to be known; here the sizes are fixed and only the position is computed. A block
-    that is not wholly inside is moved so that it is: nothing is padded.
+    Under `toile.jit`, `x[i:i + n]` is an error if `i` is traced, because the shape of the result
+    must be known; here the sizes are fixed and only the position is computed. A block that is not
+    entirely inside is shifted so that it is; nothing is padded.
 
     Args:
         operand: the array to read.
         start_indices: where the block starts along each axis: a vector of integers, or a sequence
-            of integers or integer arrays of rank 0, all of one dtype.
+            of integers or integer arrays of rank 0, all of the same dtype.
         slice_sizes: size of the block along each axis, at most that of `operand`.
         allow_negative_indices: whether negative starts count from the end of the axis; one bool,
             or one for each axis.
@@ -543,14 +538,14 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike,
                          allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Replace a block of an array whose position may depend on other arrays.
 
-    A block that is not wholly inside is moved so that it is: nothing is cut off.
+    A block that is not entirely inside is shifted so that it is; nothing is cut off.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         update: the new elements of the block, in an array of the rank and dtype of `operand` that
             is at most as large along each axis.
         start_indices: where the block starts along each axis: a vector of integers, or a sequence
-            of integers or integer arrays of rank 0, all of one dtype.
+            of integers or integer arrays of rank 0, all of the same dtype.
         allow_negative_indices: whether negative starts count from the end of the axis; one bool,
             or one for each axis.
 
@@ -580,8 +575,8 @@ def dynamic_slice_in_dim(operand: ArrayLike, start_index: ArrayLike, slice_size:
     Args:
         operand: the array to read.
         start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not wholly inside is moved so that it is.
-        slice_size: size of the block along this axis; along the others it is whole.
+            is not entirely inside is shifted so that it is.
+        slice_size: size of the block along this axis; along the other axes it has full size.
         axis: the axis; negative axes count from the last one.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
@@ -604,10 +599,10 @@ def dynamic_index_in_dim(operand: ArrayLike, index: ArrayLike, axis: int = 0,
 
     Args:
         operand: the array to read.
-        index: the position, an integer or an integer array of rank 0. One that is out of range
-            becomes the nearest one in range.
+        index: the position, an integer or an integer array of rank 0. A position that is out of
+            range is replaced with the nearest valid one.
         axis: the axis; negative axes count from the last one.
-        keepdims: whether the axis stays, with size 1.
+        keepdims: whether to keep the axis, with size 1.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 
     Returns:
@@ -629,10 +624,10 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
     """Replace a block along one axis, at a position that may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new one.
+        operand: the array to change; the result is a new array.
         update: the new elements of the block, in an array of the rank and dtype of `operand`.
         start_index: where the block starts, an integer or an integer array of rank 0. A block that
-            is not wholly inside is moved so that it is.
+            is not entirely inside is shifted so that it is.
         axis: the axis; negative axes count from the last one. Along the others the block starts at
             0.
         allow_negative_indices: whether a negative start counts from the end of the axis.
@@ -653,10 +648,10 @@ def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Ar
     """Replace the slice at one position along an axis, which may depend on other arrays.
 
     Args:
-        operand: the array to change; the result is a new one.
-        update: the new slice, of the dtype of `operand`; it has size 1 along the axis or lacks it.
-        index: the position, an integer or an integer array of rank 0. One that is out of range
-            becomes the nearest one in range.
+        operand: the array to change; the result is a new array.
+        update: the new slice, of the dtype of `operand`, with or without the axis of size 1.
+        index: the position, an integer or an integer array of rank 0. A position that is out of
+            range is replaced with the nearest valid one.
         axis: the axis; negative axes count from the last one.
         allow_negative_indices: whether a negative index counts from the end of the axis.
 

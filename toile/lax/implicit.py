@@ -1,4 +1,4 @@
-"""Functions defined by what they solve: custom_linear_solve and custom_root.
+"""Functions defined by an equation: custom_linear_solve and custom_root.
 
 Their derivatives come from the equation, not from the solver. May import everything below
 `lax`.
@@ -28,14 +28,14 @@ __all__ = ["custom_linear_solve", "custom_root"]
 
 def custom_root(f: Callable[[Any], Any], initial_guess: PyTree, solve: Callable[..., Any],
                 tangent_solve: Callable[..., Any], has_aux: bool = False) -> PyTree:
-    """Find a root of a function, and differentiate it by the implicit function theorem.
+    """Find a root of a function, with derivatives from the implicit function theorem.
 
-    `solve` may iterate as it likes, with `while_loop` for example: its steps are not
-    differentiated. For the parameters `a` that `f` uses from the code around it, the derivative of
-    the root `x` is `-(df/dx)**-1 * df/da`, which `tangent_solve` computes.
+    `solve` may iterate in any way, for example with `while_loop`: its steps are not differentiated.
+    For parameters `a` that `f` uses from the surrounding code, the derivative of the root `x` is
+    `-(df/dx)**-1 * df/da`, which `tangent_solve` computes.
 
     Args:
-        f: function of `x` whose root is wanted; its result has the structure and shapes of `x`.
+        f: function of `x` whose root to find; its result has the structure and shapes of `x`.
         initial_guess: where the search starts: an array, number, or a tree of them.
         solve: function `(f, initial_guess) -> x` that finds the root.
         tangent_solve: function `(g, y) -> x` that solves `g(x) = y` for the linear function `g`,
@@ -92,12 +92,12 @@ def _check_tree(name: str, found: Any, like: str, needed: Any) -> None:
 
 
 def _without_aux(tree: Any, has_aux: bool) -> Any:
-    """The structure of a solution alone, of which a solver may return more than that."""
+    """The structure of the solution, without the auxiliary output that a solver may return."""
     return tree.children()[0] if has_aux and tree.children() else tree
 
 
 def _check_like_b(name: str, found: Any, outs: Sequence[Any], tree: Any, avals: Any) -> None:
-    """Raise unless a function of `custom_linear_solve` returns what is like its right-hand side."""
+    """Raise unless a function of `custom_linear_solve` returns a value like its right-hand side."""
     shapes, needed = [a.shape for a in outs], [a.shape for a in avals]
     if shapes != needed:
         raise ValueError(f"{name}() output shapes must match b, got {shapes} and {needed} (needed "
@@ -113,18 +113,18 @@ def _zero_tangent(x: Any) -> Any:
 def custom_linear_solve(matvec: Callable[[Any], Any], b: PyTree, solve: Callable[..., Any],
                         transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
                         has_aux: bool = False) -> PyTree:
-    """Solve `matvec(x) = b` for a linear function, and differentiate it as a linear solve.
+    """Solve `matvec(x) = b` for a linear function, with derivatives from the linear system.
 
-    The steps of `solve` are not differentiated: the derivatives are solutions of linear systems
-    again, which `solve` finds for forward and `transpose_solve` for backward differentiation.
+    The steps of `solve` are not differentiated: the derivatives are themselves solutions of linear
+    systems, which `solve` finds in forward mode and `transpose_solve` in reverse mode.
 
     Args:
         matvec: linear function of `x`, whose result has the structure and shapes of `b`.
         b: the right-hand side: an array, number, or a tree of them.
         solve: function `(matvec, b) -> x` that solves the system.
-        transpose_solve: function `(vecmat, b) -> x` that solves the system of the transposed
-            function; needed for backward differentiation (`toile.grad`).
-        symmetric: whether `matvec` is its own transpose, so that `solve` serves for both.
+        transpose_solve: function `(vecmat, b) -> x` that solves the transposed system; required for
+            reverse mode (`toile.grad`).
+        symmetric: whether `matvec` is its own transpose, so that `solve` is used for both.
         has_aux: whether `solve` and `transpose_solve` return a pair of the solution and other
             information.
 

@@ -1,8 +1,10 @@
 """Linear algebra on batches of matrices, with the names and signatures of `jax.lax.linalg`.
 
-Operands are batches of matrices in their last axes. Decompositions that fail give NaN. The
-operations and their derivatives are in toile.primitives.linalg_*.
+Matrices are in the last two axes; leading axes are batches. A decomposition that fails gives NaN.
+`toile.numpy.linalg` and `toile.scipy.linalg` offer the same under the names of NumPy and SciPy.
 """
+
+# The operations and their derivatives are in toile.primitives.linalg_*.
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """Which library computes the eigendecomposition of general matrices; toile has LAPACK."""
+    """The library for the eigendecomposition of general matrices; toile supports LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -40,7 +42,7 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """How the eigendecomposition of Hermitian matrices is computed; toile has QR."""
+    """The algorithm for the eigendecomposition of Hermitian matrices; toile supports QR."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -48,7 +50,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """How singular values are computed; toile has QR and divide and conquer (the default)."""
+    """The algorithm for singular values; toile supports QR and divide and conquer (the default)."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -62,12 +64,12 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        symmetrize_input: whether to take the mean of `x` and its adjoint first; otherwise the
-            lower triangle alone is read.
+        symmetrize_input: whether to first replace `x` by the mean of `x` and its adjoint; otherwise
+            only the lower triangle is read.
 
     Returns:
-        The lower triangular matrices L with x = L Lᴴ, like `x`. A matrix that is not positive
-        definite gives NaN.
+        The lower triangular matrices L with x = L Lᴴ, of the shape and dtype of `x`. A matrix that
+        is not positive definite gives NaN.
 
     >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
@@ -78,7 +80,7 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
 
 
 def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
-    """Update a Cholesky factor for a change of rank 1.
+    """Update a Cholesky factor after a rank-1 change of the matrix.
 
     Args:
         r_matrix: upper triangular matrix R.
@@ -107,12 +109,12 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
         enable_eigvec_derivs: whether eigenvectors can be differentiated. It asserts that the
             eigenvalues are distinct and that no eigenvector has two elements tied for the largest
             magnitude.
-        implementation: None or `EigImplementation.LAPACK`, the only one there is.
+        implementation: None or `EigImplementation.LAPACK`, the only supported one.
         use_magma: deprecated; False is the same as LAPACK, and True is an error.
 
     Returns:
-        A list of the eigenvalues, the left eigenvectors and the right ones, as columns, where
-        asked for. All are complex. The eigenvalues are in no order.
+        A list of the eigenvalues and, if requested, the left and the right eigenvectors, as
+        columns. All are complex. The eigenvalues are in no particular order.
 
     >>> values, = lax.linalg.eig(jnp.array([[0.0, -1.0], [1.0, 0.0]]),
     ...     compute_left_eigenvectors=False, compute_right_eigenvectors=False)
@@ -126,7 +128,7 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
         )
         implementation = EigImplementation.MAGMA if use_magma else EigImplementation.LAPACK
     if implementation not in (None, EigImplementation.LAPACK):
-        raise ValueError("eig: needed the LAPACK implementation, the only one there is, got "
+        raise ValueError("eig: needed the LAPACK implementation, the only one available, got "
                          f"{implementation}{here()}")
     op = eigen.Eig(compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs)
     return op(as_array(x))
@@ -139,13 +141,13 @@ def eigh(x: ArrayLike, *, lower: bool = True, symmetrize_input: bool = True,
 
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
-        lower: whether to read the lower triangle alone, otherwise the upper one; without effect if
-            the input is symmetrized.
-        symmetrize_input: whether to take the mean of `x` and its adjoint first.
-        sort_eigenvalues: whether the eigenvalues are in ascending order; they are in any case.
-        subset_by_index: a range (first, after the last) of eigenvalues in ascending order to
-            compute; None for all.
-        implementation: None or `EighImplementation.QR`, the only one there is.
+        lower: whether to read only the lower triangle, otherwise only the upper one; ignored if the
+            input is symmetrized.
+        symmetrize_input: whether to first replace `x` by the mean of `x` and its adjoint.
+        sort_eigenvalues: ignored: the eigenvalues are always in ascending order.
+        subset_by_index: range of eigenvalues to compute, in ascending order, as a pair (start, end)
+            that excludes the end; None for all.
+        implementation: None or `EighImplementation.QR`, the only supported one.
 
     Returns:
         The eigenvectors, as columns, and the eigenvalues, which are real. Note the order:
@@ -175,8 +177,8 @@ def hessenberg(a: ArrayLike) -> list[Array]:
         a: square matrices in the last two axes, of a float or complex dtype.
 
     Returns:
-        A list of two arrays: matrices that have the Hessenberg form in their upper part and the
-        Householder reflectors below it, and the factors of the reflectors.
+        A list of two arrays: matrices with the Hessenberg form in their upper part and the
+        Householder reflectors below it, and the scale factors of the reflectors.
 
     >>> form, taus = lax.linalg.hessenberg(jnp.eye(3))
     >>> form.shape, taus.shape
@@ -186,11 +188,11 @@ def hessenberg(a: ArrayLike) -> list[Array]:
 
 
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """Multiply Householder reflectors to the orthonormal matrix that they stand for.
+    """Multiply Householder reflectors to get the orthonormal matrix that they represent.
 
     Args:
         a: matrices with the reflectors below their diagonal, in columns.
-        taus: factors of the reflectors, at most as many as there are columns.
+        taus: scale factors of the reflectors, at most one for each column.
 
     Returns:
         The matrices Q, of the shape of `a`, with orthonormal columns.
@@ -203,11 +205,11 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 
 def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
           transpose: bool = False) -> Array:
-    """Multiply matrices by the Q of a QR factorization that is kept as Householder reflectors.
+    """Multiply matrices by the Q of a QR factorization that is stored as Householder reflectors.
 
     Args:
         a: matrices with the reflectors below their diagonal, in columns.
-        taus: factors of the reflectors.
+        taus: scale factors of the reflectors.
         c: matrices to multiply.
         left: whether Q is on the left, otherwise on the right.
         transpose: whether to multiply by the adjoint of Q.
@@ -223,15 +225,15 @@ def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
 
 
 def lu(x: ArrayLike) -> list[Array]:
-    """Factor matrices into a lower and an upper triangular one, with rows exchanged.
+    """Factor matrices into a lower and an upper triangular one, with row swaps.
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
 
     Returns:
         A list of three arrays. The first has the factor U in its upper triangle and L, whose
-        diagonal is 1, below it. The second has the pivots, int32: step i exchanged rows i and
-        `pivots[i]`. The third is the order of the rows that results: `x[order] = L U`.
+        diagonal is 1, below it. The second has the pivots, int32: step i swaps rows i and
+        `pivots[i]`. The third is the resulting order of the rows: `x[order] = L U`.
 
     >>> factors, pivots, order = lax.linalg.lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors
@@ -244,14 +246,14 @@ def lu(x: ArrayLike) -> list[Array]:
 
 
 def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
-    """Convert the row exchanges of an LU factorization to an order of rows.
+    """Convert the pivots of an LU factorization to a permutation of the rows.
 
     Args:
-        pivots: integers in the last axis: step i exchanges rows i and `pivots[i]`.
+        pivots: integers in the last axis: step i swaps rows i and `pivots[i]`.
         permutation_size: number of rows.
 
     Returns:
-        The order of the rows after all exchanges, int32, in the last axis.
+        The order of the rows after all swaps, int32, in the last axis.
 
     >>> lax.linalg.lu_pivots_to_permutation(jnp.array([2, 2]), 3)
     Array([2, 0, 1], dtype=int32)
@@ -265,12 +267,12 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        pivoting: whether to exchange columns so that the diagonal of R decreases in magnitude.
+        pivoting: whether to permute columns so that the diagonal of R decreases in magnitude.
         full_matrices: whether Q is square; otherwise it has min(rows, columns) columns.
-        use_magma: without effect.
+        use_magma: ignored.
 
     Returns:
-        (Q, R) with x = Q R; with `pivoting`, (Q, R, p) with x[:, p] = Q R.
+        A tuple (Q, R) with x = Q R; with `pivoting`, (Q, R, p) with x[:, p] = Q R.
 
     >>> q, r = lax.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.abs(r).round(4)
@@ -282,17 +284,17 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
 
 def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
           select_callable: Callable[..., Any] | None = None) -> list[Array]:
-    """Factor square matrices into a triangular form between orthonormal matrices.
+    """Compute the Schur decomposition of square matrices: x = Q T Qᴴ with unitary Q.
 
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
         compute_schur_vectors: whether to return the matrices Q.
         sort_eig_vals: must be False.
-        select_callable: without effect.
+        select_callable: ignored.
 
     Returns:
-        A list of T and, where asked for, Q with x = Q T Qᴴ. T is triangular; for real matrices it
-        has blocks of 2 by 2 on its diagonal for pairs of complex eigenvalues.
+        A list of T and, if requested, Q. T is upper triangular; for real matrices it has 2-by-2
+        blocks on its diagonal for pairs of complex eigenvalues.
 
     Raises:
         NotImplementedError: `sort_eig_vals` is True.
@@ -314,19 +316,20 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
 
     Args:
         x: matrices in the last two axes, of a float or complex dtype.
-        full_matrices: whether U and Vᴴ are square; otherwise they have min(rows, columns) columns
-            and rows.
+        full_matrices: whether U and Vᴴ are square; otherwise U has min(rows, columns) columns and
+            Vᴴ has as many rows.
         compute_uv: whether to return U and Vᴴ.
-        subset_by_index: a range (first, after the last) of singular values in descending order to
-            compute; None for all. It needs `full_matrices=False` if U and Vᴴ are returned.
+        subset_by_index: range of singular values to compute, in descending order, as a pair (start,
+            end) that excludes the end; None for all. It requires `full_matrices=False` if U and Vᴴ
+            are returned.
         algorithm: None, `SvdAlgorithm.QR` or `SvdAlgorithm.DIVIDE_AND_CONQUER`.
 
     Returns:
-        (U, s, Vᴴ) with x = U diag(s) Vᴴ, the singular values s real and in descending order; or s
-        alone.
+        A tuple (U, s, Vᴴ) with x = U diag(s) Vᴴ, or only s. The singular values s are real and in
+        descending order.
 
     Raises:
-        NotImplementedError: the algorithm is another one.
+        NotImplementedError: `algorithm` has any other value.
 
     >>> lax.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
     Array([4., 3.], dtype=float32)
@@ -349,8 +352,8 @@ def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float 
         c_matrix: matrices of shape (..., m, m).
         alpha: factor of the product.
         beta: factor of C.
-        symmetrize_output: whether the upper triangle of the result is a copy of the lower one;
-            otherwise only the lower one counts.
+        symmetrize_output: whether to copy the lower triangle of the result to the upper one;
+            otherwise only the lower one is meaningful.
 
     Returns:
         Matrices of shape (..., m, m).
@@ -378,12 +381,12 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
 
     Args:
         a: triangular matrices in the last two axes; the other triangle is not read.
-        b: right-hand sides: matrices, or vectors if it has one axis less than `a`.
+        b: right-hand sides: matrices, or vectors if `b` has one axis less than `a`.
         left_side: whether to solve a x = b, otherwise x a = b.
         lower: whether `a` is lower triangular, otherwise upper triangular.
         transpose_a: whether to solve with the transpose of `a`.
         conjugate_a: whether to solve with the complex conjugate of `a`.
-        unit_diagonal: whether the diagonal counts as 1; it is not read then.
+        unit_diagonal: whether the diagonal is assumed to be 1, and not read.
 
     Returns:
         The solutions x, of the shape of `b`.
@@ -412,7 +415,7 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> list[Array]:
 
     Returns:
         A list of four arrays: matrices with the Householder reflectors of the reduction, the
-        diagonal, the diagonal next to it, and the factors of the reflectors.
+        diagonal, the adjacent diagonal, and the scale factors of the reflectors.
 
     >>> reflectors, d, e, taus = lax.linalg.tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     >>> d, e
@@ -430,8 +433,8 @@ def tridiagonal_solve(dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, 
             not read.
         d: elements of the diagonal, in the last axis.
         du: elements above the diagonal, of the shape of `d`; the last is not read.
-        b: right-hand sides, in columns: matrices with as many rows.
-        perturb_singular: whether to change the pivots of singular matrices a little, so that the
+        b: right-hand sides, as the columns of matrices.
+        perturb_singular: whether to perturb the pivots of singular matrices slightly, so that the
             solution is finite.
 
     Returns:

@@ -46,8 +46,8 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
          _split_transpose: bool = False) -> tuple[PyTree, PyTree]:
     """Loop over the leading axis of arrays while passing a value from step to step.
 
-    It does what this Python function does, but traces `f` once instead of running it at every step,
-    so a compiled function does not grow with the number of steps:
+    It does the same as this Python function, but traces `f` once instead of running it at every
+    step, so the compiled program does not grow with the number of steps:
 
     >>> def scan_in_python(f, carry, xs):
     ...     ys = []
@@ -56,30 +56,30 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     ...         ys.append(y)
     ...     return carry, jnp.stack(ys)
 
-    Use it for recurrent networks, simulations and sequences of layers. It can be differentiated
-    forward and backward; backward, it keeps intermediate values of every step, unless `f` is
+    Use it for recurrent networks, simulations and sequences of layers. It can be differentiated in
+    forward and reverse mode. Reverse mode keeps intermediate values of every step, unless `f` is
     wrapped in `toile.checkpoint`.
 
     Args:
-        f: function `(carry, x) -> (carry, y)`. The carry that it returns has the structure, shapes
-            and dtypes of the one that it takes. It runs under tracing, so an `if` on its
+        f: function `(carry, x) -> (carry, y)`. The carry that it returns must have the structure,
+            shapes and dtypes of the carry that it takes. It is traced, so a Python `if` on its
             arguments is an error.
         init: the first carry: an array, number, or a tree of them.
-        xs: an array or a tree of arrays with equal leading axes, of which `f` gets one slice after
-            the other. None if `f` needs none; its `x` is None then, and `length` is required.
+        xs: an array or a tree of arrays with equal leading axes; `f` gets one slice in each step.
+            With None, `x` is None and `length` is required.
         length: number of steps; None for the size of the leading axes.
-        reverse: whether to go from the last slice to the first. `y` of a step is in any case at
-            the position of its `x`.
-        unroll: how many steps to run in one round of the compiled loop; True for all of them.
+        reverse: whether to go from the last slice to the first. Each `y` is still at the position
+            of its `x`.
+        unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
             Larger numbers may be faster to run and slower to compile.
 
     Returns:
-        The last carry, and the `y` of all steps, stacked along a new leading axis.
+        The last carry, and the `y` values of all steps, stacked along a new leading axis.
 
     Raises:
         TypeError: `f` does not return a pair, or the carry changes its structure, shapes or
             dtypes.
-        ValueError: the leading axes differ, or there are none and no `length`.
+        ValueError: the leading axes differ, or there are no arrays and no `length`.
 
     Running sums, with the total as the carry:
 
@@ -92,7 +92,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     >>> sums
     Array([1., 3., 6.], dtype=float32)
 
-    Powers of 2, with nothing to loop over:
+    Powers of 2, without arrays to loop over:
 
     >>> lax.scan(lambda c, _: (2 * c, c), 1, length=5)[1]
     Array([ 1,  2,  4,  8, 16], dtype=int32, weak_type=True)
@@ -196,13 +196,13 @@ def _scan_in_python(f: Any, carry: Any, rows: list[Any], xs_tree: Any, n: int,
 def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
     """Apply a function to each slice along the leading axis, one after the other.
 
-    The result is that of `toile.vmap(f)(xs)`, which handles all slices at once: `map` is slower
-    and takes less memory.
+    The result is that of `toile.vmap(f)(xs)`, which handles all slices at once; `map` is slower but
+    needs less memory.
 
     Args:
         f: function of one slice, which is traced once.
         xs: an array or a tree of arrays with equal leading axes.
-        batch_size: how many slices to handle at once, by `toile.vmap`; None for one.
+        batch_size: number of slices to handle at once, with `toile.vmap`; None for one.
 
     Returns:
         The results of `f`, stacked along a new leading axis.
@@ -235,7 +235,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
                init_val: PyTree) -> PyTree:
     """Repeat a function while a condition on its value holds.
 
-    It does what this Python function does, but traces both functions once, so the number of steps
+    It does the same as this Python function, but traces both functions once, so the number of steps
     may depend on traced values:
 
     >>> def while_in_python(cond_fun, body_fun, val):
@@ -250,13 +250,13 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any],
         init_val: the first value: an array, number, or a tree of them.
 
     Returns:
-        The value for which the condition does not hold.
+        The first value for which the condition does not hold.
 
     Raises:
         TypeError: `cond_fun` does not return a bool scalar, or `body_fun` changes the structure,
             shapes or dtypes.
-        ValueError: it is differentiated backward (`toile.grad`), for which the number of steps has
-            to be known: use `scan` or `fori_loop`. Forward (`toile.jvp`) it can be differentiated.
+        ValueError: the loop is differentiated in reverse mode (`toile.grad`), which requires a
+            known number of steps: use `scan` or `fori_loop`. Forward mode (`toile.jvp`) works.
 
     The first power of 2 above 100, and its exponent:
 
@@ -311,7 +311,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
               init_val: PyTree, *, unroll: int | bool | None = None) -> PyTree:
     """Repeat a function for a range of integers while passing a value from step to step.
 
-    It does what this Python function does, but traces `body_fun` once:
+    It does the same as this Python function, but traces `body_fun` once:
 
     >>> def for_in_python(lower, upper, body_fun, val):
     ...     for i in range(lower, upper):
@@ -320,20 +320,20 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
     Args:
         lower: first integer; it may be traced.
-        upper: integer after the last one, of the same dtype; it may be traced. Where it is not
-            above `lower`, the result is `init_val`.
+        upper: end of the range, which is excluded, of the same dtype; it may be traced. If it is
+            not above `lower`, the result is `init_val`.
         body_fun: function `(i, val) -> val` that keeps the structure, shapes and dtypes of `val`.
-            `i` is a traced integer: index with it by `x[i]` or `x.at[i].set(...)`.
+            `i` is a traced integer, which can be used in `x[i]` or `x.at[i].set(...)`.
         init_val: the first value: an array, number, or a tree of them.
-        unroll: how many steps to run in one round of the compiled loop, True for all of them; only
-            for bounds that are not traced.
+        unroll: number of steps to run in each iteration of the compiled loop; True for all of them.
+            It requires bounds that are not traced.
 
     Returns:
         The last value.
 
     Raises:
-        ValueError: it is differentiated backward (`toile.grad`) and a bound is traced, or `unroll`
-            is given and a bound is traced.
+        ValueError: a bound is traced, and the loop is differentiated in reverse mode (`toile.grad`)
+            or `unroll` is given.
 
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
@@ -391,17 +391,17 @@ def _bounds_dtype(lower: Aval, upper: Aval) -> Any:
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool = False,
                      axis: int = 0) -> PyTree:
-    """Combine all prefixes of a sequence by an associative function, in parallel.
+    """Combine all prefixes of a sequence with an associative function, in parallel.
 
     The result at position i combines elements 0 to i, as a running sum does. Neighbors are combined
-    first, then pairs of them and so on, so there are about `2 * log2(n)` steps instead of n, each
-    over many elements at once. `fn(fn(a, b), c)` has to equal `fn(a, fn(b, c))`.
+    first, then pairs of neighbors, and so on, so there are about `2 * log2(n)` steps instead of n,
+    each on many elements at once. `fn(fn(a, b), c)` must equal `fn(a, fn(b, c))`.
 
     Args:
-        fn: function of two arrays that combines them position by position; for a tree, of two
-            trees like `elems`. Its arguments are slices of `elems` along the axis, of any length.
+        fn: function of two arrays, or of two trees like `elems`, that combines them position by
+            position. Its arguments are slices of `elems` along the axis, of any length.
         elems: an array or a tree of arrays of equal size along the axis.
-        reverse: whether to combine suffixes, from the last element on.
+        reverse: whether to combine suffixes, starting from the last element.
         axis: the axis; negative axes count from the last one.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Functions of no family: stopped gradients, barriers, tokens, placement.
+"""Other functions: stopped gradients, barriers, tokens, sharding.
 
 May import the engine, primitives, parallel, `_operands` and this package's shapes and elementwise
 functions.
@@ -60,8 +60,8 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
 
     Args:
         x: array or number at which to evaluate it.
-        coeffs: the coefficients, that of `x**0` first. They become arrays of the dtype of `x`.
-        unroll: without effect.
+        coeffs: the coefficients, lowest power first. They are converted to the dtype of `x`.
+        unroll: ignored.
 
     Returns:
         An array of the dtype of `x`: the sum of `coeffs[k] * x**k`. Without coefficients it is 0.
@@ -92,8 +92,7 @@ def _coefficient(c: Any, x: Any) -> Any:
 def optimization_barrier(operand: PyTree, /) -> PyTree:
     """Return values unchanged, but keep the compiler from optimizing across this point.
 
-    What the values are computed from is not fused with what is computed from them, and neither is
-    moved past the barrier.
+    Computations before the barrier are not fused with those after it, and none is moved across it.
 
     Args:
         operand: array, number, or a tree of them.
@@ -126,33 +125,34 @@ def stage(x: ArrayLike, /) -> Array:
 def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
     """Accept a value and do nothing.
 
-    JAX uses it to keep a computation that nothing else uses; here it has no effect.
+    In JAX, it keeps a computation whose result is otherwise unused; here it has no effect.
 
     Args:
         val: array, number, or a tree of them.
-        prevent_mlir_dce: without effect.
+        prevent_mlir_dce: ignored.
 
     >>> lax.dce_sink(jnp.array([1, 2]))
     """
 
 
 def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
-    """Lay out values over devices, also in the middle of a compiled function.
+    """Set the sharding of values, even in the middle of a compiled function.
 
-    Under `toile.jit` it says how an intermediate result is divided; elsewhere it moves the values.
+    Under `toile.jit`, it determines how an intermediate result is divided over devices; elsewhere
+    it moves the values.
 
     Args:
         x: array, number, or a tree of them.
-        shardings: a `Sharding`, or a tree of them with the structure of `x` or the beginning of
-            it. With a mesh in force (`toile.set_mesh`), a `PartitionSpec` is one on this mesh and
-            None is the whole array on each device.
+        shardings: a `Sharding`, or a tree of them whose structure is that of `x` or a prefix of it.
+            If a mesh is set (`toile.set_mesh`), a `PartitionSpec` refers to this mesh, and None
+            puts the whole array on each device.
 
     Returns:
-        The same tree, laid out so.
+        The same tree, with these shardings.
 
     Raises:
-        RuntimeError: there is a `PartitionSpec` and no mesh in force.
-        ValueError: there is a None and no mesh in force.
+        RuntimeError: a `PartitionSpec` is given and no mesh is set.
+        ValueError: None is given and no mesh is set.
 
     >>> from toile.sharding import NamedSharding, PartitionSpec
     >>> mesh = toile.make_mesh((1,), ("data",), devices=toile.devices()[:1])
@@ -166,7 +166,7 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
         given = [PartitionSpec() if s is None else s for s in given]
     elif any(s is None for s in given):
         raise ValueError("One of with_sharding_constraint arguments got sharding None which is not "
-                         "allowed: needed a Sharding, or a mesh in force (use "
+                         "allowed: needed a Sharding, or a current mesh (use "
                          f"toile.set_mesh){here()}")
     elif any(isinstance(s, PartitionSpec) for s in given):
         raise RuntimeError("with_sharding_constraint requires a non-empty mesh in context if you "
@@ -176,14 +176,14 @@ def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """Give a function a name under which other compilers may replace it.
+    """Name a function so that other compilers can replace it.
 
     Nothing is replaced here: the result calls `decomposition`.
 
     Args:
         decomposition: the function.
-        name: its name, without effect.
-        version: its version, without effect.
+        name: its name; ignored.
+        version: its version; ignored.
 
     Returns:
         A function that does the same as `decomposition`.
@@ -200,11 +200,11 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 class Token:
-    """Stands for a point in the order of effects; it has no value.
+    """A placeholder for a point in the order of side effects; it has no value.
 
-    JAX orders effects by tokens that functions take and return. Here tokens order nothing; they
-    are there so that such code runs. A token is a tree without leaves, so traced functions can take
-    and return it.
+    JAX orders side effects with tokens that functions take and return. Here tokens have no effect;
+    they exist so that such code runs. A token is a tree without leaves, so traced functions can
+    take and return it.
 
     >>> isinstance(lax.create_token(), lax.Token)
     True
@@ -220,7 +220,7 @@ register(Token, lambda token: ((), None), lambda _, children: Token())
 
 
 def create_token(_: Any = None) -> Token:
-    """Create a token that follows nothing.
+    """Create a token that depends on nothing.
 
     Returns:
         A new token.

@@ -1,7 +1,7 @@
 """Random bits from raw states: Philox and Threefry as JAX's `rng_bit_generator` gives them.
 
-`toile.random` is what programs use; its `rbg` keys are such states. May import the engine,
-primitives, control, `_operands` and this package's shapes and elementwise functions.
+Programs use `toile.random`, whose `rbg` keys are such states. May import the engine, primitives,
+control, `_operands` and this package's shapes and elementwise functions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """Generators of `rng_bit_generator`; the default one is Philox."""
+    """The generators of `rng_bit_generator`; the default is Philox."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
@@ -54,20 +54,20 @@ _draws = itertools.count()
 def rng_uniform(a: ArrayLike, b: ArrayLike, shape: ShapeLike) -> Array:
     """Draw uniformly distributed numbers from a generator with a hidden state.
 
-    Each call draws other numbers. Programs use `toile.random.uniform`, whose key makes its results
-    repeatable.
+    Each call draws different numbers. Prefer `toile.random.uniform`, whose key makes results
+    reproducible.
 
     Args:
-        a: lower bound, a scalar of an integer or float dtype; it can be drawn.
-        b: upper bound, of the same dtype; it is not drawn.
+        a: lower bound, included: a scalar of an integer or float dtype.
+        b: upper bound, excluded: a scalar of the same dtype.
         shape: shape of the result.
 
     Returns:
         An array of the bounds' dtype.
 
     Differences:
-        A compiled function draws the same numbers whenever it is called, those that were drawn
-        when it was traced.
+        A compiled function returns the same numbers in every call: those that were drawn when it
+        was traced.
 
     >>> x = lax.rng_uniform(0.0, 1.0, (1000,))
     >>> bool((x >= 0).all() and (x < 1).all())
@@ -99,9 +99,9 @@ def _uint(value: int) -> Any:
 def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.uint32,
                       algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
                       out_sharding: ShardingLike | None = None) -> tuple[Array, Array]:
-    """Draw random bits from a state, and return the state that follows.
+    """Draw random bits from a state, and return the next state.
 
-    Programs use `toile.random.bits`; its keys of kind "rbg" hold such states.
+    Prefer `toile.random.bits`; its keys of kind "rbg" hold such states.
 
     Args:
         key: the state: a key of 64 bits and a counter of 64 bits, as uint32 of shape (4,) or
@@ -109,7 +109,7 @@ def rng_bit_generator(key: ArrayLike, shape: ShapeLike, dtype: DTypeLike = np.ui
         shape: shape of the bits.
         dtype: unsigned integer dtype of the bits.
         algorithm: `RandomAlgorithm.RNG_PHILOX`, which is the default, or `RNG_THREE_FRY`.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The next state, like `key`, and the bits.
@@ -173,7 +173,7 @@ def _philox_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, i
 
 
 def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any, int]:
-    """Blocks of two words: neighbours along the first even axis, or else the longest one."""
+    """Blocks of two words: neighbors along the first even axis, or else the longest one."""
     k0, k1, low, high = words
     if not shape:
         bits, blocks = _threefry_bits(words, (1,), wide)
@@ -191,7 +191,7 @@ def _threefry_bits(words: Any, shape: tuple[int, ...], wide: bool) -> tuple[Any,
 
 
 def _advanced(low: Any, high: Any, step: Any) -> tuple[Any, Any]:
-    """A 64-bit counter, as two words, moved on."""
+    """A 64-bit counter, as two words, advanced by a number of steps."""
     start = shapes.broadcast_in_dim(low, step.shape, ())
     moved = elementwise.add(start, step)
     carry = convert_element_type(comparisons.lt(moved, start), np.uint32)

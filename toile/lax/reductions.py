@@ -1,8 +1,8 @@
-"""Reductions over axes: the common ones, positions of extrema, running results, and any other.
+"""Reductions over axes: common ones, positions of extrema, cumulative and user-defined ones.
 
-`reduce` takes a computation of the user's; one that is a plain sum, product, extremum or bitwise
-operation becomes that reduction, any other folds the elements in a balanced tree that keeps their
-order. May import the engine, primitives, `_operands` and `_computations`.
+`reduce` takes a user's function. A plain sum, product, extremum or bitwise operation becomes that
+reduction; any other function folds the elements in a balanced tree that keeps their order. May
+import the engine, primitives, `_operands` and `_computations`.
 """
 # mypy: disable-error-code="empty-body"
 
@@ -68,7 +68,7 @@ def _reduction(kind: Any) -> Callable[[F], F]:
 
 
 def _placed(kind: Any) -> Callable[[F], F]:
-    """The body of a reduction that takes `out_sharding`, which holds of itself on one device."""
+    """The body of a reduction that takes `out_sharding`, which needs no action on one device."""
 
     def with_body(declared: F) -> F:
         reduce = _reduction(kind)(declared)
@@ -85,7 +85,7 @@ def _placed(kind: Any) -> Callable[[F], F]:
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Multiply the elements along some axes.
 
-    Over no elements the product is 1.
+    The product of no elements is 1.
 
     Args:
         operand: array of a numeric dtype (not bool).
@@ -102,15 +102,15 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 @_placed(reductions.ReduceMax)
 def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
-    """Find the largest elements along some axes.
+    """Find the largest element along some axes.
 
-    The result is NaN where an element is. Over no elements it is the least value of the dtype
+    The result is NaN where an element is NaN. For no elements it is the lowest value of the dtype
     (-inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the dtype of `operand`, without these axes.
@@ -123,15 +123,15 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int], *,
 @_placed(reductions.ReduceMin)
 def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
                out_sharding: ShardingLike | None = None) -> Array:
-    """Find the least elements along some axes.
+    """Find the smallest element along some axes.
 
-    The result is NaN where an element is. Over no elements it is the largest value of the dtype
+    The result is NaN where an element is NaN. For no elements it is the highest value of the dtype
     (inf for floats).
 
     Args:
         operand: array of any dtype.
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of the dtype of `operand`, without these axes.
@@ -143,9 +143,9 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int], *,
 
 @_reduction(reductions.ReduceAnd)
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Combine the bits of the elements along some axes by and.
+    """Compute the bitwise and of the elements along some axes.
 
-    For bool arrays it tells whether all elements are True.
+    For bool arrays, the result is True if all elements are True.
 
     Args:
         operand: array of a bool or integer dtype.
@@ -161,9 +161,9 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_reduction(reductions.ReduceOr)
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Combine the bits of the elements along some axes by or.
+    """Compute the bitwise or of the elements along some axes.
 
-    For bool arrays it tells whether any element is True.
+    For bool arrays, the result is True if any element is True.
 
     Args:
         operand: array of a bool or integer dtype.
@@ -179,9 +179,9 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
 @_reduction(reductions.ReduceXor)
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Combine the bits of the elements along some axes by exclusive or.
+    """Compute the bitwise exclusive or of the elements along some axes.
 
-    For bool arrays it tells whether the number of True elements is odd.
+    For bool arrays, the result is True if the number of True elements is odd.
 
     Args:
         operand: array of a bool or integer dtype.
@@ -202,10 +202,10 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
     Args:
         operand: array of a numeric dtype (not bool).
         axes: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of the dtype of `operand`, without these axes. Narrow integers wrap around:
+        An array of the dtype of `operand`, without these axes. Narrow integers may wrap around;
         `jnp.sum` widens them.
 
     >>> lax.reduce_sum(jnp.array([[1, 2], [3, 4]]), (1,))
@@ -223,22 +223,22 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *,
 
 def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, Any], Any],
            dimensions: Sequence[int], out_sharding: ShardingLike | None = None) -> PyTree:
-    """Combine the elements along some axes with a function of one's own.
+    """Combine the elements along some axes with a given function.
 
-    The elements are combined in pairs and in a tree, not one after the other, so `computation`
-    has to be associative: `computation(a, computation(b, c))` equals
-    `computation(computation(a, b), c)`. Their order is kept. A plain sum, product, maximum,
-    minimum or bitwise operation, such as `lax.add` or `lambda a, b: a + b`, becomes the reduction
-    of that kind.
+    The elements are combined in pairs, as a tree, so `computation` must be associative:
+    `computation(a, computation(b, c))` must equal `computation(computation(a, b), c)`. Their order
+    is kept. A sum, product, maximum, minimum or bitwise operation, such as `lax.add` or
+    `lambda a, b: a + b`, is recognized and runs as that reduction.
 
     Args:
-        operands: an array, or a tree of arrays of one shape that are reduced together.
-        init_values: a scalar for each array, of its dtype: the result where there is nothing to
-            reduce. It is combined with the result too, so it usually is the neutral element.
-        computation: function of two scalars that returns one; for a tree, of two trees of scalars.
-            It is traced once, and applied to many elements at a time.
+        operands: an array, or a tree of arrays of the same shape that are reduced together.
+        init_values: a scalar for each array, of its dtype: the result if there is nothing to
+            reduce. It is also combined with the elements, so it is usually the identity, such as 0
+            for a sum.
+        computation: function of two scalars that returns a scalar, or of two trees of scalars that
+            returns such a tree. It is traced once, and applied to many elements at a time.
         dimensions: the axes to reduce, distinct and non-negative.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array, or a tree of arrays, of the dtypes of `operands` and without these axes.
@@ -246,7 +246,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
     >>> lax.reduce(jnp.array([[1, 2], [3, 4]]), 1, lambda a, b: a * b, (1,))
     Array([ 2, 12], dtype=int32)
 
-    Two arrays are reduced together: the largest value, and its position.
+    Reduce two arrays together, to find the largest value and its position:
 
     >>> def larger(a, b):
     ...     first = a[0] >= b[0]
@@ -280,7 +280,7 @@ def _rows(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _folded(combine: Computation, xs: list[Any]) -> list[Any] | None:
-    """Combine neighbours along the first axis until one row is left; None if there is none."""
+    """Combine neighbors along the first axis until one row is left; None if there is none."""
     n = xs[0].shape[0]
     if n == 0:
         return None
@@ -310,7 +310,7 @@ def _extremum(name: str, kind: Any, operand: Any, axis: int, index_dtype: Any) -
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Find the position of the largest element along an axis.
 
-    Of equal elements the first counts; a NaN counts as the largest.
+    If elements are equal, the first is found; NaN counts as the largest.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -327,9 +327,9 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
-    """Find the position of the least element along an axis.
+    """Find the position of the smallest element along an axis.
 
-    Of equal elements the first counts; a NaN counts as the least.
+    If elements are equal, the first is found; NaN counts as the smallest.
 
     Args:
         operand: array of a bool, integer or float dtype.
@@ -346,7 +346,7 @@ def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 
 
 def _running(kind: Any) -> Callable[[F], F]:
-    """The body of a function whose result has the partial results along an axis."""
+    """The body of a function that returns the partial results along an axis."""
 
     def with_body(declared: F) -> F:
         name = declared.__name__
@@ -362,12 +362,12 @@ def _running(kind: Any) -> Callable[[F], F]:
 
 @_running(cumulative.Cumsum)
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Compute the running sum along an axis.
+    """Compute the cumulative sum along an axis.
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to run along, non-negative; the first one by default.
-        reverse: whether to run from the end of the axis to its start.
+        axis: the axis, non-negative; the first one by default.
+        reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -379,12 +379,12 @@ def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_running(cumulative.Cumprod)
 def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Compute the running product along an axis.
+    """Compute the cumulative product along an axis.
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to run along, non-negative; the first one by default.
-        reverse: whether to run from the end of the axis to its start.
+        axis: the axis, non-negative; the first one by default.
+        reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -396,14 +396,14 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_running(cumulative.Cummax)
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Compute the running maximum along an axis.
+    """Compute the cumulative maximum along an axis.
 
     From the first NaN on, the result is NaN.
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to run along, non-negative; the first one by default.
-        reverse: whether to run from the end of the axis to its start.
+        axis: the axis, non-negative; the first one by default.
+        reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -415,14 +415,14 @@ def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_running(cumulative.Cummin)
 def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Compute the running minimum along an axis.
+    """Compute the cumulative minimum along an axis.
 
     From the first NaN on, the result is NaN.
 
     Args:
         operand: array of a numeric dtype (not bool).
-        axis: the axis to run along, non-negative; the first one by default.
-        reverse: whether to run from the end of the axis to its start.
+        axis: the axis, non-negative; the first one by default.
+        reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
         An array of the shape and dtype of `operand`.
@@ -434,14 +434,14 @@ def cummin(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
 
 @_running(cumulative.Cumlogsumexp)
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
-    """Compute the logarithm of the running sum of exponentials along an axis.
+    """Compute the logarithm of the cumulative sum of exponentials along an axis.
 
     It does not overflow where the exponentials would.
 
     Args:
         operand: array of a float or complex dtype.
-        axis: the axis to run along, non-negative; the first one by default.
-        reverse: whether to run from the end of the axis to its start.
+        axis: the axis, non-negative; the first one by default.
+        reverse: whether to accumulate from the end of the axis to its start.
 
     Returns:
         An array of the shape and dtype of `operand`.

@@ -57,14 +57,13 @@ _operand = operand  # the public functions call their first parameter `operand`
 
 def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] | None = None, *,
             out_sharding: ShardingLike | None = None) -> Array:
-    """Arrange the elements of an array, in row-major order, in another shape.
+    """Arrange the elements of an array in another shape, in row-major order.
 
     Args:
         operand: array to reshape.
-        new_sizes: the new shape, with as many elements. A size of -1 is not accepted.
-        dimensions: an order of all axes in which to read the elements: they are transposed so
-            first. None keeps their order.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        new_sizes: the new shape, with the same number of elements. A size of -1 is not accepted.
+        dimensions: a permutation of the axes to apply first; None keeps their order.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `new_sizes` and of the dtype of `operand`.
@@ -85,7 +84,7 @@ def reshape(operand: ArrayLike, new_sizes: ShapeLike, dimensions: Sequence[int] 
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int] | np.ndarray) -> Array:
-    """Put the axes of an array into another order.
+    """Reorder the axes of an array.
 
     Args:
         operand: array to transpose.
@@ -127,8 +126,8 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Insert axes of size 1.
 
     Args:
-        array: array to give new axes.
-        dimensions: where the new axes are in the result; negative ones count from its last axis.
+        array: array to expand.
+        dimensions: positions of the new axes in the result; negative ones count from its last axis.
 
     Returns:
         An array of the same elements and dtype.
@@ -152,7 +151,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """Remove axes of size 1.
 
     Args:
-        array: array to take axes from.
+        array: array to squeeze.
         dimensions: the axes to remove; negative ones count from the last axis.
 
     Returns:
@@ -172,7 +171,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     if any(shape[d] != 1 for d in gone):
         raise ValueError("cannot select an axis to squeeze out which has size not equal to one, "
                          f"got {shape=} and dimensions={tuple(dimensions)} (only axes of size 1 "
-                         f"can go: index, reduce or reshape others){here()}")
+                         f"can be removed: index, reduce or reshape others){here()}")
     kept = tuple(n for i, n in enumerate(shape) if i not in gone)
     return prepared(Reshape, (kept,), shape, x.dtype)(x)
 
@@ -183,8 +182,8 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Args:
         operand: array whose axes are merged.
         start_dimension: the first axis to merge; negative ones count from the last axis.
-        stop_dimension: the axis after the last one to merge, as in a Python slice; None for all
-            from `start_dimension` on.
+        stop_dimension: the end of the range of axes to merge, excluded as in a Python slice; None
+            merges all axes from `start_dimension` on.
 
     Returns:
         An array of the same elements and dtype.
@@ -206,16 +205,16 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
 def broadcast_in_dim(operand: ArrayLike, shape: ShapeLike, broadcast_dimensions: Sequence[int], *,
                      out_sharding: ShardingLike | None = None) -> Array:
-    """Repeat an array along new axes, and say where its own axes are in the result.
+    """Broadcast an array to a shape, with a given position for each of its axes.
 
-    NumPy's broadcasting aligns shapes at their last axes; here the alignment is given.
+    NumPy's broadcasting aligns shapes at their last axes; here the alignment is explicit.
 
     Args:
         operand: array to repeat.
         shape: shape of the result.
         broadcast_dimensions: for each axis of `operand`, the axis of the result that it becomes.
-            The sizes agree, or that of `operand` is 1 and is repeated.
-        out_sharding: accepted for code written for JAX; it has no effect.
+            The sizes must be equal, or the size in `operand` must be 1.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `shape` and of the dtype of `operand`.
@@ -244,7 +243,7 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *,
     Args:
         operand: array to repeat.
         sizes: sizes of the new axes.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of shape `(*sizes, *operand.shape)`.
@@ -265,7 +264,7 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """Insert leading axes of size 1 until an array has a given number of axes.
 
     Args:
-        x: array; one that has as many axes or more is returned as it is.
+        x: array; if it already has that many axes or more, it is returned unchanged.
         rank: number of axes.
 
     Returns:
@@ -280,7 +279,7 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
 
 
 def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
-    """Repeat an array, by NumPy's rules of broadcasting, to the shape of another.
+    """Broadcast an array to the shape of another, by NumPy's rules.
 
     Args:
         arr: array to repeat.
@@ -300,7 +299,7 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     if skip < 0 or any(n not in (1, m) for n, m in zip(x.shape, shape[skip:], strict=True)):
         raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
                          f"and requested type={like.aval.str_short()} (only axes of size 1 "
-                         f"stretch){here()}")
+                         f"can be stretched){here()}")
     return broadcast_in_dim(x, shape, tuple(range(skip, len(shape))))
 
 
@@ -318,7 +317,7 @@ def _broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
-    """Compute the shape that arrays have together by NumPy's rules of broadcasting.
+    """Compute the shape to which arrays broadcast by NumPy's rules.
 
     Args:
         shapes: shapes of the arrays, at least one.
@@ -335,7 +334,7 @@ def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
 
 
 def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
-    """Repeat an array as a whole along its axes.
+    """Repeat a whole array along its axes.
 
     Args:
         operand: array to repeat.
@@ -362,15 +361,15 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
 
 def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int],
           strides: Sequence[int] | None = None) -> Array:
-    """Read a block of an array at a position that is known in advance.
+    """Read a block of an array at a fixed position.
 
-    It is `operand[start:limit:stride]` along each axis, but without negative indices, and with an
-    error for indices that are out of range. `lax.dynamic_slice` takes computed positions.
+    It is `operand[start:limit:stride]` along each axis, but negative indices are not allowed, and
+    indices that are out of range are an error. `lax.dynamic_slice` takes computed positions.
 
     Args:
         operand: array to read.
         start_indices: first position along each axis.
-        limit_indices: position after the last one along each axis.
+        limit_indices: end of the block along each axis, excluded.
         strides: distance between elements along each axis; None for 1.
 
     Returns:
@@ -396,8 +395,7 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
     Args:
         operand: array to read.
         start_index: first position; negative ones count from the end, None is the start.
-        limit_index: position after the last one; negative ones count from the end, None is the
-            end.
+        limit_index: end position, excluded; negative ones count from the end, None is the end.
         stride: distance between elements.
         axis: the axis; negative axes count from the last one.
 
@@ -430,7 +428,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
         operand: array to read.
         index: the position; negative ones count from the end.
         axis: the axis; negative axes count from the last one.
-        keepdims: whether the axis stays, with size 1.
+        keepdims: whether to keep the axis, with size 1.
 
     Returns:
         An array of the dtype of `operand`, with size 1 along the axis or without it.
@@ -449,11 +447,11 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
 
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Cut an array along an axis into parts of given sizes.
+    """Split an array along an axis into parts of given sizes.
 
     Args:
-        operand: array to cut.
-        sizes: sizes of the parts, whose sum is the size of the axis.
+        operand: array to split.
+        sizes: sizes of the parts; their sum must be the size of the axis.
         axis: the axis; negative axes count from the last one.
 
     Returns:
@@ -475,11 +473,11 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 
 
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
-    """Cut an array along an axis into its slices.
+    """Split an array along an axis into its slices.
 
     Args:
-        x: array to cut.
-        axis: the axis, which the slices lack; negative axes count from the last one.
+        x: array to split.
+        axis: the axis, which the slices do not have; negative axes count from the last one.
 
     Returns:
         A tuple of arrays, one for each position along the axis.
@@ -499,7 +497,8 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     """Join arrays along an axis.
 
     Args:
-        operands: at least one array. They have one dtype, and equal sizes along the other axes.
+        operands: at least one array. All must have the same dtype, and equal sizes along the other
+            axes.
         dimension: the axis, non-negative.
 
     Returns:
@@ -509,7 +508,7 @@ def concatenate(operands: Sequence[ArrayLike] | Array | np.ndarray, dimension: i
     Array([1, 2, 3], dtype=int32)
     """
     if len(operands) == 0:
-        raise ValueError("concatenate requires a non-empty sequences of arrays" + here())
+        raise ValueError("concatenate requires a non-empty sequence of arrays" + here())
     xs = [_operand("concatenate", x, i) for i, x in enumerate(operands)]
     if len(xs) == 1 and isinstance(operands[0], Array):
         return xs[0]
@@ -521,8 +520,8 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
     """Join arrays along a new axis.
 
     Args:
-        operands: at least one array, all of one shape and dtype.
-        axis: where the new axis is in the result; negative axes count from the last one.
+        operands: at least one array, all of the same shape and dtype.
+        axis: position of the new axis in the result; negative axes count from the last one.
 
     Returns:
         An array of the operands' dtype.
@@ -547,9 +546,9 @@ def pad(operand: ArrayLike, padding_value: ArrayLike,
 
     Args:
         operand: array to pad.
-        padding_value: scalar of the dtype of `operand` that fills the new places.
-        padding_config: for each axis, how many elements come before it, after it, and between each
-            two neighbors. Negative numbers before and after remove elements instead.
+        padding_value: scalar of the dtype of `operand`: the value of the new elements.
+        padding_config: for each axis, the number of elements to add before it, after it, and
+            between each two neighbors. Negative numbers before and after remove elements instead.
 
     Returns:
         An array of the dtype of `operand`.
@@ -579,13 +578,13 @@ def _check_scalar(value: Any) -> None:
 
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
          sharding: Sharding | None = None) -> Array:
-    """Create an array with one value everywhere.
+    """Create an array filled with one value.
 
     Args:
         shape: shape of the array.
         fill_value: the value, a scalar.
         dtype: dtype of the array; None for that of the value.
-        sharding: how the array is laid out over devices; None for the default device.
+        sharding: sharding of the array; None for the default device.
 
     Returns:
         A new array.
@@ -620,14 +619,14 @@ def _keys(name: str, shape: tuple[int, ...], fill_value: Any, dtype: Any) -> Any
 def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
               dtype: DTypeLike | None = None, shape: ShapeLike | None = None,
               sharding: Sharding | None = None) -> Array:
-    """Create an array like another, with one value everywhere.
+    """Create an array like another, filled with one value.
 
     Args:
         x: array, number, or anything with a shape and a dtype.
         fill_value: the value, a scalar.
         dtype: dtype of the result; None for that of `x`.
         shape: shape of the result; None for that of `x`.
-        sharding: how the result is laid out over devices; None for the layout of `x`.
+        sharding: sharding of the result; None for the sharding of `x`.
 
     Returns:
         A new array.
@@ -655,12 +654,12 @@ def full_like(x: ArrayLike | ShapeDtypeStruct, fill_value: ArrayLike,
 
 
 def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | None = None) -> Array:
-    """Create an array whose values do not matter; they are zeros.
+    """Create an array with unspecified values; here they are zeros.
 
     Args:
         shape: shape of the array.
         dtype: dtype of the array.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A new array.
@@ -673,13 +672,14 @@ def empty(shape: ShapeLike, dtype: DTypeLike, *, out_sharding: ShardingLike | No
 
 def broadcasted_iota(dtype: DTypeLike, shape: ShapeLike, dimension: int, *,
                      out_sharding: ShardingLike | None = None) -> Array:
-    """Create an array that counts 0, 1, 2 and so on along one axis.
+    """Create an array with the values 0, 1, 2 and so on along one axis.
 
     Args:
         dtype: dtype of the array.
         shape: shape of the array.
-        dimension: the axis along which it counts, non-negative; along the others it is constant.
-        out_sharding: accepted for code written for JAX; it has no effect.
+        dimension: the axis along which the values increase, non-negative; along the others they are
+            constant.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A new array.

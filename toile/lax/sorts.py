@@ -24,17 +24,19 @@ _operand = operand
 
 def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stable: bool = True,
          num_keys: int = 1) -> Any:
-    """Sort one array, or several by the first ones, along an axis.
+    """Sort an array along an axis, or several arrays by the first ones.
 
     NaN comes last, after inf; complex numbers are ordered by their real parts, then by their
     imaginary parts.
 
     Args:
-        operand: an array, or a sequence of arrays of one shape whose elements are moved together.
-        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        operand: an array, or a sequence of arrays of the same shape whose elements are moved
+            together.
+        dimension: the axis to sort along, the last one by default; negative axes count from the
+            end.
         is_stable: whether elements with equal keys keep their order.
-        num_keys: how many of several arrays are keys: the second decides where the first has equal
-            elements, and so on.
+        num_keys: number of arrays that are keys: where the first has equal elements, the second
+            decides, and so on.
 
     Returns:
         The sorted array, or a tuple of arrays, of the given shapes and dtypes.
@@ -63,7 +65,8 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
     Args:
         keys: array to sort; NaN comes last.
         values: array of the same shape.
-        dimension: the axis to sort along; the last one by default, negative axes count from it.
+        dimension: the axis to sort along, the last one by default; negative axes count from the
+            end.
         is_stable: whether elements with equal keys keep their order.
 
     Returns:
@@ -79,13 +82,13 @@ def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
 def top_k(operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis, in descending order, and their positions.
 
-    NaN counts as the largest. Of equal elements the first comes first, also without `is_stable`.
+    NaN counts as the largest. Equal elements are in order of position.
 
     Args:
         operand: array to search.
-        k: how many elements to find, at most the size of the axis.
-        axis: the axis to search; the last one by default, negative axes count from it.
-        is_stable: whether equal elements keep their order; they do in any case.
+        k: number of elements to find, at most the size of the axis.
+        axis: the axis to search, the last one by default; negative axes count from the end.
+        is_stable: ignored: equal elements always keep their order.
 
     Returns:
         A list of the elements, in the dtype of `operand`, and of their positions, as int32. Both
@@ -120,14 +123,14 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
     """Find the `k` largest elements along an axis; here the search is exact.
 
-    JAX has it for TPUs, which can search faster if some of the elements may be missed.
+    In JAX it is meant for TPUs, where the search is faster if it may miss some of the elements.
 
     Args:
         operand: array of a float dtype.
-        k: how many elements to find, at least 1 and at most the size of the axis.
+        k: number of elements to find, at least 1 and at most the size of the axis.
         reduction_dimension: the axis to search; the last one by default.
-        recall_target: share of the elements that must be found; without effect, all are.
-        reduction_input_size_override: without effect.
+        recall_target: fraction of the elements that must be found; ignored, because all are found.
+        reduction_input_size_override: ignored.
         aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
 
     Returns:
@@ -143,16 +146,16 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
-    """Find the `k` least elements along an axis; here the search is exact.
+    """Find the `k` smallest elements along an axis; here the search is exact.
 
-    JAX has it for TPUs, which can search faster if some of the elements may be missed.
+    In JAX it is meant for TPUs, where the search is faster if it may miss some of the elements.
 
     Args:
         operand: array of a float dtype.
-        k: how many elements to find, at least 1 and at most the size of the axis.
+        k: number of elements to find, at least 1 and at most the size of the axis.
         reduction_dimension: the axis to search; the last one by default.
-        recall_target: share of the elements that must be found; without effect, all are.
-        reduction_input_size_override: without effect.
+        recall_target: fraction of the elements that must be found; ignored, because all are found.
+        reduction_input_size_override: ignored.
         aggregate_to_topk: whether to return `k` elements; otherwise all are returned.
 
     Returns:

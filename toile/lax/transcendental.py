@@ -20,7 +20,7 @@ def exp(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -36,7 +36,7 @@ def exp2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -48,11 +48,11 @@ def exp2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
 @accurate(curves.expm1)
 def expm1(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute `exp(x) - 1`, accurately also where `x` is close to 0.
+    """Compute `exp(x) - 1`, accurately even where `x` is close to 0.
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -70,7 +70,7 @@ def log(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -82,13 +82,13 @@ def log(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
 @accurate(curves.log1p)
 def log1p(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute `log(1 + x)`, accurately also where `x` is close to 0.
+    """Compute `log(1 + x)`, accurately even where `x` is close to 0.
 
-    For real numbers, -1 gives -inf and a lesser number gives NaN.
+    For real numbers, -1 gives -inf and a number below -1 gives NaN.
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -106,7 +106,7 @@ def log2(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -122,7 +122,7 @@ def logistic(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) 
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -136,11 +136,11 @@ def logistic(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) 
 def sqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
     """Compute the square root of each element.
 
-    A negative real number gives NaN; of complex numbers it is the principal root.
+    A negative real number gives NaN; for complex numbers, the result is the principal root.
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -158,7 +158,7 @@ def rsqrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> 
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -174,7 +174,7 @@ def cbrt(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
     Args:
         x: array or number of a float dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -190,7 +190,7 @@ def sin(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -206,7 +206,7 @@ def cos(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -222,7 +222,7 @@ def tan(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Ar
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -238,7 +238,7 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 
     Args:
         x: array or number of a float or complex dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -252,7 +252,7 @@ def tanh(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def asin(x: ArrayLike) -> Array:
     """Compute the inverse sine of each element.
 
-    For real numbers it is an angle in [-pi/2, pi/2], and NaN outside of [-1, 1].
+    For real numbers, the result is an angle in [-pi/2, pi/2], and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -269,7 +269,7 @@ def asin(x: ArrayLike) -> Array:
 def acos(x: ArrayLike) -> Array:
     """Compute the inverse cosine of each element.
 
-    For real numbers it is an angle in [0, pi], and NaN outside of [-1, 1].
+    For real numbers, the result is an angle in [0, pi], and NaN outside [-1, 1].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -286,7 +286,7 @@ def acos(x: ArrayLike) -> Array:
 def atan(x: ArrayLike) -> Array:
     """Compute the inverse tangent of each element.
 
-    For real numbers it is an angle in [-pi/2, pi/2].
+    For real numbers, the result is an angle in [-pi/2, pi/2].
 
     Args:
         x: array or number of a float or complex dtype.
@@ -365,7 +365,7 @@ def acosh(x: ArrayLike) -> Array:
 def atanh(x: ArrayLike) -> Array:
     """Compute the inverse hyperbolic tangent of each element.
 
-    For real numbers, ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+    For real numbers, ±1 gives ±inf, and numbers outside [-1, 1] give NaN.
 
     Args:
         x: array or number of a float or complex dtype.
@@ -380,15 +380,15 @@ def atanh(x: ArrayLike) -> Array:
 
 @binary(curves.atan2)
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute the angle of the point with ordinate `x` and abscissa `y`.
+    """Compute the angle whose tangent is `x / y`, in the quadrant of the point (y, x).
 
-    The angle is in [-pi, pi], counted from the positive abscissas. Note the order of the arguments:
-    the quotient whose inverse tangent is meant is `x / y`.
+    The angle is in [-pi, pi]. Note the order of the arguments: the first one, `x`, is the y
+    coordinate of the point.
 
     Args:
-        x: ordinates of the points.
-        y: abscissas, of the same float or complex dtype, and of the same shape except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: y coordinates of the points.
+        y: x coordinates of the points, of the same float or complex dtype, and of the same shape
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -400,7 +400,7 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
 
 @unary(curves.one_minus_square)
 def one_minus_square(x: ArrayLike) -> Array:
-    """Compute `1 - x**2`, accurately also where `x` is close to 1 or -1.
+    """Compute `1 - x**2`, accurately even where `x` is close to 1 or -1.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -434,11 +434,11 @@ def erf(x: ArrayLike) -> Array:
 
 @accurate(special.erfc)
 def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> Array:
-    """Compute `1 - erf(x)`, accurately also where `x` is large.
+    """Compute `1 - erf(x)`, accurately even where `x` is large.
 
     Args:
         x: array or number of a float dtype.
-        accuracy: an `AccuracyMode` or a `Tolerance`; the result is the same for all of them.
+        accuracy: an `AccuracyMode` or a `Tolerance`; it does not change the result.
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -452,7 +452,7 @@ def erfc(x: ArrayLike, *, accuracy: Tolerance | AccuracyMode | None = None) -> A
 def erf_inv(x: ArrayLike) -> Array:
     """Compute the inverse of the error function of each element.
 
-    ±1 gives ±inf, and what is outside of [-1, 1] gives NaN.
+    ±1 gives ±inf, and numbers outside [-1, 1] give NaN.
 
     Args:
         x: array or number of a float dtype.
@@ -529,9 +529,9 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """Compute a derivative of the digamma function.
 
     Args:
-        m: order of the derivative, as float numbers; 0 is digamma itself.
-        x: where to evaluate it, of the same float dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        m: order of the derivative, as floats; 0 gives digamma itself.
+        x: where to evaluate it, of the same float dtype. The shapes must be equal, except that axes
+            of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -547,8 +547,8 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
 
     Args:
         x: exponents, of a float dtype.
-        q: shifts, of the same dtype; with 1 it is the Riemann zeta function. The shapes are equal,
-            except that axes of size 1 and operands of rank 0 are repeated.
+        q: shifts, of the same dtype; 1 gives the Riemann zeta function. The shapes must be equal,
+            except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -567,8 +567,8 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -582,12 +582,12 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized upper incomplete gamma function, `1 - igamma(a, x)`.
 
-    It is accurate also where it is close to 0.
+    It is accurate even where it is close to 0.
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: lower ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: lower ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -603,8 +603,8 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a: shape parameters, positive numbers of a float dtype.
-        x: upper ends of the integrals, of the same dtype. The shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: upper ends of the integrals, of the same dtype. The shapes must be equal, except that
+            axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -618,11 +618,11 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 def random_gamma_grad(*args: ArrayLike) -> Array:
     """Compute the derivative of samples from a gamma distribution with respect to its shape.
 
-    A sample `x` from Gamma(a) is seen as a function of `a` at a fixed quantile.
+    A sample `x` from Gamma(a) is treated as a function of `a` at a fixed quantile.
 
     Args:
         args: two operands: the shape parameters `a` and the samples `x`, of one float dtype. Their
-            shapes are equal, except that axes of size 1 and operands of rank 0 are repeated.
+            shapes must be equal, except that axes of size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.
@@ -640,8 +640,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
     Args:
         a, b: shape parameters, positive numbers of one float dtype.
-        x: numbers in [0, 1], of the same dtype. The three shapes are equal, except that axes of
-            size 1 and operands of rank 0 are repeated.
+        x: numbers in [0, 1], of the same dtype. The three shapes must be equal, except that axes of
+            size 1 and operands of rank 0 are broadcast.
 
     Returns:
         An array of the operands' dtype and common shape.

@@ -1,9 +1,8 @@
 """Reductions over sliding windows, and the padding that windows take.
 
 Windows lie `window_strides` apart on a dilated and padded operand, whose gaps and padding are
-ignored. The common computations are operations of their own; any other folds each window in
-row-major order.
-May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
+ignored. The common computations have their own operations; any other folds each window in row-major
+order. May import the engine, primitives, `_operands`, `_computations` and this package's shapes.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
         in_shape: sizes of the axes that windows slide along.
         window_shape: sizes of a window along them.
         window_strides: distances between neighboring windows.
-        padding: "VALID" for none; "SAME" for as much as gives `ceil(size / stride)` windows, the
-            larger half after the axis; "SAME_LOWER" with the larger half before it. Pairs of
-            numbers are returned as they are.
+        padding: "VALID" for no padding; "SAME" for the padding that gives `ceil(size / stride)`
+            windows, with the larger half after the axis; "SAME_LOWER" for the same with the larger
+            half before it. Pairs of numbers are returned unchanged.
 
     Returns:
         A pair (before, after) for each axis.
@@ -106,21 +105,21 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
     every axis of the array: 1 along axes such as batch and channels.
 
     Args:
-        operand: an array, or a tree of arrays of one shape that are reduced together.
+        operand: an array, or a tree of arrays of the same shape that are reduced together.
         init_value: a scalar for each array, of its dtype, which is combined with the elements of
-            each window; usually the neutral element, such as 0 or `-jnp.inf`.
-        computation: associative function of two scalars that returns one; for a tree, of two trees
-            of scalars. Sums, products, extrema, and bitwise and and or (`lax.max`, or
-            `lambda a, b: a + b`) run fast; others are applied to one element of all windows after
-            another.
+            each window; usually the identity, such as 0 or `-jnp.inf`.
+        computation: associative function of two scalars that returns a scalar, or of two trees of
+            scalars that returns such a tree. Sums, products, extrema, and bitwise and and or (such
+            as `lax.max` or `lambda a, b: a + b`) run fast; other functions are applied to the
+            elements of a window one after the other, for all windows at once.
         window_dimensions: size of a window along each axis.
         window_strides: distance between neighboring windows along each axis; None for 1.
-        padding: "VALID" for windows that are wholly inside, "SAME" for as many windows as
-            `ceil(size / stride)`, the larger half of the padding at the end, "SAME_LOWER" with it
-            at the start, or a pair (before, after) for each axis. Padding takes part in no
-            window's result.
-        base_dilation: distance that the elements of the array are moved apart to along each axis;
-            None for 1. The gaps take part in no window's result.
+        padding: "VALID" to use only windows that are entirely inside; "SAME" to pad so that there
+            are `ceil(size / stride)` windows, with the larger half of the padding at the end;
+            "SAME_LOWER" for the same with the larger half at the start; or a pair (before, after)
+            for each axis. Padding does not contribute to the results.
+        base_dilation: distance to which the elements of the array are spread along each axis; None
+            for 1. The gaps do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None
             for 1.
 
@@ -151,7 +150,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
 
 def _folded(combine: Computation, xs: list[Any], inits: list[Any], fields: Any,
             shape: tuple[int, ...]) -> list[Any]:
-    """Fold each window in row-major order; places outside of the operand are left out."""
+    """Fold each window in row-major order; positions outside the operand are skipped."""
     window, strides, pads, base, dilation = fields
     out = [shapes.broadcast_in_dim(i, shape, ()) for i in inits]
     if 0 in shape:

@@ -1,6 +1,6 @@
-"""Modules as Flax users know them: every public name of `flax.linen`.
+"""Modules, layers and lifted transformations, with all public names of `flax.linen`.
 
-Each family of layers loads when one of it is first used.
+A family of layers is imported when one of its names is first used.
 """
 
 from toile.engine.lazy import attach as _attach

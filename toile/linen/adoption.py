@@ -17,7 +17,7 @@ look_inside: dict[type, bool] = {}  # by type of value: whether there may be som
 
 
 def is_plain(value: Any) -> bool:
-    """Whether an attribute can be kept as it is: nothing to freeze, no module or Variable."""
+    """Whether an attribute can be kept unchanged: nothing to freeze, no module or Variable."""
     kind = value.__class__
     look = look_inside.get(kind)
     if look is None:
@@ -81,7 +81,7 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _rebuilt(value: Any, path: Path, leaves: Mapping[Path, Any]) -> Any:
-    """The container with other leaves, which are given by path."""
+    """The container with new leaves, given by path."""
     parts = _parts(value)
     if parts is None:
         return leaves[path]
@@ -91,7 +91,7 @@ def _rebuilt(value: Any, path: Path, leaves: Mapping[Path, Any]) -> Any:
 
 
 def _parts(value: Any) -> tuple[Iterable[Any], Iterable[Any], Callable[[Any], Any]] | None:
-    """Keys and values of a container, and what makes one like it of other values; or None."""
+    """Keys and values of a container, and a function that makes one with new values; or None."""
     if isinstance(value, dict | FrozenDict) and value:
         kind = FrozenDict if isinstance(value, FrozenDict) else dict
         return value.keys(), value.values(), lambda xs: kind(zip(value, xs, strict=True))

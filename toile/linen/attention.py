@@ -36,7 +36,7 @@ __all__ = [
 
 
 class MultiHeadDotProductAttention(Module):
-    """Attention of several heads, between projections of its inputs and its result.
+    """Multi-head dot-product attention, with linear projections of the inputs and of the result.
 
     Inputs have shape (*batch, length, features). Each head compares projected queries with
     projected keys and takes a weighted mean of projected values; the last projection joins the
@@ -48,13 +48,14 @@ class MultiHeadDotProductAttention(Module):
     out_features) and a `bias` of shape (out_features,). With `normalize_qk` there are `query_ln`
     and `key_ln` too.
 
-    With `decode=True`, `init` on a whole sequence makes room for its length in the collection
-    `cache`; after that, each `apply` with `mutable=["cache"]` takes one position, the next one,
-    and sees all positions before it.
+    With `decode=True`, `init` on a whole sequence allocates space for its length in the collection
+    `cache`; after that, each `apply` with `mutable=["cache"]` takes the next position, which
+    attends to itself and all positions before it.
 
     Args:
         num_heads: number of heads.
-        dtype: dtype to compute in; None is what the inputs and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the inputs and the parameters promote
+            to.
         param_dtype: dtype of the parameters when they are created.
         qkv_features: features of queries, keys and values, of all heads together; None is the
             number of features of the queries' input. It must be a multiple of `num_heads`.
@@ -71,8 +72,8 @@ class MultiHeadDotProductAttention(Module):
         out_bias_init: initializer of the bias of `out`; None is `bias_init`.
         use_bias: whether the four projections have a bias.
         attention_fn: function of queries, keys and values of shape (*batch, length, num_heads,
-            depth) to use in place of `dot_product_attention`; of the options it is passed those
-            that it has parameters for.
+            depth) to use in place of `dot_product_attention`; it is passed only the options that it
+            has parameters for.
         decode: whether keys and values are kept in the collection `cache`.
         normalize_qk: whether a `LayerNorm` is applied to queries and keys.
         force_fp32_for_softmax: whether the softmax is computed in float32.
@@ -89,7 +90,7 @@ class MultiHeadDotProductAttention(Module):
 
     Raises:
         AssertionError: `qkv_features` is not a multiple of `num_heads`.
-        ValueError: with `decode=True`, a call after `init` has other than one position.
+        ValueError: with `decode=True`, a call after `init` does not have exactly one position.
 
     >>> import toile.linen as nn
     >>> layer = nn.MultiHeadDotProductAttention(num_heads=2, qkv_features=16)
@@ -144,12 +145,11 @@ class MultiHeadDotProductAttention(Module):
         """Attend from each position of `inputs_q` to the positions of `inputs_k`.
 
         Args:
-            inputs_q: what queries are made from, of shape (*batch, queries, features).
-            inputs_k: what keys are made from, of shape (*batch, keys, features); None is
-                `inputs_q`, which is self-attention.
-            inputs_v: what values are made from, of shape (*batch, keys, features); None is
-                `inputs_k`.
-            inputs_kv: deprecated: what both keys and values are made from.
+            inputs_q: input of the queries, of shape (*batch, queries, features).
+            inputs_k: input of the keys, of shape (*batch, keys, features); None is `inputs_q`,
+                which is self-attention.
+            inputs_v: input of the values, of shape (*batch, keys, features); None is `inputs_k`.
+            inputs_kv: deprecated: input of both keys and values.
             mask: array that broadcasts to (*batch, num_heads, queries, keys); where it is false, a
                 query does not see a key.
             deterministic: whether nothing is dropped, if it is not a field of the layer.
@@ -203,13 +203,13 @@ class MultiHeadDotProductAttention(Module):
 
 
 def _shared_options(layer: MultiHeadDotProductAttention) -> dict[str, Any]:
-    """The options that all four projections have from the layer."""
+    """The options that the layer passes to all four projections."""
     names = ("use_bias", "dtype", "param_dtype", "precision")
     return {name: getattr(layer, name) for name in names}
 
 
 def _keys_and_values(q: Array, k: Array | None, v: Array | None, kv: Array | None) -> tuple:
-    """What keys and values are made from; `kv` is the older spelling of both."""
+    """The inputs of keys and values; `kv` is the older name for both."""
     if kv is not None:
         if k is not None or v is not None:
             raise ValueError(

@@ -20,7 +20,7 @@ def make_attention_mask(
     extra_batch_dims: int = 0,
     dtype: Dtype = jnp.float32,
 ) -> Array:
-    """Make an attention mask from a function of every query with every key.
+    """Make an attention mask from a function of each query and each key.
 
     By default the mask is true where both the query and the key are not zero: with 1 for words and
     0 for padding, no position sees padding.
@@ -50,7 +50,7 @@ def make_attention_mask(
 
 
 def make_causal_mask(x: Array, extra_batch_dims: int = 0, dtype: Dtype = jnp.float32) -> Array:
-    """Make the mask under which no position sees a later one.
+    """Make the attention mask in which no position sees a later one.
 
     Args:
         x: array of shape (*batch, length); only its shape is used.

@@ -25,7 +25,7 @@ __all__ = ["dot_product_attention", "dot_product_attention_weights"]
 
 
 def _check_heads(**heads: Array) -> None:
-    """Queries, keys and values are (*batch, length, heads, depth), all but the length shared."""
+    """Check that the shapes of queries, keys and values, (*batch, length, heads, depth), fit."""
     shapes = {name: x.shape for name, x in heads.items()}
     q, k, v = shapes["q"], shapes["k"], shapes.get("v", shapes["k"])
     names = ", ".join(heads)
@@ -70,7 +70,7 @@ def dot_product_attention_weights(
     einsum_dot_general: Callable[..., Array] | None = None,
     einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """Weights of keys for each query: `softmax(query @ key / sqrt(depth) + bias)`.
+    """Compute the weights of keys for each query: `softmax(query @ key / sqrt(depth) + bias)`.
 
     The weights of a query sum to 1. Where the mask lets a query see no key at all, all its weights
     are equal.
@@ -86,7 +86,7 @@ def dot_product_attention_weights(
         dropout_rate: probability that a weight is dropped; the others are divided by
             1 - dropout_rate.
         deterministic: whether nothing is dropped.
-        dtype: dtype to compute in; None is what `query` and `key` promote to.
+        dtype: dtype to compute in; None for the dtype that `query` and `key` promote to.
         precision: precision of the product, see `toile.lax.Precision`; None is the default.
         module: module in whose collection `intermediates` the weights, before dropout, are
             stored as `attention_weights`; None to store nothing.
@@ -110,7 +110,7 @@ def dot_product_attention_weights(
     if (precision or einsum_dot_general) and einsum:
         raise ValueError(
             "dot_product_attention_weights: precision/einsum_dot_general and einsum are mutually "
-            f"exclusive: an einsum of your own chooses both itself{here()}"
+            f"exclusive: a custom einsum replaces both{here()}"
         )
     query, key = promote_dtype(query, key, dtype=dtype)
     dtype = query.dtype
@@ -169,7 +169,7 @@ def dot_product_attention(
     qk_attn_weights_einsum: Callable[..., Array] | None = None,
     attn_weights_value_einsum: Callable[..., Array] | None = None,
 ) -> Array:
-    """Means of the values for each query, with the weights of `dot_product_attention_weights`.
+    """Compute the mean of the values for each query, weighted by `dot_product_attention_weights`.
 
     Args:
         query: array of shape (*batch, queries, heads, depth); there need not be batch axes.
@@ -183,7 +183,7 @@ def dot_product_attention(
         dropout_rate: probability that a weight is dropped; the others are divided by
             1 - dropout_rate.
         deterministic: whether nothing is dropped.
-        dtype: dtype to compute in; None is what `query`, `key` and `value` promote to.
+        dtype: dtype to compute in; None for the dtype that `query`, `key` and `value` promote to.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         module: module in whose collection `intermediates` the weights, before dropout, are
             stored as `attention_weights`; None to store nothing.
@@ -214,8 +214,8 @@ def dot_product_attention(
     if (precision or einsum_dot_general) and qk_attn_weights_einsum:
         raise ValueError(
             "dot_product_attention: precision/einsum_dot_general and qk_attn_weights_einsum/"
-            "attn_weights_value_einsum are mutually exclusive: einsums of your own choose both "
-            f"themselves{here()}"
+            "attn_weights_value_einsum are mutually exclusive: custom einsums replace "
+            f"both{here()}"
         )
     query, key, value = promote_dtype(query, key, value, dtype=dtype)
     _check_heads(q=query, k=key, v=value)

@@ -27,22 +27,22 @@ def arbitrary_mergeable_leaf(min_num_dims: int, args: Any, kwargs: Any) -> Any:
 
 
 def merge_leading_dims(x: Any, num_dims: int) -> Any:
-    """The first axes made one; arrays with fewer axes stay as they are."""
+    """Merge the first axes into one; arrays with fewer axes stay unchanged."""
     if not ndim_at_least(x, num_dims):
         return x
     return x.reshape((math.prod(x.shape[:num_dims]), *x.shape[num_dims:]))
 
 
 def split_leading_dim(x: Any, to_dim: tuple[int, ...]) -> Any:
-    """The first axis made several."""
+    """Split the first axis into several."""
     return x.reshape((*to_dim, *x.shape[1:]))
 
 
 class BatchApply:
-    """Call a function for one batch axis with arrays that have several.
+    """Call a function that expects one batch axis with arrays that have several.
 
-    The leading axes of the arguments are merged to one, and the first axis of the results is split
-    again. Arrays of fewer than `num_dims` axes are passed unchanged.
+    The leading axes of the arguments are merged into one, and the first axis of the results is
+    split again. Arrays of fewer than `num_dims` axes are passed unchanged.
 
     Args:
         f: function of trees of arrays, such as a layer.
@@ -65,8 +65,8 @@ class BatchApply:
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> PyTree:
         """Call the function with merged axes.
 
-        The first array with at least `num_dims` axes says into which sizes the first axis of the
-        results is split.
+        The first array with at least `num_dims` axes determines the sizes into which the first axis
+        of the results is split.
 
         Args:
             *args, **kwargs: arguments of the function, trees of arrays.

@@ -1,4 +1,4 @@
-"""What modules know of the call they are in: the stack of modules, interceptors, captures.
+"""What modules know about the current call: the stack of modules, interceptors, captures.
 
 Everything here belongs to one thread.
 """
@@ -43,7 +43,7 @@ class CallInfo:
 
 @dataclass
 class CallInfoContext:
-    """The calls recorded so far; `represent` gives what stands for a tree of values in them."""
+    """The calls recorded so far; `represent` converts the trees of values in them."""
 
     index: int
     calls: list[CallInfo]
@@ -86,7 +86,7 @@ def call_label(module: Any, method: str) -> str:
 
 
 def enable_named_call() -> None:
-    """Let the operations of a module carry its name, in traced programs and profiles.
+    """Show the names of modules in traced programs and profiles.
 
     It is on by default, unless the environment variable `FLAX_PROFILE` is false.
 
@@ -97,7 +97,7 @@ def enable_named_call() -> None:
 
 
 def disable_named_call() -> None:
-    """Let the operations of modules carry no names, in traced programs and profiles.
+    """Leave the names of modules out of traced programs and profiles.
 
     >>> import toile.linen as nn
     >>> nn.disable_named_call()
@@ -201,7 +201,7 @@ def _intercepted(
 
 
 def function_name(fn: Any) -> str:
-    """The name of a function, also of a partial one."""
+    """The name of a function, or of the function in a partial."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", "unnamed_function")

@@ -101,7 +101,7 @@ def _with_one_batch_axis(layer: Module, inputs: Any, rank: int) -> tuple[Any, An
 
 
 def _masked_parameters(layer: Any, kernel_shape: Any, bias_shape: Any) -> tuple[Any, Any]:
-    """The kernel, multiplied with the mask if there is one, and the bias or None."""
+    """The kernel, multiplied by the mask if there is one, and the bias or None."""
     mask = layer.mask
     if mask is not None and mask.shape != kernel_shape:
         raise ValueError(
@@ -119,7 +119,7 @@ _LAX_MODES = ("SAME", "VALID", "SAME_LOWER")
 def _padded(
     inputs: Any, padding: PaddingLike, kernel_size: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[Any, LaxPadding]:
-    """The input with the padding done that `lax` does not know, and the padding left to do."""
+    """The input after padding that `lax` does not support, and the remaining padding."""
     left = canonicalize_padding(padding, len(kernel_size))
     if not isinstance(left, str):
         return inputs, left
@@ -139,7 +139,7 @@ def _padded(
 
 
 def _check_mode(layer: Module, padding: LaxPadding) -> None:
-    """Check that a name of a padding that is passed on to `lax` is one that it knows."""
+    """Check that `lax` supports a padding mode that is passed to it."""
     if isinstance(padding, str) and padding.upper() not in _LAX_MODES:
         raise RuntimeError(
             f"Unrecognized padding type. {type(layer).__name__}: needed one of {_LAX_MODES}, "
@@ -149,7 +149,7 @@ def _check_mode(layer: Module, padding: LaxPadding) -> None:
 
 
 class _Conv(Module):
-    """What Conv and ConvLocal share; see Conv for the fields."""
+    """Base class of Conv and ConvLocal; see Conv for the fields."""
 
     features: int
     kernel_size: int | Sequence[int]
@@ -245,9 +245,9 @@ class Conv(_Conv):
     """Convolution over the spatial axes, with one kernel for all positions.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
-    The parameters are `kernel` of shape (*kernel_size, n // feature_group_count, features) and
-    `bias` of shape (features,).
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features). The parameters are `kernel` of shape (*kernel_size, n // feature_group_count,
+    features) and `bias` of shape (features,).
 
     Args:
         features: number of output features.
@@ -266,22 +266,22 @@ class Conv(_Conv):
         feature_group_count: number of groups that the input features are divided into; each
             group is convolved to its own share of the output features.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         conv_general_dilated: function to use in place of `toile.lax.conv_general_dilated`.
         conv_general_dilated_cls: class, or function without arguments, that makes the function to
-            use in place of `toile.lax.conv_general_dilated`; it goes before
+            use in place of `toile.lax.conv_general_dilated`; it takes precedence over
             `conv_general_dilated`.
 
     Raises:
-        ValueError: the input has too few axes; `mask` has another shape than the kernel; or the
-            padding is `"CAUSAL"` and there are several spatial axes.
+        ValueError: the input has too few axes; the shape of `mask` is not that of the kernel; or
+            the padding is `"CAUSAL"` and there are several spatial axes.
 
     >>> import toile.linen as nn
     >>> layer = nn.Conv(features=4, kernel_size=(3,), padding="VALID")
@@ -306,12 +306,12 @@ class Conv(_Conv):
 
 
 class ConvLocal(_Conv):
-    """Convolution with a kernel and a bias of its own for each position of the output.
+    """Convolution with a separate kernel and bias for each position of the output.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features).
-    The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features) and `bias`
-    of shape (*new space, features): the layer works for one size of input.
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features). The parameters are `kernel` of shape (*new space, prod(kernel_size) * n, features)
+    and `bias` of shape (*new space, features): the layer works for one size of input.
 
     Args:
         features: number of output features.
@@ -324,16 +324,16 @@ class ConvLocal(_Conv):
             None is 1.
         feature_group_count: must be 1.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        conv_general_dilated: function that the shape of the output is taken from; the output
-            itself is always that of `toile.lax.conv_general_dilated_local`.
+        conv_general_dilated: function that determines the shape of the output; the output itself is
+            always that of `toile.lax.conv_general_dilated_local`.
         conv_general_dilated_cls: class, or function without arguments, that makes
             `conv_general_dilated`.
 
@@ -359,9 +359,9 @@ class ConvTranspose(Module):
     """Transposed convolution, which enlarges the spatial axes by the strides.
 
     An input has shape (*batch, *space, n), with as many spatial axes as `kernel_size` has sizes,
-    and any number of batch axes, also none. The result has shape (*batch, *new space, features);
-    with the paddings `"SAME"` and `"CIRCULAR"` each spatial axis is as many times longer as its
-    stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
+    and any number of batch axes, including none. The result has shape (*batch, *new space,
+    features); with the paddings `"SAME"` and `"CIRCULAR"` the size of each spatial axis is
+    multiplied by its stride. The parameters are `kernel` of shape (*kernel_size, n, features), with
     `transpose_kernel` (*kernel_size, features, n), and `bias` of shape (features,).
 
     Args:
@@ -374,21 +374,21 @@ class ConvTranspose(Module):
         kernel_dilation: distance between elements of the kernel; an int for all spatial axes;
             None is 1.
         use_bias: whether a bias is added.
-        mask: array of the kernel's shape that the kernel is multiplied with; None for none.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        mask: array of the kernel's shape by which the kernel is multiplied; None for no mask.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        transpose_kernel: whether the kernel is that of the convolution whose transpose this is,
-            so that its spatial axes are flipped and its feature axes change places.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        transpose_kernel: whether the kernel is that of the convolution whose transpose this is, so
+            that its spatial axes are flipped and its feature axes are exchanged.
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype that products are summed in and that the sum is returned as;
-            None is the dtype of the computation.
+        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+            computation.
 
     Raises:
-        ValueError: the input has too few axes, or `mask` has another shape than the kernel.
+        ValueError: the input has too few axes, or the shape of `mask` is not that of the kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.ConvTranspose(features=4, kernel_size=(3,), padding="VALID")
@@ -453,7 +453,7 @@ class ConvTranspose(Module):
 
 
 def _wrapped_around(y: Any, periods: Sequence[int], extra_right: bool) -> Any:
-    """Sum what lies a whole number of periods apart, along each spatial axis of a full result.
+    """Sum elements a whole number of periods apart, along each spatial axis of a full result.
 
     The result is centered on a multiple of two periods first, so that position 0 of the sum is
     position 0 of the input; of an odd number of zeros to add, the kernel's flip decides the side.

@@ -173,7 +173,7 @@ def _assignment(cls: type, f: Any, known: dict[str, Any]) -> str:
 
 
 def _checked_hash(hash_fn: Callable[..., int]) -> Callable[..., int]:
-    """Bound modules have no hash, and one that cannot be computed says whose."""
+    """A hash function that refuses bound modules, and names the module if hashing fails."""
     if hasattr(hash_fn, "__wrapped__"):
         return hash_fn
 

@@ -1,6 +1,6 @@
 """The dtype that a layer computes in: what inputs and parameters promote to, or what it is told.
 
-Layers call `promote_dtype` in every call, so arrays that agree already are given back at once.
+Layers call `promote_dtype` in every call, so arrays that already agree are returned immediately.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class Embed(Module):
     """Table of vectors that are looked up by integers.
 
     Integers of shape (...) give an array of shape (..., features). The parameter is `embedding` of
-    shape (num_embeddings, features). Negative integers count from the end; integers outside of
+    shape (num_embeddings, features). Negative integers count from the end; integers outside
     the table give NaN. A table of one vector gives that vector for every integer. The table can
     also be the weights of an output layer: see `attend`.
 
@@ -23,7 +23,7 @@ class Embed(Module):
         param_dtype: dtype of the table when it is created.
         embedding_init: initializer of the table; by default normal, with a variance of
             1 / features.
-        promote_dtype: function that brings arrays to one dtype; it is called as
+        promote_dtype: function that converts arrays to a common dtype; it is called as
             `promote_dtype(embedding, dtype=dtype, inexact=False)`, and by `attend` as
             `promote_dtype(query, embedding, dtype=dtype)`.
 
@@ -75,7 +75,7 @@ class Embed(Module):
         return jnp.take(embedding, inputs, axis=0)
 
     def attend(self, query: Array) -> Array:
-        """Multiply vectors with all vectors of the table, as an output layer does.
+        """Multiply vectors by all vectors of the table, as an output layer does.
 
         Args:
             query: array of shape (..., features).

@@ -37,7 +37,7 @@ _ABSENT = _Absent()
 
 @functools.cache
 def _states() -> Any:
-    """How objects say what their state is; it loads msgpack, which few programs need."""
+    """The registry of state dicts; it loads msgpack, which few programs need."""
     with loading:
         return importlib.import_module("toile.serialization.states")
 
@@ -70,7 +70,7 @@ def _items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
 
 
 def _plain_items(obj: Any, path: Path, seen: dict[int, int]) -> Iterator[Item]:
-    """Items of Python's own containers, and of what has no parts."""
+    """Items of Python's own containers, and of values without parts."""
     if isinstance(obj, Mapping):
         yield path, len(obj)
         for key, value in obj.items():

@@ -1,4 +1,4 @@
-"""Products of matrices in eight-bit floats, with scales that follow the data.
+"""Products of matrices in eight-bit floats, with scales that adapt to the data.
 
 Each operand x is divided by a scale, clipped and rounded to float8 (`quantize`). The scale comes
 from the largest magnitudes of the last steps: new_scale = max(amax_history) / (largest float8).
@@ -69,7 +69,7 @@ def qdq(x: Any, q_dtype: DType, scale: Any, compute_dtype: DType) -> Any:
 def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
     """The scale that brings `amax` to fp8_max / 2**margin; the old one if amax is 0 or not finite.
 
-    Computed by way of its reciprocal, which is what other libraries call the scale: the rounding
+    It is computed from its reciprocal, which is what other libraries call the scale: the rounding
     of both divisions is part of the result."""
     old = 1.0 / scale
     found = (fp8_max / amax) / (2**margin)
@@ -78,7 +78,7 @@ def compute_scale(amax: Any, scale: Any, fp8_max: Any, margin: int = 0) -> Any:
 
 
 def compute_amax_history(x: Any, amax_history: Any) -> Any:
-    """The history one step on: the largest magnitude in x comes first, the oldest goes."""
+    """The history after one more step: the largest magnitude in x first, the oldest removed."""
     newest = jnp.max(jnp.abs(x)).astype(amax_history.dtype)
     return jnp.roll(amax_history, shift=-1, axis=0).at[0].set(newest)
 
@@ -110,7 +110,7 @@ def in_qdq(compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_hist
 def in_qdq_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The operand, and what the gradients of scale and history will be."""
+    """The operand, and the gradients of scale and history."""
     out, *new = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
     return out, tuple(new)
 
@@ -156,7 +156,7 @@ def in_q(
 def in_q_fwd(
     compute_dtype: DType, q_dtype: DType, inp: Any, scale: Any, amax_history: Any
 ) -> tuple[Any, Any]:
-    """The results, and what the gradients of scale and history will be."""
+    """The results, and the gradients of scale and history."""
     new = update_fp8_meta(inp, q_dtype, scale, amax_history)
     return (quantize(inp, q_dtype, new[0], compute_dtype), new[0]), new
 
@@ -171,7 +171,7 @@ in_q.defvjp(in_q_fwd, in_q_bwd)
 
 @functools.partial(custom_vjp, nondiff_argnums=(0,))
 def out_dq(dq_type: DType, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
-    """The product of scaled operands, with both scales again; its cotangent passes through."""
+    """The product of scaled operands, multiplied by both scales; its cotangent is unchanged."""
     return dequantize(out, dq_type, lhs_scale * rhs_scale)
 
 
@@ -346,7 +346,7 @@ class Fp8DotGeneralBase(Module):
     """Scales and histories of a product: of its operands, and of the cotangent of its result.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the cotangent of the result.
     """
@@ -392,7 +392,7 @@ class Fp8DotGeneralOp(Fp8DotGeneralBase):
     gradient of the output; the "gradients" of these variables are their new values.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -442,7 +442,7 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
     It is passed to a layer as `dot_general_cls`. Its variables are those of `Fp8DotGeneralOp`.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: float8 dtype of the operands.
         e5m2_dtype: float8 dtype of the gradient of the output.
 
@@ -460,7 +460,7 @@ class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
 
 
 class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
-    """`dot_general` of operands in float8, with scales that follow the data.
+    """`dot_general` of operands in float8, with scales that adapt to the data.
 
     It is passed to a layer as `dot_general_cls`. Its variables, in the collection
     `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
@@ -468,7 +468,7 @@ class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
     of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: no effect: operands are float8_e4m3fn.
         e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
 
@@ -502,7 +502,7 @@ Fp8DotGeneral = Fp8DirectDotGeneralOp
 
 
 class Fp8Einsum(Fp8DotGeneralBase):
-    """Einstein sum of two operands in float8, with scales that follow the data.
+    """Einstein sum of two operands in float8, with scales that adapt to the data.
 
     The second operand is the kernel, and has the dtype to compute in. Its variables, in the
     collection `_overwrite_with_gradient`, are a scale of shape (1,) and a history of shape
@@ -510,7 +510,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
     of these variables are their new values, which `TrainState.apply_gradients` stores.
 
     Args:
-        amax_history_length: number of past steps whose largest magnitudes decide the scales.
+        amax_history_length: number of past steps whose largest magnitudes determine the scales.
         e4m3_dtype: no effect: operands are float8_e4m3fn.
         e5m2_dtype: no effect: the gradient of the output is float8_e5m2.
 
@@ -537,9 +537,8 @@ class Fp8Einsum(Fp8DotGeneralBase):
             eqn: equation, as for `jnp.einsum`.
             lhs: the input; it is converted to the dtype of `rhs`.
             rhs: the kernel.
-            precision: no effect but a warning, unless it is None.
-            preferred_element_type: dtype that products are summed in and that the sum is returned
-                as.
+            precision: no effect; a value other than None gives a warning.
+            preferred_element_type: dtype of the sums and of the result.
 
         Returns:
             The sum.

@@ -49,7 +49,7 @@ _FIELD: type = dataclasses.Field
 
 
 def keep_kw_only(cls: type) -> None:
-    """Fields that a base class has as keyword-only stay so where `cls` declares them again."""
+    """Keep fields keyword-only that a base class declares so, if `cls` declares them again."""
     by_name: dict[str, bool] = {}
     for base in reversed(cls.__mro__[1:]):
         for f in getattr(base, "__dataclass_fields__", {}).values():

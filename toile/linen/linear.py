@@ -2,7 +2,7 @@
 
 A layer declares its parameters, promotes them and the inputs to one dtype, and calls one function
 of `toile.lax` or `toile.numpy`, which the user may replace. In files of layers, annotations are
-real types, because Module makes fields of them.
+real types, because Module turns them into fields.
 """
 
 import functools
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toile import lax
 from toile import numpy as jnp
-from toile.core.nn.linear import Contraction, add_bias, default_kernel_init, flattened
-from toile.core.nn.linear import as_tuple as _canonicalize_tuple
+from toile.core.nn.linear import Contraction, add_bias, as_tuple, default_kernel_init, flattened
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.linen import module
@@ -46,9 +45,7 @@ if TYPE_CHECKING:
     from toile.linen.embedding import Embed, default_embed_init
 
 _ELSEWHERE = {
-    "toile.linen.convolution": (
-        "Conv ConvLocal ConvTranspose _Conv _conv_dimension_numbers canonicalize_padding"
-    ),
+    "toile.linen.convolution": "Conv ConvLocal ConvTranspose canonicalize_padding",
     "toile.linen.embedding": "Embed default_embed_init",
 }
 __getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
@@ -67,7 +64,7 @@ def _normalize_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
 
 
 class DenseGeneral(Module):
-    """Linear map over any axes of the input, to any number of new axes at its end.
+    """Linear map from any axes of the input to any number of new axes at the end.
 
     The axes `axis` are summed over and disappear; the result has the batch axes, the axes that
     are left, in order, and then the axes of `features`. The parameter `kernel` has the sizes of
@@ -77,20 +74,19 @@ class DenseGeneral(Module):
     Args:
         features: size of the new axis, or sizes of several.
         axis: axis or axes of the input to sum over; negative numbers count from the end.
-        batch_dims: leading axes (0, 1, ...) that have a kernel and a bias of their own for each
-            index.
+        batch_dims: leading axes (0, 1, ...) with a separate kernel and bias for each index.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         kernel_init: initializer of the kernel; it is called with the shape of a matrix (batch
             and summed axes, features), and its result is reshaped.
         bias_init: initializer of the bias; it is called with the shape of a vector.
         precision: precision of the product, see `toile.lax.Precision`; None is the default.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
         dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it goes before `dot_general`.
+            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
 
     Raises:
         ValueError: `batch_dims` are not the leading axes.
@@ -127,9 +123,9 @@ class DenseGeneral(Module):
         Returns:
             An array of the batch axes, the axes that are left and the axes of `features`.
         """
-        features = _canonicalize_tuple(self.features)
-        axis = _normalize_axes(_canonicalize_tuple(self.axis), inputs.ndim)
-        batch_dims = _canonicalize_tuple(self.batch_dims)
+        features = as_tuple(self.features)
+        axis = _normalize_axes(as_tuple(self.axis), inputs.ndim)
+        batch_dims = as_tuple(self.batch_dims)
         contraction = Contraction(inputs.shape, axis, tuple(sorted(batch_dims)), features)
         n_batch, n_axis, n_features = len(batch_dims), len(axis), len(features)
 
@@ -164,16 +160,16 @@ class Dense(Module):
     Args:
         features: number of output features.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the product, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
         dot_general: function to use in place of `toile.lax.dot_general`.
         dot_general_cls: class, or function without arguments, that makes the function to use in
-            place of `toile.lax.dot_general`; it goes before `dot_general`.
+            place of `toile.lax.dot_general`; it takes precedence over `dot_general`.
 
     Raises:
         IndexError: the input is a scalar.
@@ -224,7 +220,7 @@ class Dense(Module):
 
 
 class Einsum(Module):
-    """Einstein sum of the input with a kernel, plus a bias over the kernel's axes that remain.
+    """Einstein sum of the input with a kernel, plus a bias over the remaining axes of the kernel.
 
     The parameters are `kernel` of shape `shape`, and `bias`, whose shape has the sizes of those
     axes of the kernel that the result keeps, in the order of the result.
@@ -234,21 +230,21 @@ class Einsum(Module):
         einsum_str: equation such as `"abc,cde->abde"`, with `->` and two operands, the input and
             the kernel; None if it is given to the call.
         use_bias: whether a bias is added.
-        dtype: dtype to compute in; None is what the input and the parameters promote to.
+        dtype: dtype to compute in; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         precision: precision of the products, see `toile.lax.Precision`; None is the default.
         kernel_init: initializer of the kernel; by default LeCun normal.
         bias_init: initializer of the bias.
-        promote_dtype: function that brings the arrays to one dtype; it is called as
+        promote_dtype: function that converts the arrays to a common dtype; it is called as
             `promote_dtype(inputs, kernel, bias, dtype=dtype)`.
-        preferred_element_type: dtype that products are summed in and that the sum is returned as;
-            None is the dtype of the computation.
+        preferred_element_type: dtype of the sums and of the result; None is the dtype of the
+            computation.
 
     Raises:
-        ValueError: the equation has no `->`, or other than two operands; or it is given both
-            here and to the call, or to neither.
-        AssertionError: there is a bias, and the kernel's labels in the equation are not one for
-            each of its axes.
+        ValueError: the equation has no `->` or does not have two operands; or it is given both here
+            and in the call, or in neither.
+        AssertionError: there is a bias, and the equation does not have one label for each axis of
+            the kernel.
 
     >>> import toile.linen as nn
     >>> layer = nn.Einsum((5, 6, 7), "abc,cde->abde")
@@ -320,7 +316,7 @@ def _bias_shapes(
     letters = named.replace("...", "")
     if len(set(letters)) != len(letters) or (letters == named and len(named) != len(shape)):
         raise AssertionError(
-            f"Einsum: needed a label of its own for each axis of the kernel {shape}, got {named!r} "
+            f"Einsum: needed a distinct label for each axis of the kernel {shape}, got {named!r} "
             f"in {equation!r} (with use_bias=False a label may occur twice){here()}"
         )
     terms, out = einsum_labels(equation, ranks)

@@ -110,7 +110,7 @@ def compact_name_scope(fun: F) -> F:
         if not hasattr(self, "_compact_name_scope_modules"):
             raise ValueError(
                 f"Cannot call compact_name_scope method {name!r} on a Module that has not been "
-                f"setup. This is likely because you are calling {name!r} from outside of init or "
+                f"setup. This is likely because you are calling {name!r} from outside init or "
                 f"apply: use module.apply(variables, …, method={name!r}){here()}"
             )
         return self._compact_name_scope_modules[name](*args, **kwargs)
@@ -119,7 +119,7 @@ def compact_name_scope(fun: F) -> F:
 
 
 def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a module manage its state around calls of `fun`; wrapped functions stay as they are."""
+    """Let a module manage its state around calls of `fun`, unless it is already wrapped."""
     if hasattr(fun, "method_handler_wrapped"):
         return fun
 
@@ -136,7 +136,7 @@ def wrap_method_once(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class DescriptorWrapper:
-    """A descriptor around a user's: an AttributeError in it must not look like a missing one."""
+    """Wraps a user's descriptor: an AttributeError in it must not look like a missing attribute."""
 
 
 def wrap_descriptor_once(descriptor: Any) -> Any:

@@ -1,8 +1,8 @@
 """Module: the base class of layers and models.
 
 A Module is a dataclass of hyperparameters. Bound to a Scope (by `init`, `apply`, `bind`, or by the
-parent it is created in), it finds its variables there. This file has its life: construction,
-attachment to a parent, `setup`, calls of methods. What a bound module can do with variables is in
+parent it is created in), it finds its variables there. This file handles its life cycle:
+construction, attachment to a parent, `setup`, calls of methods. The methods for variables are in
 `module_variables`, running and cloning in `module_functional`, summaries in `module_summaries`.
 """
 
@@ -18,6 +18,7 @@ from toile import errors, random
 from toile.api.programs import eval_shape
 from toile.configurations import config
 from toile.core.scope import Scope
+from toile.engine.lazy import attach_table
 from toile.engine.locks import loading
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
@@ -25,8 +26,6 @@ from toile.engine.trace import state as engine_state
 from toile.ids import uuid
 from toile.linen import dataclass, kw_only_dataclasses
 from toile.linen.adoption import freeze_attr, is_plain, map_leaves
-from toile.linen.adoption import freeze_attr as _freeze_attr  # noqa: F401  under Flax's name
-from toile.linen.adoption import suffixes_and_values as _get_suffix_value_pairs  # noqa: F401
 from toile.linen.context import (  # noqa: F401  all of Flax's module.py is found here
     CallInfo,
     InterceptorContext,
@@ -52,7 +51,6 @@ from toile.linen.methods import (  # noqa: F401
     wrap_descriptor_once,
     wrap_method_once,
 )
-from toile.linen.methods import local_methods as _get_local_method_names  # noqa: F401
 from toile.linen.module_functional import (  # noqa: F401
     Functional,
     apply,
@@ -67,7 +65,7 @@ from toile.linen.reprs import module_repr
 M = TypeVar("M", bound="Module")
 T = TypeVar("T")
 
-_context = context  # under Flax's name
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 # Python's copy and pickle look for these on instances; a module must not run `setup` to answer.
 _COPY_PROTOCOL = frozenset(
@@ -79,7 +77,7 @@ _NOTEBOOK_PROTOCOL = ("_repr_", "_ipython_")
 
 
 class SetupState(enum.IntEnum):
-    """How far `setup` got; TRANSFORMED: it ran outside the transform that we are in."""
+    """The progress of `setup`; TRANSFORMED: it ran outside the current transform."""
 
     NEW = 0
     TRANSFORMED = 1
@@ -104,13 +102,13 @@ class ModuleState:
         self.containers: list[str] = []  # fields with containers or modules in them
 
     def reset(self) -> None:
-        """Forget what belongs to one call of a method."""
+        """Clear the state of one call of a method."""
         self.in_compact_method = False
         self.in_setup = False
         self.autoname_cursor = {}
 
     def export(self) -> ModuleState:
-        """What a clone inside a transform must know."""
+        """The state that a clone inside a transform needs."""
         new = ModuleState()
         new.reimport(self)
         new.setup_called = SetupState.TRANSFORMED if self.setup_called else SetupState.NEW
@@ -368,7 +366,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         """
 
     def _try_setup(self, shallow: bool = False) -> None:
-        """Run `setup` if the module is bound and it did not run; shallow: adopt fields only."""
+        """Run `setup` if the module is bound and it has not run; shallow: adopt fields only."""
         state = self._state
         if self.scope is None or state.setup_called is SetupState.DONE or state.in_setup:
             return
@@ -388,7 +386,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
                 state.setup_called = SetupState.DONE
 
     def _add_name_scopes(self) -> None:
-        """A child for each method that has a scope of its own."""
+        """A child for each method that has its own scope."""
         me: Any = weakref.ref(self)
         self._compact_name_scope_modules = {
             name: CompactNameScope(getattr(type(self), name).inner_fun, me, name=name)
@@ -416,7 +414,7 @@ class Module(Functional, Variables, Summarized, ModuleBase):
         self, fun: Callable[..., Any], fun_name: str, is_compact: bool, args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:  # fmt: skip
-        """Call a method of the user's with `setup` done and this module on the stack."""
+        """Call a user's method, after `setup` and with this module on the stack."""
         state = self._state
         # A method may call its parent class's: only the outermost call ends the naming.
         ends_naming = False
@@ -550,7 +548,7 @@ def share_scope(module: Module, other: Module, /) -> None:
 
 
 def merge_param(name: str, a: T | None, b: T | None) -> T:
-    """Choose between a field of a module and an argument of its call, of which one is given.
+    """Return an option that is given either as a field of a module or as an argument of its call.
 
     Args:
         name: name of the parameter, for error messages.

@@ -57,7 +57,7 @@ class Functional:
         return {"params": rngs}
 
     def _method(self, method: Any, submodules: bool) -> Callable[..., Any]:
-        """The function that `apply` or `init` is to call."""
+        """The function that `apply` or `init` calls."""
         if method is None:
             method = self.__call__  # type: ignore[operator]
         elif isinstance(method, str):
@@ -89,14 +89,14 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: positional arguments of the method.
             rngs: one key, for the stream `params`; or a dict of keys by name of stream, such as
-                `{"dropout": key}`; None for none.
+                `{"dropout": key}`; None for no keys.
             method: the method to call: its name, the method itself, or a function whose first
                 argument is the module; None is `__call__`.
             mutable: collections that the call may change: True for all, a name, a list of names, or
                 another filter.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -132,8 +132,8 @@ class Functional:
                 argument is the module; None is `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -163,8 +163,8 @@ class Functional:
                 argument is the module; None is `__call__`.
             mutable: collections that are created; by default all but `intermediates`.
             capture_intermediates: whether the results of every `__call__` are stored in the
-                collection `intermediates`; or a function of (module, name of method) that says
-                which results are stored.
+                collection `intermediates`; or a function of (module, name of method) that selects
+                the results to store.
             **kwargs: keyword arguments of the method.
 
         Returns:
@@ -225,11 +225,11 @@ class Functional:
             variables: nested dict of collections, such as the result of `init`.
             *args: no effect.
             rngs: one key, for the stream `params`; or a dict of keys by name of stream; None for
-                none.
+                no keys.
             mutable: collections that calls may change; see `apply`.
 
         Returns:
-            A bound module. Its `variables` are those given, with what calls changed.
+            A bound module. Its `variables` are those given, with the changes that calls made.
 
         >>> import toile.linen as nn
         >>> model = nn.Dense(2, use_bias=False)
@@ -245,7 +245,7 @@ class Functional:
     def unbind(self: M) -> tuple[M, Any]:
         """Separate a bound module from its variables: the inverse of `bind`.
 
-        With it a part of a bound model becomes a model of its own.
+        It turns a part of a bound model into a separate model.
 
         Returns:
             The pair of an unbound copy of the module and its variables.
@@ -325,7 +325,7 @@ class Functional:
 def _scope_function(
     fn: Callable[..., Any], module: Any, mutable: CollectionFilter, capture: Any
 ) -> tuple[Callable[..., Any], CollectionFilter]:
-    """`fn` of a bound module as a function of a scope; what is mutable then."""
+    """`fn` of a bound module as a function of a scope, and the filter of mutable collections."""
     if capture is True:
         capture = capture_call_intermediates
     if capture:
@@ -355,9 +355,9 @@ def apply(
         module: the module.
         mutable: collections that the call may change: True for all, a name, a list of names, or
             another filter.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (variables, *args, rngs=None, **kwargs) that returns the result of `fn`; if
@@ -384,9 +384,9 @@ def init_with_output(
         fn: function whose first argument is a module that is bound to variables.
         module: the module.
         mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the pair (result, variables).
@@ -413,9 +413,9 @@ def init(
         fn: function whose first argument is a module that is bound to variables.
         module: the module.
         mutable: collections that are created; by default all but `intermediates`.
-        capture_intermediates: whether the results of every `__call__` are stored in the
-            collection `intermediates`; or a function of (module, name of method) that says which
-            results are stored.
+        capture_intermediates: whether the results of every `__call__` are stored in the collection
+            `intermediates`; or a function of (module, name of method) that selects the results to
+            store.
 
     Returns:
         A function of (rngs, *args, **kwargs) that returns the variables.

@@ -1,8 +1,8 @@
 """Modules as HTML: a folded tree of submodules with their fields, and the variables of bound ones.
 
-Of a bound module `setup` is run, as by `dir`, and nothing else. Submodules that only a call creates
-are known by their variables: they have names, shapes and counts, but no class. Module loads this
-file in notebooks, not the reverse.
+For a bound module only `setup` is run, as `dir` does. Submodules that are created by a call are
+known by their variables: they have names, shapes and counts, but no class. Module loads this file
+in notebooks; this file does not import Module.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _entry(module: Any, variables: dict[str, Branch], lines: int) -> tuple[str, 
 
 
 def _children(module: Any, variables: dict[str, Branch], lines: int) -> str:
-    """Folds of the submodules, and of those that only their variables tell of."""
+    """Folds of the submodules, including those known only by their variables."""
     modules = _submodules(module)
     names = dict.fromkeys([*modules, *(n for b in variables.values() for n in b.branches)])
 
@@ -115,7 +115,7 @@ def _counts(variables: dict[str, Branch]) -> str:
 
 
 def _submodules(module: Any) -> dict[str, Any]:
-    """The submodules of a bound module; of another one, those in its fields."""
+    """The submodules of a bound module, or those in the fields of an unbound one."""
     if module.scope is not None:
         return {n: m for n, m in module._state.children.items() if _is_module(m)}
     return {

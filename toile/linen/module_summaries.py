@@ -1,6 +1,6 @@
 """The summaries of a module, for `Module` to inherit.
 
-They load `summary` when one is asked for: it is large, and few programs do.
+They load `summary` when they are first called: it is large, and few programs need it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Summarized:
         compute_vjp_flops: bool = False,
         **kwargs: Any,
     ) -> str:
-        """Describe the module in a table, by a call on shapes only.
+        """Summarize the module in a table, from shapes only.
 
         Args:
             rngs: one key, for the stream `params`; or a dict of keys by name of stream.
             *args: positional arguments of `__call__`; arrays or `toile.ShapeDtypeStruct`.
-            depth: number of levels of submodules that have rows; the variables of deeper ones count
-                for the last one that has. None for all.
+            depth: number of levels of submodules that have rows; the variables of deeper ones are
+                counted in the deepest row above them. None for all.
             show_repeated: whether every call of a module has a row, or only the first.
             mutable: collections that are created; by default all but `intermediates`.
             console_kwargs, table_kwargs, column_kwargs: options of the Console, the Table and

@@ -1,4 +1,4 @@
-"""What a bound module does with variables and random keys: the part of Module users call most."""
+"""The methods of a bound module for variables and random keys, which users call most."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from toile.engine.trees import tree_map
 
 
 def append(xs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
-    """How `sow` combines what it kept with what is new, by default."""
+    """The default function with which `sow` adds a new value to the stored ones."""
     return (*xs, x)
 
 
 def no_values() -> tuple[Any, ...]:
-    """What `sow` starts with, by default."""
+    """The default initial value of `sow`."""
     return ()
 
 
@@ -117,7 +117,7 @@ class Variables:
             col: name of the collection, such as `batch_stats`.
             name: name of the variable.
             init_fn: function that makes the first value, where there is none and the collection is
-                mutable; it is not given a key. None if there must be a value.
+                mutable; it is not given a key. None if the variable must already exist.
             *init_args: arguments of `init_fn`.
             unbox: whether boxes such as `nn.Partitioned` are removed from the value.
             **init_kwargs: keyword arguments of `init_fn`.
@@ -223,7 +223,7 @@ class Variables:
         reduce_fn: Callable[[Any, Any], Any] = append,
         init_fn: Callable[[], Any] = no_values,
     ) -> bool:
-        """Store a value in a collection, if that is mutable; values under one name are collected.
+        """Store a value in a collection, if it is mutable; values under one name are collected.
 
         Args:
             col: name of the collection, usually `intermediates`.
@@ -258,10 +258,10 @@ class Variables:
         return True
 
     def perturb(self, name: str, value: Any, collection: str = "perturbations") -> Any:
-        """Add a variable that is zero to a value, to get the gradient by an intermediate value.
+        """Add a variable that is zero to a value, to get the gradient with respect to that value.
 
-        `init` creates the variable; the gradient by it is the gradient by the value. Where `apply`
-        is given no such collection, the value is returned unchanged.
+        `init` creates the variable; the gradient with respect to it is that of the value. Where
+        `apply` is given no such collection, the value is returned unchanged.
 
         Args:
             name: name of the variable.

@@ -1,22 +1,20 @@
 """Normalization layers: BatchNorm, LayerNorm, RMSNorm, GroupNorm, InstanceNorm.
 
 They differ in the axes that statistics are taken over; the mathematics is shared with
-`toile.core.nn.normalization`. Statistics are float32 at least, unless a layer is told
-otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer, live in
-`weight_normalization`.
+`toile.core.nn.normalization`. Statistics are computed in float32 or wider, unless an option of the
+layer says otherwise. SpectralNorm and WeightNorm, which normalize the parameters of another layer,
+are in `weight_normalization`.
 """
 
 from __future__ import annotations
 
-import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toile import numpy as jnp
-from toile.core.nn.normalization import Axes, group_count, normalized, statistics
-from toile.core.nn.normalization import canonical_axes as _canonicalize_axes
+from toile.core.nn.normalization import Axes, canonical_axes, group_count, normalized, statistics
 from toile.engine.lazy import attach_table, names_of
 from toile.engine.source import here
 from toile.errors import ModifyScopeVariableError
@@ -25,19 +23,15 @@ from toile.linen.methods import compact
 from toile.linen.module import Module, merge_param
 from toile.nn import initializers
 from toile.nn.initializers import Initializer
-from toile.typing import Array, Dtype, PRNGKey, Shape  # noqa: F401  found here as in Flax
+from toile.typing import Array, Dtype
 
 if TYPE_CHECKING:
     from toile.linen.transforms import map_variables
-    from toile.linen.weight_normalization import (  # noqa: F401
-        SpectralNorm,
-        WeightNorm,
-        _l2_normalize,
-    )
+    from toile.linen.weight_normalization import SpectralNorm, WeightNorm
 
 _ELSEWHERE = {
     "toile.linen.transforms": "map_variables",
-    "toile.linen.weight_normalization": "SpectralNorm WeightNorm _l2_normalize",
+    "toile.linen.weight_normalization": "SpectralNorm WeightNorm",
 }
 __getattr__, __dir__ = attach_table(__name__, names_of(_ELSEWHERE))
 
@@ -52,7 +46,7 @@ def _stats(
     use_mean: bool = True, use_fast_variance: bool = True, mask: Any = None,
     force_float32_reductions: bool = True,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """`statistics` in the dtype that they are taken in."""
+    """`statistics`, in the dtype that they are computed in."""
     x = jnp.asarray(x)
     if dtype is None:
         dtype = x.dtype
@@ -60,7 +54,7 @@ def _stats(
         dtype = jnp.promote_types(dtype, jnp.float32)
     x = x.astype(dtype)
     return statistics(
-        x, _canonicalize_axes(x.ndim, axes), axis_name, axis_index_groups, use_mean,
+        x, canonical_axes(x.ndim, axes), axis_name, axis_index_groups, use_mean,
         use_fast_variance, mask,
     )  # fmt: skip
 
@@ -109,30 +103,6 @@ def _normalize_along(
     return _normalized(layer, x, stats, kept, features, sizes, use_bias)
 
 
-# Under Flax's names, for layers that are made of its parts.
-
-
-def _compute_stats(x: Any, axes: Axes, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """Mean and variance; without `use_mean` the mean is zero."""
-    mean, var = _stats(x, axes, *args, **kwargs)
-    return jnp.zeros_like(var) if mean is None else mean, var
-
-
-def _normalize(
-    mdl: Module, x: Any, mean: Any, var: Any, reduction_axes: Axes, feature_axes: Axes,
-    dtype: Any, param_dtype: Any, epsilon: float, use_bias: bool, use_scale: bool,
-    bias_init: Initializer, scale_init: Initializer, force_float32_reductions: bool = True,
-) -> Any:  # fmt: skip
-    """Normalize `x` with parameters of `mdl`."""
-    layer = types.SimpleNamespace(
-        param=mdl.param, dtype=dtype, param_dtype=param_dtype, epsilon=epsilon,
-        use_scale=use_scale, bias_init=bias_init, scale_init=scale_init,
-        force_float32_reductions=force_float32_reductions,
-    )  # fmt: skip
-    axes, features = (_canonicalize_axes(x.ndim, a) for a in (reduction_axes, feature_axes))
-    return _normalize_along(layer, x, (mean, var), axes, features, use_bias)
-
-
 class BatchNorm(Module):
     """Normalize each feature over the batch, and keep averages for evaluation.
 
@@ -148,20 +118,20 @@ class BatchNorm(Module):
             evaluation, False in training. It is given here or to the call.
         axis: axis or axes of the features; statistics are taken over all other axes.
         momentum: how much of the averages remains at each update; the rest comes from the batch.
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too, so
-            that several devices normalize as one; None for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken, so
+            that several devices normalize as one; None for no such axis.
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         toile.errors.ModifyScopeVariableError: the batch is used, and `batch_stats` is not
@@ -215,7 +185,7 @@ class BatchNorm(Module):
             "use_running_average", self.use_running_average, use_running_average
         )
         x = jnp.asarray(x)
-        features = _canonicalize_axes(x.ndim, self.axis)
+        features = canonical_axes(x.ndim, self.axis)
         axes = tuple(i for i in range(x.ndim) if i not in features)
         sizes = tuple(x.shape[axis] for axis in features)
         exact = not self.force_float32_reductions
@@ -251,8 +221,8 @@ class LayerNorm(Module):
     the scale and the bias. The parameters `scale` and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -260,13 +230,13 @@ class LayerNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axis or axes that statistics are taken over.
         feature_axes: axis or axes that the scale and the bias have.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (3, 4, 5))
@@ -305,8 +275,8 @@ class LayerNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        axes = canonical_axes(x.ndim, self.reduction_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         stats = _layer_stats(self, x, axes, mask)
         return _normalize_along(self, x, stats, axes, features, self.use_bias)
 
@@ -317,19 +287,19 @@ class RMSNorm(Module):
     The result has the shape of the input. The parameter `scale` has the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the mean square, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the mean square, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the scale when it is created.
         use_scale: whether the result is multiplied by a scale.
         scale_init: initializer of the scale.
         reduction_axes: axis or axes that the mean square is taken over.
         feature_axes: axis or axes that the scale has.
-        axis_name: name of an axis of `vmap` or `pmap` over which the mean is taken too; None for
-            none.
-        axis_index_groups: groups of indices of that axis that share the mean; None for one group
-            of all.
+        axis_name: name of an axis of `vmap` or `pmap` over which the mean is also taken; None for
+            no such axis.
+        axis_index_groups: groups of indices of that axis that share the mean; None for a single
+            group.
         use_fast_variance: no effect on the result: the mean is not subtracted.
-        force_float32_reductions: whether the mean square is computed in float32 at least.
+        force_float32_reductions: whether the mean square is computed in float32 or wider.
 
     >>> import toile.linen as nn
     >>> x = toile.random.normal(key(0), (5, 6))
@@ -366,8 +336,8 @@ class RMSNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        axes = _canonicalize_axes(x.ndim, self.reduction_axes)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        axes = canonical_axes(x.ndim, self.reduction_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         stats = _layer_stats(self, x, axes, mask, use_mean=False)
         return _normalize_along(self, x, stats, axes, features, False)
 
@@ -381,8 +351,8 @@ class GroupNorm(Module):
     Args:
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -390,13 +360,13 @@ class GroupNorm(Module):
         scale_init: initializer of the scale.
         reduction_axes: axes that statistics are taken over, the last one among them; None is all
             but the first. It is needed for inputs with several batch axes.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         ValueError: both or neither of `num_groups` and `group_size` are given; the channels are
@@ -441,7 +411,7 @@ class GroupNorm(Module):
         """
         x = jnp.asarray(x)
         axes = self.reduction_axes
-        axes = _canonicalize_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
+        axes = canonical_axes(x.ndim, (*range(1, x.ndim - 1), -1) if axes is None else axes)
         if axes[-1] != x.ndim - 1:
             raise ValueError(
                 "GroupNorm: The reduction axes must include the final dimension as this is assumed "
@@ -469,8 +439,8 @@ class InstanceNorm(Module):
     and `bias` have the sizes of `feature_axes`.
 
     Args:
-        epsilon: small number that is added to the variance, against division by zero.
-        dtype: dtype of the result; None is what the input and the parameters promote to.
+        epsilon: small number that is added to the variance, to avoid division by zero.
+        dtype: dtype of the result; None for the dtype that the input and the parameters promote to.
         param_dtype: dtype of the parameters when they are created.
         use_bias: whether a bias is added.
         use_scale: whether the result is multiplied by a scale.
@@ -478,13 +448,13 @@ class InstanceNorm(Module):
         scale_init: initializer of the scale.
         feature_axes: axis or axes of the channels; statistics are taken over all other axes but
             the first.
-        axis_name: name of an axis of `vmap` or `pmap` over which statistics are taken too; None
-            for none.
-        axis_index_groups: groups of indices of that axis that share statistics; None for one
-            group of all.
-        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which
-            is faster and less exact than E[(x - E[x])²].
-        force_float32_reductions: whether statistics are computed in float32 at least.
+        axis_name: name of an axis of `vmap` or `pmap` over which statistics are also taken; None
+            for no such axis.
+        axis_index_groups: groups of indices of that axis that share statistics; None for a single
+            group.
+        use_fast_variance: whether the variance is computed as E[x²] - E[x]², in one pass, which is
+            faster but less accurate than E[(x - E[x])²].
+        force_float32_reductions: whether statistics are computed in float32 or wider.
 
     Raises:
         ValueError: `feature_axes` has the first axis.
@@ -525,7 +495,7 @@ class InstanceNorm(Module):
             An array of the shape of `x`.
         """
         x = jnp.asarray(x)
-        features = _canonicalize_axes(x.ndim, self.feature_axes)
+        features = canonical_axes(x.ndim, self.feature_axes)
         if 0 in features:
             raise ValueError(
                 "InstanceNorm: The channel axes cannot include the leading dimension as this is "

@@ -1,4 +1,4 @@
-"""Logical axes kept beside variables: an older way than the boxes of `toile.linen.spmd`.
+"""Logical names of axes, stored beside variables: an older form of the boxes of `toile.linen`.
 
 `param_with_axes` and `variable_with_axes` declare variables and sow the names of their axes into a
 collection of its own, `params_axes` for `params`; `get_axis_names` reads them there. The versions
@@ -23,12 +23,12 @@ from toile.core.spmd import get_logical_axis_rules as get_axis_rules
 from toile.core.spmd import logical_axis_rules as axis_rules
 from toile.core.spmd import set_logical_axis_rules as set_axis_rules
 from toile.engine.annotations import PyTree
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trees import tree_map
 from toile.linen.context import context
 from toile.linen.module import Module
 from toile.linen.spmd import RulesFallback, is_logical_spec, logical_to_mesh, logical_to_mesh_axes
-from toile.linen.spmd import _with_sharding_constraint as _with_sharding_constraint
 from toile.linen.spmd import with_logical_constraint as with_sharding_constraint
 from toile.linen.transforms import TransformTarget, lift_transform, map_variables
 from toile.sharding import PartitionSpec
@@ -55,6 +55,8 @@ __all__ = [
     "variable_with_axes", "vmap_with_axes", "with_sharding_constraint",
 ]  # fmt: skip
 
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
+
 Axes = tuple[str, ...] | None
 UNSHARDED = RulesFallback.AXIS_IS_UNSHARDED
 
@@ -65,13 +67,17 @@ class AxisMetadata:
 
     Args:
         names: logical name of each axis, or a tree of such tuples.
+
+    >>> from toile.linen import partitioning
+    >>> partitioning.AxisMetadata(("embed", "mlp")).names
+    ('embed', 'mlp')
     """
 
     names: LogicalPartitionSpecPytree = struct.field(pytree_node=False)
 
 
 def _same_names(old: Any, new: Any) -> Any:
-    """How names that are sown again join those that are there: they have to be the same."""
+    """Check that names that are sown again are the same as before."""
     if not isinstance(new, AxisMetadata):
         raise TypeError(
             f"Expected newly sown value to be an AxisMetadata, got {type(new).__name__}{here()}"
@@ -88,7 +94,7 @@ def _same_names(old: Any, new: Any) -> Any:
 
 
 def _running(module: Any) -> Any:
-    """The module that is given, or the one that runs."""
+    """The given module, or the one whose method runs."""
     if module is None:
         module = context.module_stack[-1]
         assert module is not None, "needed a module that runs, got none (pass module=self)"
@@ -98,10 +104,10 @@ def _running(module: Any) -> Any:
 def param_with_axes(
     name: str,
     init_fn: Callable[..., Any],
-    *init_args: Any,
+    *init_args: object,
     axes: Axes = None,
     module: Module | None = None,
-    **init_kwargs: Any,
+    **init_kwargs: object,
 ) -> Any:
     """Declare a parameter of a module with logical names of its axes, and return its value.
 
@@ -111,8 +117,8 @@ def param_with_axes(
         name: name of the parameter.
         init_fn: initializer, a function of a key and more arguments.
         *init_args, **init_kwargs: further arguments of `init_fn`.
-        axes: logical name of each axis; None for none.
-        module: the module; None is the one whose method runs.
+        axes: logical name of each axis; None for no names.
+        module: the module; None for the one whose method runs.
 
     Returns:
         The value, constrained to the names where there are rules and a mesh.
@@ -127,24 +133,30 @@ def param_with_axes(
     >>> Scaled().init(key(0), jnp.ones(3))["params_axes"]
     {'scale_axes': AxisMetadata(names=('embed',))}
     """
-    module = _running(module)
-    value = module.param(name, init_fn, *init_args, **init_kwargs)
+    owner = _running(module)
+    value = owner.param(name, init_fn, *init_args, **init_kwargs)
     if axes is not None:
         value = with_sharding_constraint(value, PartitionSpec(*axes))
         metadata = AxisMetadata(axes)
-        module.sow("params_axes", f"{name}_axes", metadata, reduce_fn=_same_names)
+        owner.sow("params_axes", f"{name}_axes", metadata, reduce_fn=_same_names)
     return value
 
 
 class PartitionedVariable(Variable):
-    """Handle on a variable whose value is constrained to the logical names of its axes.
+    """Handle to a variable whose value is constrained to the logical names of its axes.
 
     Args:
         scope: scope that has the variable.
         collection: name of the collection.
         name: name of the variable.
-        axes: logical name of each axis; None for none.
-        fallback: what is done about a name that no rule fits.
+        axes: logical name of each axis; None for no names.
+        fallback: what to do with a name that no rule matches.
+
+    >>> from toile.core import Scope
+    >>> from toile.linen import partitioning
+    >>> scope = Scope({"state": {"count": jnp.zeros(2)}}, mutable=True)
+    >>> partitioning.PartitionedVariable(scope, "state", "count", axes=("embed",)).value
+    Array([0., 0.], dtype=float32)
     """
 
     def __init__(
@@ -181,11 +193,11 @@ def variable_with_axes(
     collection: str,
     name: str,
     init_fn: Callable[..., Any],
-    *init_args: Any,
+    *init_args: object,
     axes: Axes = None,
     module: Module | None = None,
     fallback: RulesFallback = UNSHARDED,
-    **init_kwargs: Any,
+    **init_kwargs: object,
 ) -> PartitionedVariable:
     """Declare a variable of a module with logical names of its axes.
 
@@ -196,9 +208,9 @@ def variable_with_axes(
         name: name of the variable.
         init_fn: function that makes the first value.
         *init_args, **init_kwargs: arguments of `init_fn`.
-        axes: logical name of each axis; None for none.
-        module: the module; None is the one whose method runs.
-        fallback: what is done about a name that no rule fits.
+        axes: logical name of each axis; None for no names.
+        module: the module; None for the one whose method runs.
+        fallback: what to do with a name that no rule matches.
 
     Returns:
         A handle, whose `value` is read and assigned.
@@ -316,7 +328,7 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Loop over a module like `nn.scan`, and add the name of its axis to those of what it stacks.
+    """Loop over a module like `nn.scan`, and name its axis in the stacked variables.
 
     Args:
         target: class of modules, or a function whose first argument is a module.
@@ -409,21 +421,28 @@ def core_remat_static(
     static_argnums: tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """Recompute a function of a scope for its gradient; static arguments need not be hashable.
+    """Recompute a function of a scope in the backward pass; static arguments may be unhashable.
 
     Args:
         fn: function of a scope and arguments.
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
         concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
             computation.
         static_argnums: positions of arguments that are not traced; the argument after the scope
             is number 0.
-        policy: function that says which intermediate results are kept; None keeps none.
+        policy: function that selects the intermediate results to keep; None keeps none.
 
     Returns:
         A function like `fn`.
+
+    >>> from toile.core import init, nn
+    >>> from toile.linen import partitioning
+    >>> dense = partitioning.core_remat_static(lambda scope, x: nn.dense(scope, x, 3))
+    >>> y, variables = init(dense)(key(0), jnp.ones((2, 4)))
+    >>> y.shape
+    (2, 3)
     """
     static = frozenset(static_argnums)
 
@@ -454,18 +473,18 @@ def remat(
     policy: Callable[..., bool] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Any:
-    """Recompute a module for its gradient, like `nn.remat`, whose positions are counted otherwise.
+    """Recompute a module in the backward pass; positions of arguments do not count the module.
 
     Args:
         target: class of modules, or a function whose first argument is a module.
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
         concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is kept from merging the recomputation with the first
+        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
             computation.
         static_argnums: positions of arguments that are not traced; the argument after the module
             is number 0. They need not be hashable.
-        policy: function that says which intermediate results are kept; None keeps none.
+        policy: function that selects the intermediate results to keep; None keeps none.
         methods: names of the methods to transform, by default `__call__`; or a dict from names
             to the options for each.
 

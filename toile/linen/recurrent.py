@@ -55,8 +55,8 @@ class RNN(Module):
         variable_broadcast: collections that are the same in every step; by default the
             parameters.
         variable_carry: collections that each step may change for the next one.
-        split_rngs: random streams that the cell uses, and for each whether every step gets a key
-            of its own (True) or all get the same (False).
+        split_rngs: random streams that the cell uses, and for each whether every step gets its own
+            key (True) or all get the same (False).
 
     >>> import toile.linen as nn
     >>> x = jnp.ones((10, 50, 32))
@@ -203,7 +203,7 @@ def _concatenate(a: Array, b: Array) -> Array:
 
 
 class RNNBase(Protocol):
-    """What `Bidirectional` needs of a network: the call of `RNN`."""
+    """The interface that `Bidirectional` needs: the call of `RNN`."""
 
     def __call__(
         self,
@@ -220,7 +220,7 @@ class RNNBase(Protocol):
 
 
 class Bidirectional(Module):
-    """Two recurrent networks over one sequence, one forwards and one backwards.
+    """Two recurrent networks over one sequence, one forward and one backward.
 
     Inputs have shape (*batch, time, *features), with `time_major` (time, *batch, *features). The
     outputs of both networks are in the order of the inputs and are joined by `merge_fn`. The
@@ -284,7 +284,7 @@ class Bidirectional(Module):
         carries = (None, None) if initial_carry is None else initial_carry
         if self.forward_rnn is self.backward_rnn:
             logging.getLogger("toile").warning(
-                "Bidirectional: forward_rnn and backward_rnn is the same object, so they will "
+                "Bidirectional: forward_rnn and backward_rnn are the same object, so they will "
                 "share parameters."
             )
         options: dict[str, Any] = {

@@ -31,7 +31,7 @@ Carry = Any
 
 
 class RNNCellBase(Module):
-    """Base class of recurrent cells; subclass it for a cell of your own.
+    """Base class of recurrent cells; subclass it to define your own cell.
 
     A cell is called with a carry and the input of one step, and returns the new carry and the
     output. `RNN` runs it over a sequence.
@@ -138,13 +138,13 @@ def _dense(cell: Any, features: int, kernel_init: Initializer) -> Callable[..., 
 
 
 class LSTMCell(_GatedCell):
-    """Long short-term memory: a memory that gates write, keep and read.
+    """Long short-term memory: gates control what is written to, kept in and read from a memory.
 
     With the state h and the memory c, a step computes
 
         i = gate_fn(W_i x + U_i h + b_i)          what is written
         f = gate_fn(W_f x + U_f h + b_f)          what is kept
-        g = activation_fn(W_g x + U_g h + b_g)    what could be written
+        g = activation_fn(W_g x + U_g h + b_g)    the candidate for the memory
         o = gate_fn(W_o x + U_o h + b_o)          what is read
         c' = f * c + i * g
         h' = o * activation_fn(c')
@@ -157,11 +157,11 @@ class LSTMCell(_GatedCell):
     Args:
         features: number of features of the state and of the memory.
         gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of what is written and read, by default `tanh`.
+        activation_fn: activation function of the candidate and of the memory, by default `tanh`.
         kernel_init: initializer of the kernels of the input; by default LeCun normal.
         recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
         bias_init: initializer of the biases.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
 
@@ -264,11 +264,11 @@ class OptimizedLSTMCell(_GatedCell):
     Args:
         features: number of features of the state and of the memory.
         gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of what is written and read, by default `tanh`.
+        activation_fn: activation function of the candidate and of the memory, by default `tanh`.
         kernel_init: initializer of the kernels of the input; by default LeCun normal.
         recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
         bias_init: initializer of the biases.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
 
@@ -340,7 +340,7 @@ class SimpleCell(_VectorCell):
         kernel_init: initializer of the kernel of the input; by default LeCun normal.
         recurrent_kernel_init: initializer of the kernel of the state; by default orthogonal.
         bias_init: initializer of the bias.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
         residual: whether h is added too, before `activation_fn`.
@@ -387,13 +387,13 @@ class SimpleCell(_VectorCell):
 
 
 class GRUCell(_GatedCell):
-    """Gated recurrent unit: a state of which a gate keeps one part and renews the other.
+    """Gated recurrent unit: gates decide how much of the state is kept and how much is replaced.
 
     With the state h, a step computes
 
-        r = gate_fn(W_r x + b_r + U_r h)                        how much of h counts for n
+        r = gate_fn(W_r x + b_r + U_r h)                        how much of h enters n
         z = gate_fn(W_z x + b_z + U_z h)                        what is kept
-        n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      what could be new
+        n = activation_fn(W_n x + b_n + r * (U_n h + d_n))      the candidate for the new state
         h' = (1 - z) * n + z * h
 
     Inputs have shape (*batch, n). The carry is h, of shape (*batch, features), and the output is
@@ -404,11 +404,11 @@ class GRUCell(_GatedCell):
     Args:
         features: number of features of the state.
         gate_fn: activation function of gates, by default `sigmoid`.
-        activation_fn: activation function of what could be new, by default `tanh`.
+        activation_fn: activation function of the candidate n, by default `tanh`.
         kernel_init: initializer of the kernels of the input; by default LeCun normal.
         recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
         bias_init: initializer of the biases.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
 
@@ -464,13 +464,13 @@ class MGUCell(_VectorCell):
     Args:
         features: number of features of the state.
         gate_fn: activation function of the gate, by default `sigmoid`.
-        activation_fn: activation function of what could be new, by default `tanh`.
+        activation_fn: activation function of the candidate n, by default `tanh`.
         kernel_init: initializer of the kernels of the input; by default LeCun normal.
         recurrent_kernel_init: initializer of the kernels of the state; by default orthogonal.
         forget_bias_init: initializer of the gate's bias; by default ones, so that an untrained
             cell keeps most of its state.
         activation_bias_init: initializer of the biases of n.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
         reset_gate: whether the gate multiplies `U_n h + d_n` too; without it, n is
@@ -538,7 +538,7 @@ class ConvLSTMCell(RNNCellBase):
             of the projections differ.
         padding: padding of both convolutions, as for `Conv`.
         use_bias: whether both convolutions have a bias.
-        dtype: dtype to compute in; None is what the arrays promote to.
+        dtype: dtype to compute in; None for the dtype that the arrays promote to.
         param_dtype: dtype of the parameters, and of the first carry, when they are created.
         carry_init: initializer of the first carry; by default zeros.
 

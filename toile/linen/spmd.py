@@ -1,8 +1,8 @@
 """Logical axes: names that say what an axis of an array is, and rules that map them to a mesh.
 
 `LogicallyPartitioned` boxes carry logical names in a model's variables; `logical_to_mesh` turns
-them into axes of a mesh, `with_logical_constraint` lays out a value by them. The rules in force
-live in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
+them into axes of a mesh, and `with_logical_constraint` shards a value by them. The current rules
+are in `toile.core.spmd`. On one device a constraint is checked and changes nothing.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def logical_to_mesh_axes(
 ) -> PartitionSpec | None:
     """Find the axes of a mesh for an array whose axes have logical names.
 
-    Each axis of the mesh is used for one axis of the array at most: of the rules that fit, the
-    first whose axes are free wins.
+    Each axis of the mesh is used for at most one axis of the array: for each name, the first
+    matching rule whose mesh axes are still free applies.
 
     Args:
         array_dim_names: logical name of each axis of the array, or None for an axis that is not
             split; None for an array without names.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
-            None is the rules in force.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
+            for the current rules.
 
     Returns:
         A `PartitionSpec` with the axes of the mesh, None where no rule fits; None if
@@ -124,8 +124,8 @@ def logical_to_mesh(tree: PyTree, rules: LogicalRules | None = None) -> PyTree:
 
     Args:
         tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
-            None is the rules in force.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
+            for the current rules.
 
     Returns:
         A tree of `PartitionSpec` of axes of the mesh.
@@ -147,8 +147,8 @@ def logical_to_mesh_sharding(
     Args:
         tree: tree of `PartitionSpec` of logical names, such as from `get_partition_spec`.
         mesh: the mesh.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
-            None is the rules in force.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
+            for the current rules.
 
     Returns:
         A tree of `NamedSharding`.
@@ -165,7 +165,7 @@ def logical_to_mesh_sharding(
 
 
 class RulesFallback(enum.Enum):
-    """What a constraint does about a logical name that no rule fits.
+    """What a constraint does with a logical name that no rule matches.
 
     `AXIS_IS_UNSHARDED` does not split the axis, `RAISE_ERROR` raises a ValueError, and
     `NO_CONSTRAINT` leaves the value as it is.
@@ -177,7 +177,7 @@ class RulesFallback(enum.Enum):
 
 
 def _with_sharding_constraint(x: Any, spec: PartitionSpec | None, mesh: Mesh | None = None) -> Any:
-    """Lay out a value where there is a mesh; elsewhere it stays as it is."""
+    """Shard a value if there is a mesh; otherwise it stays unchanged."""
     if mesh is None and not meta.global_mesh_defined():
         return x
     if mesh is not None and spec is not None:
@@ -223,10 +223,10 @@ def with_logical_constraint(
         x: tree of arrays.
         logical_axis_resources: tree of logical names, a tuple or `PartitionSpec` for each array
             of `x` or for each part of it.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
-            None is the rules in force.
-        mesh: the mesh; None is the mesh in force.
-        fallback: what is done about a name that no rule fits.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
+            for the current rules.
+        mesh: the mesh; None for the current mesh.
+        fallback: what to do with a name that no rule matches.
 
     Returns:
         A tree of the same values as `x`.
@@ -253,9 +253,9 @@ class LogicallyPartitioned(meta.Partitioned):
     Args:
         value: the array.
         names: logical name of each axis, or None for an axis that is not split.
-        mesh: mesh that the array is split over; None is the mesh in force.
-        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence;
-            None is the rules in force.
+        mesh: mesh that the array is split over; None for the current mesh.
+        rules: pairs (logical name, axis or axes of the mesh, or None), in order of precedence; None
+            for the current rules.
 
     >>> import toile.linen as nn
     >>> box = nn.LogicallyPartitioned(jnp.ones((2, 3)), ("embed", "mlp"))
@@ -313,8 +313,8 @@ def with_logical_partitioning(
     Args:
         fn: the initializer.
         names: logical name of each axis, or None for an axis that is not split.
-        mesh: mesh that values are split over; None is the mesh in force.
-        rules: rules for the names; None is the rules in force.
+        mesh: mesh that values are split over; None for the current mesh.
+        rules: rules for the names; None for the current rules.
 
     Returns:
         An initializer.

@@ -2,7 +2,8 @@
 
 `init` runs on shapes only (`eval_shape`) while the calls of modules are recorded; rows are the
 calls, in the order in which they began. FLOPs are counted from the Program of each call and of its
-vector-Jacobian product. Module loads this file when a summary is asked for, not the reverse.
+vector-Jacobian product. Module loads this file when it needs a summary; this file does not import
+Module.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from toile.core.frozen_dict import unfreeze
 from toile.core.rng import LazyRng
 from toile.engine.annotations import Array, PyTree
 from toile.engine.dtypes import float0, issubdtype
+from toile.engine.lazy import attach_table
 from toile.engine.locks import loading
 from toile.engine.records import dataclass
 from toile.engine.structs import ShapeDtypeStruct
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from toile.linen.module import Module
 
 __all__ = ["Row", "Table", "represent_tree", "tabulate"]
+
+__getattr__, __dir__ = attach_table(__name__, {})  # Flax's private names: toile.compat
 
 UNNAMED_METHODS = ("__call__", "<lambda>")
 
@@ -133,11 +137,11 @@ def _cell(value: Any) -> str:
 
 @dataclass
 class Row:
-    """One call of a module: where, of what, with what, and what it costs.
+    """One call of a module: its path, its module, its arguments and its cost.
 
     `module_variables` are the module's own variables, without those of submodules that have rows;
     `counted_variables` are those that this row counts, with the submodules' that `depth` hides.
-    FLOPs are -1 where they were not asked for."""
+    FLOPs are -1 if they were not requested."""
 
     path: tuple[str, ...]
     module_copy: Any
@@ -159,7 +163,7 @@ class Row:
 
 
 class Table(list[Row]):
-    """The rows of a summary, with the module that it is of and the names of its collections."""
+    """The rows of a summary, with its module and the names of its collections."""
 
     def __init__(self, module: Any, collections: Sequence[str], rows: Iterable[Row]):
         super().__init__(rows)
@@ -208,7 +212,7 @@ def _inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _variables_at(path: tuple[str, ...], variables: Any) -> dict[str, Any]:
-    """The collections below a path, as dicts of our own."""
+    """The collections below a path, as copied dicts."""
     found = {}
     for col, inside in variables.items():
         for name in path:
@@ -281,10 +285,6 @@ def module_table(
     return table
 
 
-_get_module_table = module_table  # under Flax's names
-_ArrayRepresentation, _ObjectRepresentation = ArrayRepresentation, ObjectRepresentation
-
-
 # FLOPs.
 
 
@@ -298,7 +298,7 @@ def _cotangent(x: Any) -> Any:
 
 
 def _call_flops(call: CallInfo, forward: bool, backward: bool) -> tuple[int, int]:
-    """FLOPs of a call, and of its result with its vector-Jacobian product; -1 if not asked for."""
+    """FLOPs of a call, and of a call with its vector-Jacobian product; -1 if not requested."""
     if not forward and not backward:
         return -1, -1
     keys = tree_map(lambda x: x.rng, call.rngs, is_leaf=lambda x: isinstance(x, LazyRng))
@@ -387,13 +387,13 @@ def tabulate(
     compute_vjp_flops: bool = False,
     **kwargs: PyTree,
 ) -> Callable[..., str]:
-    """Make a function that describes a module in a table, by a call on shapes only.
+    """Make a function that summarizes a module in a table, from shapes only.
 
     Args:
         module: the module.
         rngs: one key, for the stream `params`; or a dict of keys by name of stream.
-        depth: number of levels of submodules that have rows; the variables of deeper ones count
-            for the last one that has. None for all.
+        depth: number of levels of submodules that have rows; the variables of deeper ones are
+            counted in the deepest row above them. None for all.
         show_repeated: whether every call of a module has a row, or only the first.
         mutable: collections that are created; by default all but `intermediates`.
         console_kwargs: options of `rich.console.Console`.

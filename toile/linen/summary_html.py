@@ -15,7 +15,7 @@ MOST_CALLS = 200  # rows
 
 
 def table_html(summary: Table) -> str:
-    """The table of `tabulate`, with columns for what was asked for."""
+    """The table of `tabulate`, with the requested columns."""
     costs = [c for c in ("flops", "vjp_flops") if any(getattr(row, c) >= 0 for row in summary)]
     head = ["path", "module", "inputs", "outputs", *costs, *summary.collections]
     left = {i for i, title in enumerate(head) if title not in costs}

@@ -1,7 +1,7 @@
 """Layers around a layer that normalize its parameters: SpectralNorm and WeightNorm.
 
 Both run the layer under `map_variables`, so that it sees normalized parameters while those that
-are stored, and trained, stay as they are.
+are stored, and trained, are not normalized.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def _l2_normalize(x: Any, axis: Any = None, eps: float = 1e-12) -> Any:
 class SpectralNorm(Module):
     """Wrap a layer so that its kernels are divided by their largest singular value.
 
-    The singular value is approached by power iteration: each call makes `n_steps` steps from the
-    vector `u` that was stored last. `u`, of shape (1, features), and the singular value `sigma`, a
-    scalar, are stored in the collection `batch_stats` for each kernel. The parameters are those of
-    the layer, under `layer_instance`; they are stored without the division. Vectors and scalars,
-    such as biases, are used as they are.
+    The singular value is approximated by power iteration: each call makes `n_steps` steps from the
+    last stored vector `u`. `u`, of shape (1, features), and the singular value `sigma`, a scalar,
+    are stored in the collection `batch_stats` for each kernel. The parameters are those of the
+    layer, under `layer_instance`; they are stored without the division. Vectors and scalars, such
+    as biases, are used unchanged.
 
     Args:
         layer_instance: the layer to wrap.
         n_steps: steps of power iteration in each call; 0 for no normalization.
-        epsilon: small number that is added under the root of norms.
-        dtype: dtype of the normalized kernels; None is what the kernels and the statistics
-            promote to.
+        epsilon: small number that is added under the square root of norms.
+        dtype: dtype of the normalized kernels; None for the dtype that the kernels and the
+            statistics promote to.
         param_dtype: dtype of the statistics when they are created.
         error_on_non_matrix: whether kernels of three and more axes are an error; otherwise they
             are taken as matrices whose columns are the last axis.
@@ -139,17 +139,17 @@ class WeightNorm(Module):
 
     Args:
         layer_instance: the layer to wrap.
-        epsilon: small number that is added under the root of norms.
-        dtype: dtype of the normalized kernels; None is what the kernels and the scales promote
-            to.
+        epsilon: small number that is added under the square root of norms.
+        dtype: dtype of the normalized kernels; None for the dtype that the kernels and the scales
+            promote to.
         param_dtype: dtype of the scales when they are created.
         use_scale: whether there are scales.
         scale_init: initializer of the scales.
         feature_axes: axis or axes of the features; norms are taken over all others. None is one
             norm for the whole kernel.
-        variable_filter: words of which one must be in a parameter's path, such as
-            `layer_instance/kernel`, for it to be normalized; by default `{"kernel"}`. None or
-            empty for all parameters.
+        variable_filter: words; a parameter is normalized if its path, such as
+            `layer_instance/kernel`, contains one of them. By default `{"kernel"}`; None or empty
+            for all parameters.
 
     >>> import toile.linen as nn
     >>> model, x = nn.WeightNorm(nn.Dense(4)), jnp.ones((1, 3))
@@ -207,6 +207,6 @@ class WeightNorm(Module):
 
 
 def _name(module: Any, path: Any) -> str:
-    """What a parameter of the wrapped layer is called: the layer's name and the path in it."""
+    """The name of a parameter of the wrapped layer: the layer's name and the path in it."""
     inner = keystr(path[1:], simple=True, separator="/")  # path[0] is the collection
     return f"{module.layer_instance.name}/{inner}"

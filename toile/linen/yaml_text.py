@@ -18,7 +18,7 @@ _ESCAPES = {"\0": "0", "\a": "a", "\b": "b", "\t": "t", "\v": "v", "\f": "f", "\
 
 
 def yaml_text(value: Any) -> str:
-    """The tree in block style; nothing for None and for what is empty."""
+    """The tree in block style; empty for None and for empty containers."""
     if value is None or (hasattr(value, "__len__") and len(value) == 0):
         return ""
     lines = _block(value, 0) if _is_nested(value) else _scalar(str(value), 0, _STEP)

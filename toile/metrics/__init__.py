@@ -1,6 +1,6 @@
-"""Where numbers go: TensorBoard event files, and writers for the console, CSV and JSON lines.
+"""Writers of metrics: to TensorBoard event files, the console, CSV files and JSON lines.
 
-`toile.metrics.tensorboard` has flax.metrics.tensorboard's SummaryWriter without TensorFlow;
-`toile.metrics.writers` has one interface over every kind of output. What is measured during
-training (`Accuracy`, `Average` …) lives in `toile.training.metrics`.
+`toile.metrics.tensorboard` has the SummaryWriter of `flax.metrics.tensorboard`, without TensorFlow;
+`toile.metrics.writers` has one interface for all kinds of output. The metrics themselves
+(`Accuracy`, `Average`, ...) are in `toile.training.metrics`.
 """

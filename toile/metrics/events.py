@@ -69,7 +69,7 @@ class EventWriter:
     """An event file of TensorBoard, in a folder, to which events are appended.
 
     Args:
-        log_dir: folder of the file, which is created if there is none.
+        log_dir: folder of the file, which is created if it does not exist.
     """
 
     _made = 0
@@ -91,7 +91,7 @@ class EventWriter:
         self._file.write(records.frame(event(summary_proto, int(step), time.time())))
 
     def flush(self) -> None:
-        """Hand everything to the operating system."""
+        """Pass everything to the operating system."""
         self._file.flush()
 
     def close(self) -> None:

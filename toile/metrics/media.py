@@ -1,4 +1,4 @@
-"""Pictures as PNG and sound as WAV, from arrays, with nothing but the standard library."""
+"""Images as PNG and sound as WAV, from arrays, with nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -9,11 +9,22 @@ import zlib
 
 import numpy as np
 
+__all__ = ["png", "to_bytes", "wav"]
+
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RGBA
 
 
 def to_bytes(image: np.ndarray) -> np.ndarray:
-    """Pixels as uint8; floats in [0, 1] are scaled and clipped.
+    """Convert pixels to uint8.
+
+    Floats from 0 to 1 are scaled and clipped, booleans become 0 and 255, and wider integers keep
+    their most significant bits.
+
+    Args:
+        image: array of pixels.
+
+    Returns:
+        A uint8 array of the same shape.
 
     >>> to_bytes(np.array([0.0, 0.5, 1.0, 2.0])).tolist()
     [0, 127, 255, 255]
@@ -32,7 +43,17 @@ def to_bytes(image: np.ndarray) -> np.ndarray:
 
 
 def png(image: np.ndarray) -> bytes:
-    """A PNG file of an image [height, width, channels] of uint8, 1 to 4 channels."""
+    """Turn an image into the bytes of a PNG file.
+
+    Args:
+        image: uint8 array of shape (height, width, channels), with 1 to 4 channels.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        ValueError: the image has another shape or dtype.
+    """
     height, width, channels = image.shape
     if channels not in _COLOR_TYPES or image.dtype != np.uint8:
         raise ValueError(
@@ -53,7 +74,15 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def wav(samples: np.ndarray, sample_rate: int) -> bytes:
-    """A WAV file (16 bits) of samples [frames, channels] in [-1, 1]."""
+    """Turn sound into the bytes of a WAV file, with 16 bits for each sample.
+
+    Args:
+        samples: array of shape (frames, channels) with values from -1 to 1; others are clipped.
+        sample_rate: frames per second.
+
+    Returns:
+        The bytes.
+    """
     scaled = np.clip(np.round(samples * 32768.0), -32768, 32767).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as out:

@@ -85,7 +85,7 @@ def _advance_matrix(length: int) -> list[int]:
 
 
 def masked(data: bytes) -> int:
-    """The checksum as a record holds it."""
+    """The checksum as it is stored in a record."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

@@ -1,4 +1,4 @@
-"""TensorBoard summaries with flax.metrics.tensorboard's SummaryWriter; TensorFlow is not needed.
+"""The SummaryWriter of `flax.metrics.tensorboard`, without TensorFlow.
 
 Every method writes what `tf.summary` would: the same tags, tensors and plugin data, so that
 TensorBoard shows scalars, images, audio, histograms, text and hyperparameters.
@@ -40,7 +40,7 @@ class SummaryWriter:
     """Write data for TensorBoard into an event file; TensorFlow is not needed.
 
     Args:
-        log_dir: folder of the file, which is created if there is none.
+        log_dir: folder of the file, which is created if it does not exist.
         auto_flush: whether every value is written to the file at once.
 
     >>> import tempfile
@@ -134,7 +134,7 @@ class SummaryWriter:
         self._write(tag, strings, step, events.metadata("audio", content))
 
     def histogram(self, tag: str, values: ArrayLike, step: int, bins: int | None = None) -> None:
-        """Write how values are distributed; NaN and infinity are left out.
+        """Write a histogram of values; NaN and infinity are left out.
 
         Args:
             tag: name of the value.
@@ -164,8 +164,8 @@ class SummaryWriter:
             tag: name of the value.
             tensor: array of numbers or text.
             step: number of the step.
-            metadata: a SummaryMetadata message, or its bytes, which says how it is shown; None for
-                none.
+            metadata: a SummaryMetadata message, or its bytes, which says how the tensor is shown;
+                None for no message.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())

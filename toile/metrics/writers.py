@@ -1,7 +1,7 @@
-"""Where metrics are written: the console, CSV, JSON lines, TensorBoard, or several at once.
+"""Writers of metrics: to the console, CSV files, JSON lines, TensorBoard, or several at once.
 
-Every writer has the methods of clu.metric_writers (`write_scalars(step, {name: value})` and its
-kin) and ignores what it cannot show. Values may be arrays of the library: they are fetched when
+Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`,
+and ignores what it cannot show. Values may be arrays on a device: they are copied when they are
 written. Writers are context managers.
 """
 
@@ -72,7 +72,7 @@ class MetricWriter:
     def write_histograms(
         self, step: int, arrays: Mapping[str, Any], num_buckets: Mapping[str, int] | None = None
     ) -> None:
-        """Write how values are distributed.
+        """Write histograms of values.
 
         Args:
             step: number of the step.
@@ -162,11 +162,11 @@ def _short(value: int | float) -> str:
 class JsonlWriter(MetricWriter):
     """Write a JSON object on a line for each call: `{"step": 100, "time": 1.7e9, "loss": 0.25}`.
 
-    NaN and infinity are written as text. Lines are complete once a method returns.
+    NaN and infinity are written as strings. Lines are complete once a method returns.
 
     Args:
-        path: path of the file; one that exists is continued. Its folder is created if there is
-            none.
+        path: path of the file; an existing file is continued. Its folder is created if it does not
+            exist.
 
     >>> import json, pathlib, tempfile
     >>> from toile.metrics.writers import JsonlWriter
@@ -224,8 +224,8 @@ class CsvWriter(MetricWriter):
     `flush` and `close`. A new name rewrites the file with one more column.
 
     Args:
-        path: path of the file; one that exists is continued. Its folder is created if there is
-            none.
+        path: path of the file; an existing file is continued. Its folder is created if it does not
+            exist.
 
     >>> import pathlib, tempfile
     >>> from toile.metrics.writers import CsvWriter
@@ -271,15 +271,15 @@ class CsvWriter(MetricWriter):
         with self._reading(), open(self._path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
             if any(None in row for row in rows):
-                raise ValueError("a row has more columns than the first")
+                raise ValueError("a row has more columns than the header")
             return rows
 
     def _reading(self) -> Any:
-        hint = f" ({self._path}; move it away to begin anew)"
+        hint = f" ({self._path}; move it away to start a new one)"
         return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:
-        """Rewrite the file with the current columns, by way of a temporary file."""
+        """Rewrite the file with the current columns, through a temporary file."""
         aside = f"{self._path}.tmp"
         with open(aside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
@@ -296,7 +296,7 @@ class TensorBoardWriter(MetricWriter):
     """Write an event file for TensorBoard.
 
     Args:
-        log_dir: folder of the file, which is created if there is none.
+        log_dir: folder of the file, which is created if it does not exist.
         auto_flush: whether every value is written to the file at once.
     """
 
@@ -358,7 +358,7 @@ def _passed_on(name: str) -> Any:
 
 
 class MultiWriter(MetricWriter):
-    """Pass every call on to several writers.
+    """Pass every call to several writers.
 
     Args:
         writers: the writers, in order.

@@ -1,7 +1,7 @@
-"""Neural-network functions: activations, softmax and relatives, attention, initializers.
+"""Functions for neural networks: activations, softmax, attention and initializers.
 
-Pure compositions over `toile.lax` and `toile.numpy`; nothing here is a primitive. Names, defaults,
-dtypes and the gradients at kinks are those of `jax.nn`. `toile.scipy` builds on this package.
+Names, defaults, dtypes and results are those of `jax.nn`, including the gradients at points where a
+function such as `relu` is not differentiable.
 """
 
 from toile.engine.lazy import attach as _attach

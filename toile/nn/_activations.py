@@ -50,7 +50,7 @@ def identity(x: ArrayLike) -> Array:
 
 @custom_jvp
 def relu(x: ArrayLike) -> Array:
-    """Replace negative elements by 0: max(x, 0).
+    """Replace negative elements with 0: max(x, 0).
 
     The gradient at 0 is 0.
 
@@ -72,7 +72,7 @@ def relu(x: ArrayLike) -> Array:
 def relu6(x: ArrayLike) -> Array:
     """Limit each element to the interval from 0 to 6.
 
-    The gradient is 0 at both ends of the interval and outside of it.
+    The gradient is 0 at both ends of the interval and outside it.
 
     Args:
         x: array or number.
@@ -96,7 +96,7 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 
     Args:
         x: array or number.
-        b: how smooth the corner is; with 0 this is relu. It is broadcast against `x`.
+        b: smoothness of the corner; 0 gives relu. It is broadcast against `x`.
 
     Returns:
         An array of the shape that the two broadcast to; integers give floats.
@@ -285,8 +285,8 @@ def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 def selu(x: ArrayLike) -> Array:
     """Compute the scaled exponential linear unit: `elu` with fixed constants.
 
-    The scale and alpha are chosen such that, in deep networks with suitable initial weights,
-    activations keep mean 0 and variance 1.
+    The constants are chosen so that, in deep networks with suitable initial weights, activations
+    keep mean 0 and variance 1.
 
     Args:
         x: array or number.
@@ -307,7 +307,7 @@ def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
 
     Args:
         x: array or number.
-        negative_slope: factor of negative elements. It is broadcast against `x`.
+        negative_slope: factor for negative elements. It is broadcast against `x`.
 
     Returns:
         An array of the shape that the two broadcast to; integers give floats.
@@ -376,8 +376,8 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
 
     Args:
         x: array or number.
-        approximate: whether to use the formula with tanh, which differs by less than 0.001. Other
-            libraries often have the exact function as their default.
+        approximate: whether to use a formula with tanh, which differs by less than 0.001. In other
+            libraries, the exact function is often the default.
 
     Returns:
         An array of the same shape; integers give floats.
@@ -421,7 +421,7 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
 def log1mexp(x: ArrayLike) -> Array:
     """Compute log(1 - exp(-x)) for positive x, accurately for small and large x.
 
-    Where x is 0 the result is -inf, where it is negative NaN.
+    The result is -inf where x is 0, and NaN where x is negative.
 
     Args:
         x: array or number.

@@ -51,37 +51,38 @@ def dot_product_attention(
 ) -> Array | tuple[Array, Array]:
     """Compute scaled dot-product attention: softmax(scale query keyᵀ + bias) value for each head.
 
-    The letters of shapes are: B batch, T queries, S keys, N heads of queries, K heads of keys and
-    values, H width of a head. N is a multiple of K, and each head of keys serves N / K heads of
-    queries. Without a batch, B is left out. Logits are computed in float32. All masks apply
-    together; a query whose keys are all masked gets the mean of the values.
+    In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
+    number of query heads, K the number of key and value heads, and H the size of a head. N is a
+    multiple of K, and N / K query heads share each key head. The batch axis B may be left out.
+    Logits are computed in float32. All masks are combined; a query whose keys are all masked gets
+    the mean of the values.
 
     Args:
         query: array of shape (B, T, N, H).
         key: array of shape (B, S, K, H).
         value: array of shape (B, S, K, H).
-        bias: array added to the logits, which broadcasts to (B, N, T, S).
-        mask: boolean array that broadcasts to (B, N, T, S); a query uses a key only where it is
-            True.
-        scale: factor of the products; None for 1 / sqrt(H).
-        is_causal: whether query i uses only keys up to i.
-        query_seq_lengths: int32 array of shape (B,), the number of queries of each sequence.
-            Results of later ones are 0.
-        key_value_seq_lengths: int32 array of shape (B,), the number of keys of each sequence. Later
-            ones are not used.
-        local_window_size: how many keys to the left and to the right of its own position a query
-            uses; one number stands for both sides.
-        implementation: accepted for compatibility. "cudnn" allows a right window only as cuDNN
-            does; it does not choose a kernel.
-        return_residual: whether to return the logarithm of the sum of the exponentials of the
-            logits too.
+        bias: array that is added to the logits; it must broadcast to (B, N, T, S).
+        mask: boolean array that broadcasts to (B, N, T, S); a query attends to a key only where it
+            is True.
+        scale: factor for the products of queries and keys; None for 1 / sqrt(H).
+        is_causal: whether query i attends only to keys up to i.
+        query_seq_lengths: int32 array of shape (B,) with the number of queries in each sequence.
+            The results for queries beyond it are 0.
+        key_value_seq_lengths: int32 array of shape (B,) with the number of keys in each sequence.
+            Keys beyond it are ignored.
+        local_window_size: number of keys to the left and to the right of its own position that a
+            query attends to; a single number applies to both sides.
+        implementation: accepted for code written for JAX. It does not choose a kernel, but "cudnn"
+            restricts right windows as cuDNN does.
+        return_residual: whether to also return the logarithm of the sum of the exponentials of the
+            logits.
 
     Returns:
         An array of the shape of `query`. With `return_residual`, a pair of it and an array of shape
         (B, T, N), through which no gradient passes.
 
     Raises:
-        ValueError: shapes or dtypes do not fit together.
+        ValueError: shapes or dtypes do not match.
 
     >>> query = toile.random.normal(key(0), (2, 5, 4, 8))  # 4 heads of queries
     >>> keys = toile.random.normal(key(1), (2, 7, 2, 8))  # share 2 heads of keys

@@ -79,7 +79,7 @@ def real_inexact(name: str, *xs: Any) -> list[Array]:
 
 
 def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
-    """Like `inexact`, and broadcast to one shape: what the n-ary `lax` functions ask for."""
+    """Like `inexact`, and broadcast to one shape, as the n-ary `lax` functions require."""
     arrays = inexact(name, *xs)
     if len({x.shape for x in arrays}) == 1:
         return arrays

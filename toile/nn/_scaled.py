@@ -28,15 +28,15 @@ DotDimensionNumbers: TypeAlias = tuple[AxesOfBoth, AxesOfBoth]
 
 @dataclass
 class BlockScaleConfig:
-    """How one operand is quantized: its element type, scale type and block length.
+    """The quantization of one operand: its element type, scale type and block size.
 
     Args:
         mode: "mxfp8" or "nvfp4".
         block_size: number of elements along the contracted axis that share a scale.
-        data_type: dtype that elements are rounded to.
-        scale_type: dtype that scales are rounded to.
-        global_scale: one more factor of the whole array, for "nvfp4"; None otherwise.
-        infer_only: not used.
+        data_type: dtype to which elements are rounded.
+        scale_type: dtype to which scales are rounded.
+        global_scale: additional factor for the whole array, for "nvfp4"; None otherwise.
+        infer_only: ignored.
     """
 
     mode: str
@@ -50,13 +50,13 @@ class BlockScaleConfig:
 def get_scaled_dot_general_config(
     mode: Literal["nvfp4", "mxfp8"], global_scale: Array | None = None
 ) -> BlockScaleConfig:
-    """Return how `scaled_dot_general` quantizes an operand in a mode.
+    """Return the configuration with which `scaled_dot_general` quantizes an operand.
 
     Args:
         mode: "mxfp8" for 8-bit elements in blocks of 32, or "nvfp4" for 4-bit elements in blocks of
             16.
-        global_scale: factor of the whole array in mode "nvfp4", a float32 array of shape (1,); None
-            for 1.
+        global_scale: factor for the whole array in mode "nvfp4", a float32 array of shape (1,);
+            None for 1.
 
     Returns:
         The configuration of one operand.
@@ -82,10 +82,10 @@ def scaled_matmul(
     lhs: Array, rhs: Array, lhs_scales: Array, rhs_scales: Array,
     preferred_element_type: DTypeLike = np.float32
 ) -> Array:
-    """Multiply batches of matrices whose blocks have scales: lhs rhsᵀ.
+    """Multiply batches of block-scaled matrices: lhs rhsᵀ.
 
-    Each row is divided into equal blocks along its last axis, as many as the scales have elements
-    there; all elements of a block are multiplied by its scale. Products are computed in float32.
+    Each row is divided into equal blocks, one for each of its scales; all elements of a block are
+    multiplied by its scale. Products are computed in float32.
 
     Args:
         lhs: array of shape (B, M, K).
@@ -138,22 +138,22 @@ def scaled_dot_general(
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: Literal["cudnn"] | None = None
 ) -> Array:
-    """Contract two arrays as `lax.dot_general` does, with operands rounded to a low precision.
+    """Contract two arrays as `lax.dot_general` does, with operands quantized to a low precision.
 
-    The cotangent is quantized too, in the backward pass.
+    In the backward pass, the cotangent is quantized too.
 
     Args:
         lhs, rhs: arrays to contract. Contracted sizes must be multiples of the block size.
-        dimension_numbers: the contracted axes of both and the batch axes of both, `((lhs_contract,
-            rhs_contract), (lhs_batch, rhs_batch))`.
+        dimension_numbers: the contracted axes of both operands and the batch axes of both,
+            `((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))`.
         preferred_element_type: dtype of the result; None for the dtype that the operands promote
             to.
         configs: how `lhs`, `rhs` and the cotangent are quantized, from
             `get_scaled_dot_general_config`; None to not quantize.
-        implementation: not used; a value other than None causes a DeprecationWarning.
+        implementation: ignored; a value other than None causes a DeprecationWarning.
 
     Returns:
-        An array whose axes are the batch axes, then the other axes of `lhs` and of `rhs`.
+        An array whose axes are the batch axes, then the other axes of `lhs`, then those of `rhs`.
 
     >>> config = toile.nn.get_scaled_dot_general_config("mxfp8")
     >>> x, y = jnp.ones((2, 32)), jnp.full((32, 3), 0.5)

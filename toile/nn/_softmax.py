@@ -43,16 +43,16 @@ def logsumexp(
 ) -> Array | tuple[Array, Array]:
     """Compute the logarithm of a sum of exponentials, log(sum(b exp(a))), without overflow.
 
-    The result of an empty sum is -inf.
+    An empty sum gives -inf.
 
     Args:
         a: array of exponents.
         axis: axis or axes to sum over; None for all.
-        b: factors of the exponentials, broadcast against `a`; None for 1. With factors, the sum may
-            be negative; its logarithm is then NaN unless `return_sign` is given.
-        keepdims: whether the axes summed over stay, with size 1.
-        return_sign: whether to return the sign of the sum too.
-        where: boolean array that selects the elements that are summed; None for all.
+        b: factors for the exponentials, broadcast against `a`; None for 1. With factors, the sum
+            may be negative; its logarithm is then NaN unless `return_sign` is True.
+        keepdims: whether to keep the axes summed over, with size 1.
+        return_sign: whether to also return the sign of the sum.
+        where: boolean array that selects the elements to include; None for all.
 
     Returns:
         An array of the remaining shape. With `return_sign`, a pair: the logarithm of the absolute
@@ -105,8 +105,8 @@ def logmeanexp(
     Args:
         x: array of exponents.
         axis: axis or axes to average over; None for all.
-        where: boolean array that selects the elements that are averaged; None for all.
-        keepdims: whether the axes averaged over stay, with size 1.
+        where: boolean array that selects the elements to include; None for all.
+        keepdims: whether to keep the axes averaged over, with size 1.
 
     Returns:
         An array of the remaining shape.
@@ -121,15 +121,15 @@ def logmeanexp(
 def log_softmax(
     x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the logarithm of the softmax without computing the softmax, which may underflow.
+    """Compute the logarithm of the softmax directly, because the softmax may underflow.
 
     Args:
         x: array of logits of a floating dtype.
         axis: axis or axes along which the exponentials of the results sum to 1.
-        where: boolean array that selects the elements that take part; None for all.
+        where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Elements that do not take part are -inf.
+        An array of the shape of `x`. Excluded elements are -inf.
 
     >>> toile.nn.log_softmax(jnp.array([0.0, 1.0, 1000.0]))
     Array([-1000.,  -999.,     0.], dtype=float32)
@@ -152,10 +152,10 @@ def softmax(x: ArrayLike, axis: AxisLike = -1, where: ArrayLike | None = None) -
     Args:
         x: array of logits.
         axis: axis or axes along which the results sum to 1.
-        where: boolean array that selects the elements that take part; None for all.
+        where: boolean array that selects the elements to include; None for all.
 
     Returns:
-        An array of the shape of `x`. Elements that do not take part are 0.
+        An array of the shape of `x`. Excluded elements are 0.
 
     >>> toile.nn.softmax(jnp.array([[0.0, 0.0], [1.0, 3.0]]))
     Array([[0.5       , 0.5       ],
@@ -197,8 +197,8 @@ def standardize(
         mean: mean to subtract, broadcast against `x`; None for the mean of `x`.
         variance: variance to divide by, broadcast against `x`; None for the variance of `x`.
         epsilon: number added to the variance before its square root is taken.
-        where: boolean array that selects the elements that count for the mean and variance; None
-            for all.
+        where: boolean array that selects the elements to include in the mean and variance; None for
+            all.
         algorithm: how the variance is computed. "fast" subtracts the squared mean from the mean of
             the squares, which loses digits where the mean is large; "stable" averages squared
             deviations.
@@ -230,18 +230,18 @@ def one_hot(
 ) -> Array:
     """Turn indices into vectors that are 1 at the index and 0 elsewhere.
 
-    An index outside [0, num_classes) gives zeros only.
+    An index outside [0, num_classes) gives a vector of zeros.
 
     Args:
         x: array of integers; other dtypes cause a DeprecationWarning.
         num_classes: length of the vectors.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        axis: place of the new axis in the result, or the name of a mapped axis of size
-            `num_classes`, over which the vectors are then spread.
-        out_sharding: accepted and not used.
+        axis: position of the new axis in the result, or the name of a mapped axis of size
+            `num_classes`, along which the vectors then extend.
+        out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with one more axis than `x`; no more axes if `axis` is a name.
+        An array with one more axis than `x`, or with the axes of `x` if `axis` is a name.
 
     >>> toile.nn.one_hot(jnp.array([0, 2, 5]), 3)
     Array([[1., 0., 0.],

@@ -1,7 +1,9 @@
-"""Parameter initializers, the same functions of a key as `jax.nn.initializers`.
+"""Initializers for parameters, which give the same numbers as `jax.nn.initializers`.
 
-An initializer is any `init(key, shape, dtype, out_sharding=None) -> Array`. The variance-scaling
-family (LeCun, Glorot, He) draws with variance `scale / fan`, the fan counted from the shape.
+An initializer is a function `init(key, shape, dtype, out_sharding=None)` that returns an array.
+`zeros` and `ones` are initializers; the other functions build one. The LeCun, Glorot and He
+initializers draw numbers whose variance is inversely proportional to the number of inputs or
+outputs of a layer, which they read from the shape.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ _COMPLEX_TRUNCATED_STD = 0.95311164380491208
 
 @typing.runtime_checkable
 class Initializer(Protocol):
-    """The type of functions that make the initial value of a parameter, for annotations.
+    """The type of initializers, for annotations.
 
     Args:
-        args, kwargs: none; a protocol cannot be instantiated.
+        args, kwargs: not used; a protocol cannot be instantiated.
 
     >>> from toile.nn.initializers import Initializer
     >>> def halves(key, shape, dtype=None, out_sharding=None): return jnp.full(shape, 0.5, dtype)
@@ -56,7 +58,7 @@ class Initializer(Protocol):
             key: random key.
             shape: shape of the result.
             dtype: dtype of the result; None for the initializer's own.
-            out_sharding: where the result is put; None for the default device.
+            out_sharding: sharding of the result; None for the default device.
 
         Returns:
             The initial value.
@@ -89,7 +91,7 @@ def zeros(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: where the result is put; None for the default device.
+        out_sharding: sharding of the result; None for the default device.
 
     Returns:
         An array of zeros.
@@ -111,7 +113,7 @@ def ones(
         key: not used; may be None.
         shape: shape of the result.
         dtype: dtype of the result; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: where the result is put; None for the default device.
+        out_sharding: sharding of the result; None for the default device.
 
     Returns:
         An array of ones.
@@ -144,7 +146,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
         dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> init = toile.nn.initializers.constant(0.5)
     >>> init(key(0), (2,))
@@ -161,7 +163,7 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
         dtype: default dtype of the arrays; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.uniform(0.1)(key(0), (50, 20))
     >>> w.shape, bool((w >= 0).all() and (w < 0.1).all())
@@ -183,7 +185,7 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.normal(0.1)(key(0), (50, 20))
     >>> w.shape, round(float(w.std()), 2)
@@ -203,7 +205,8 @@ def truncated_normal(
     """Build an initializer that draws from a normal distribution restricted to an interval.
 
     Standard normal numbers between `lower` and `upper` are multiplied by `stddev`. The restriction
-    makes the standard deviation of the result smaller than `stddev`, 0.88 times it by default.
+    makes the standard deviation of the result smaller than `stddev`: 0.88 times `stddev` by
+    default.
 
     Args:
         stddev: standard deviation before the restriction.
@@ -212,7 +215,7 @@ def truncated_normal(
         upper: upper end of the interval, in units of `stddev`.
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.truncated_normal(0.1)(key(0), (50, 20))
     >>> w.shape, bool((abs(w) < 0.2).all())
@@ -257,23 +260,23 @@ def variance_scaling(
     """Build an initializer whose variance is inversely proportional to the size of a layer.
 
     The variance is scale / n. Depending on `mode`, n is the number of inputs of a unit ("fan_in"),
-    of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric mean ("fan_geo_avg").
-    Axes of the shape that are neither inputs, outputs nor batches, such as the window of a
-    convolution, multiply both numbers.
+    the number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric mean
+    ("fan_geo_avg"). The sizes of axes that are neither inputs, outputs nor independent copies, such
+    as the window of a convolution, multiply both numbers.
 
     Args:
         scale: numerator of the variance, positive.
-        mode: what n is.
-        distribution: "truncated_normal" is cut at two standard deviations and has the stated
-            variance after that; "normal"; or "uniform", symmetric around 0.
+        mode: the meaning of n, see above.
+        distribution: "truncated_normal", which is truncated at two standard deviations and has the
+            stated variance after truncation; "normal"; or "uniform", which is symmetric around 0.
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     Raises:
         ValueError: when the initializer is called, for an unknown mode or distribution, or a shape
@@ -358,12 +361,12 @@ def glorot_uniform(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.glorot_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -384,12 +387,12 @@ def glorot_normal(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.glorot_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -411,12 +414,12 @@ def lecun_uniform(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.lecun_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -437,12 +440,12 @@ def lecun_normal(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.lecun_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -463,12 +466,12 @@ def he_uniform(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.he_uniform()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -489,12 +492,12 @@ def he_normal(
     Args:
         in_axis: axis or axes of the inputs in the shape of the parameter.
         out_axis: axis or axes of the outputs.
-        batch_axis: axis or axes of independent copies, which do not count.
+        batch_axis: axis or axes of independent copies, which are left out of both numbers.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     >>> w = toile.nn.initializers.he_normal()(key(0), (50, 200))
     >>> w.shape, round(float(w.var()), 3)
@@ -512,20 +515,20 @@ kaiming_normal = he_normal
 def orthogonal(
     scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer of uniformly distributed orthogonal matrices.
+    """Build an initializer that draws uniformly distributed orthogonal matrices.
 
-    An array with more than two axes is a matrix whose columns are along `column_axis` and whose
-    rows are all other axes. A matrix with fewer rows than columns has orthonormal rows, another one
-    orthonormal columns.
+    An array with more than two axes is treated as a matrix whose columns are along `column_axis`
+    and whose rows are along all other axes. A matrix with fewer rows than columns has orthonormal
+    rows; any other matrix has orthonormal columns.
 
     Args:
-        scale: factor of the matrix.
-        column_axis: axis of the shape that counts the columns.
+        scale: factor for the matrix.
+        column_axis: axis of the columns in the shape.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding.
 
     Raises:
         ValueError: when the initializer is called with a shape of fewer than two axes.
@@ -554,21 +557,21 @@ def orthogonal(
 def delta_orthogonal(
     scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer of convolution kernels: an orthogonal matrix at the center, 0 elsewhere.
+    """Build an initializer for convolutions: an orthogonal matrix at the center, 0 elsewhere.
 
     Args:
-        scale: factor of the matrix.
-        column_axis: axis that counts the columns of the matrix of the last two axes.
+        scale: factor for the matrix.
+        column_axis: axis of the columns in the matrix of the last two axes.
         dtype: default dtype of the arrays, floating or complex; None for float32 (float64 if 64-bit
             types are enabled).
 
     Returns:
-        A function of a key, a shape, a dtype and a sharding; the latter two are optional. The shape
-        has one to three axes of the window, then inputs and outputs.
+        An initializer: a function of a key, a shape, and optionally a dtype and a sharding. The
+        shape must have one to three window axes, followed by the inputs and the outputs.
 
     Raises:
-        ValueError: when the initializer is called with another number of axes, or with more inputs
-            than outputs.
+        ValueError: when the initializer is called with a different number of axes, or with more
+            inputs than outputs.
 
     >>> w = toile.nn.initializers.delta_orthogonal()(key(0), (3, 3, 2, 4))
     >>> jnp.allclose(w[1, 1] @ w[1, 1].T, jnp.eye(2), atol=1e-5)

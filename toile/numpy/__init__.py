@@ -1,13 +1,13 @@
-"""NumPy's interface on toile arrays: `import toile.numpy as jnp`.
+"""NumPy's functions for toile arrays: `import toile.numpy as jnp`.
 
-Names, signatures, defaults, dtypes and results are those of `jax.numpy`. Each module below holds
-one family and lists its public names in `__all__`; families that models rarely use are loaded when
-one of their names is first used.
+Names, signatures, defaults, dtypes and results are those of `jax.numpy`.
 
-Differences from NumPy: arrays cannot be changed, and there is no `out`. Most functions take arrays
-and numbers, not lists. int32 and float32 promote to float32, and a Python number takes the dtype of
-the array beside it if that has the same kind. 64-bit dtypes need x64 to be enabled. Division by
-zero, overflow and the like give infinities and NaN without a warning.
+The main differences from NumPy: arrays cannot be changed, so there is no `out`, and
+`x.at[idx].set(y)` returns a changed copy. Most functions take arrays and numbers, but not lists.
+int32 and float32 promote to float32, and a Python number takes the dtype of the array that it is
+combined with if both are of the same kind. 64-bit dtypes are available only if x64 is enabled
+(`toile.config.update("jax_enable_x64", True)`). Division by zero, overflow and the like give
+infinities and NaN without a warning.
 """
 
 from toile.engine.lazy import attach as _attach

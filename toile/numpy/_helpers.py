@@ -1,7 +1,7 @@
-"""Helpers of the functions for shapes, indexing and contractions.
+"""Helpers for the functions on shapes, indexing and contractions.
 
-Everything here is about arguments: turning what the user passed into arrays, axes into non-negative
-integers, and telling concrete values from traced ones. Nothing here computes on elements.
+They handle arguments: they convert values to arrays and axes to non-negative integers, and
+distinguish concrete values from traced ones. Nothing here computes on elements.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     if any(n not in (1, m) for n, m in zip(have, shape[lead:])):
         raise ValueError(f"Incompatible types for broadcasting: input type={x.aval.str_short()} "
                          f"and requested type={x.aval.with_shape(shape).str_short()} (only axes "
-                         f"of size 1 stretch, aligned from the last){here()}")
+                         f"of size 1 can be stretched, aligned from the last){here()}")
     return _promotion.spread(x, shape)
 
 

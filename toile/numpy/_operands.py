@@ -1,4 +1,4 @@
-"""What users pass, as operands: arrays and Python numbers, checked.
+"""Conversion of user arguments to operands: arrays and Python numbers, checked.
 
 May import the engine and `lax`.
 """

@@ -1,7 +1,7 @@
-"""Operands brought together: dtype promotion and broadcasting.
+"""Dtype promotion and broadcasting of operands.
 
-Every function of this package goes through here, so the order of the tests matters: arrays that
-already agree leave after two or three comparisons. `lax` takes equal shapes or operands of rank 0;
+Every function of this package goes through here, so the order of the tests matters: for arrays that
+already agree, two or three comparisons are enough. `lax` takes equal shapes or operands of rank 0;
 scalars therefore stay scalars and only arrays of different shapes are broadcast. Python numbers
 become rank-0 operands of the promoted dtype. May import the engine, `lax` and `_operands`.
 """
@@ -66,7 +66,7 @@ def _to(x: Any, dtype: Any, weak: bool) -> Array:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...]:
-    """The shape that NumPy's rules give arrays of these shapes together."""
+    """The shape to which these shapes broadcast by NumPy's rules."""
     try:
         return lax.broadcast_shapes(*shapes) if shapes else ()
     except ValueError:
@@ -74,7 +74,7 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
 
 
 def _unbroadcastable(name: str, shapes: Any) -> Exception:
-    """The error of JAX: it names the function where all operands have one rank."""
+    """JAX's error, which names the function if all operands have the same rank."""
     fix = (
         "(sizes must be equal or 1, aligned from the last axis: insert an axis with x[:, None], "
         f"or transpose){here()}"
@@ -87,7 +87,7 @@ def _unbroadcastable(name: str, shapes: Any) -> Exception:
 
 
 def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
-    """Warn about or refuse operands of different non-zero ranks, as the configuration asks."""
+    """Warn about or refuse operands of different nonzero ranks, depending on the configuration."""
     mode = flags.numpy_rank_promotion
     if mode == "allow" or len({len(s) for s in shapes if s}) < 2:
         return
@@ -113,7 +113,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def spread(x: Any, shape: tuple[int, ...]) -> Array:
-    """`x` broadcast to `shape` by an operation, which gives it memory of its own."""
+    """`x` broadcast to `shape` by an operation, which allocates new memory."""
     have = x.shape
     skip = len(shape) - len(have)
     kept = [i for i, n in enumerate(have) if n == shape[skip + i]]
@@ -123,7 +123,7 @@ def spread(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def promote_shapes(name: str, *args: Any) -> list[Array]:
-    """The operands broadcast against each other; numbers and arrays of rank 0 stay as they are."""
+    """The operands broadcast against each other; numbers and arrays of rank 0 stay unchanged."""
     shapes = [shape_of(x) for x in args]
     full = [s for s in shapes if s]
     if not full or all(s == full[0] for s in full[1:]):

@@ -112,12 +112,12 @@ def _refuse_assignment(self, index, value):
 # Methods.
 
 def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
-    """The same bytes, read as another dtype.
+    """Reinterpret the bytes of the array as another dtype.
 
     Args:
-        dtype: how to read the bytes; None leaves the array as it is. Elements that become wider or
-            narrower shorten or lengthen the last axis.
-        type: must be None; other types of arrays are not supported.
+        dtype: dtype of the result; None leaves the array unchanged. If its elements are wider, the
+            last axis becomes shorter; if they are narrower, it becomes longer.
+        type: must be None; other array types are not supported.
 
     >>> jnp.array([1.0, 2.0]).view("int32")
     Array([1065353216, 1073741824], dtype=int32)
@@ -164,7 +164,7 @@ def _viewed(self: Any, dtype: Any) -> Any:
 
 
 class ArrayMethods:
-    """What arrays and tracers have in common: methods of `toile.numpy`'s functions, and `x.at`."""
+    """The methods that arrays and tracers share: many functions of `toile.numpy`, and `x.at`."""
 
     __slots__ = ()
 
@@ -243,7 +243,7 @@ class ArrayMethods:
 
     def astype(self: Any, dtype: DTypeLike | None, copy: bool = False,
                device: Any = None) -> Array:
-        """The array converted to another dtype.
+        """Convert the array to another dtype.
 
         Args:
             dtype: the dtype of the result.
@@ -256,7 +256,7 @@ class ArrayMethods:
         return jnp.astype(self, dtype, copy=copy, device=device)
 
     def byteswap(self: Any) -> Array:
-        """The array with the bytes of each element in reverse order."""
+        """Reverse the order of the bytes in each element."""
         size = self.dtype.itemsize
         if size == 1:
             return self
@@ -266,11 +266,11 @@ class ArrayMethods:
         return view(back, self.dtype)
 
     def clip(self: Any, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Array:
-        """The array with its elements limited to an interval.
+        """Limit the elements to an interval.
 
         Args:
-            min: the lower bound; None for none.
-            max: the upper bound; None for none.
+            min: the lower bound; None for no lower bound.
+            max: the upper bound; None for no upper bound.
 
         >>> jnp.array([-2, 0, 5]).clip(-1, 1)
         Array([-1,  0,  1], dtype=int32)
@@ -279,14 +279,15 @@ class ArrayMethods:
 
     def compress(self: Any, condition: ArrayLike, axis: int | None = None, *,
                  out: None = None, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
-        """Slices along an axis where a condition holds.
+        """Select the slices along an axis where a condition holds.
 
         Args:
             condition: booleans, one for each slice.
             axis: the axis of the slices; None for the flattened array.
             out: must be None.
-            size: how many slices the result has, which `jit` must know; None for as many as hold.
-            fill_value: fills the slices that `size` asks for beyond those.
+            size: number of slices in the result; required under `jit`. None keeps every slice whose
+                condition holds.
+            fill_value: value that pads the result to `size`.
 
         >>> jnp.arange(4).compress(jnp.array([True, False, True, True]))
         Array([0, 2, 3], dtype=int32)
@@ -294,25 +295,25 @@ class ArrayMethods:
         return jnp.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
     def copy(self: Any) -> Array:
-        """A new array with the same elements."""
+        """Copy the array."""
         return jnp.copy(self)
 
     clone = copy
 
     def dot(self: Any, b: ArrayLike, *, precision: Any = None,
             preferred_element_type: DTypeLike | None = None) -> Array:
-        """The dot product with another array: `jnp.dot(self, b)`.
+        """Compute the dot product with another array: `jnp.dot(self, b)`.
 
         Args:
-            b: the second operand; its last axis but one is summed over.
-            precision: how exactly to multiply, see `lax.Precision`.
+            b: the second operand; its second-to-last axis, or its only axis, is summed over.
+            precision: precision of the products; see `lax.Precision`.
             preferred_element_type: the dtype of the sums and of the result.
         """
         return jnp.dot(self, b, precision=precision,
                        preferred_element_type=preferred_element_type)
 
     def flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-        """The elements along one axis.
+        """Flatten the array to one dimension.
 
         Args:
             order: "C" for row by row, "F" for column by column.
@@ -322,16 +323,16 @@ class ArrayMethods:
 
     def nonzero(self: Any, *, fill_value: Any = None,
                 size: int | None = None) -> tuple[Array, ...]:
-        """The indices of the elements that are not zero, one array for each axis.
+        """Find the indices of the elements that are not zero, as one array for each axis.
 
         Args:
-            fill_value: fills indices that `size` asks for beyond those that exist.
-            size: how many indices to return, which `jit` must know; None for as many as exist.
+            fill_value: value that pads the result to `size`.
+            size: number of indices to return; required under `jit`. None returns all of them.
         """
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 
     def reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
-        """The elements in another shape.
+        """Arrange the elements in another shape.
 
         Args:
             *args: the shape, as one tuple or as several integers; one of them may be -1 and is
@@ -349,12 +350,12 @@ class ArrayMethods:
     def std(self: Any, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
             correction: float | None = None) -> Array:
-        """The standard deviation: `jnp.std(self, ...)`, which explains the arguments."""
+        """Compute the standard deviation; see `jnp.std` for the arguments."""
         return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where,
                        correction=correction)
 
     def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
-        """The array on another device.
+        """Place the array on a device or sharding.
 
         Args:
             device: a device or a sharding.
@@ -363,11 +364,11 @@ class ArrayMethods:
         return jnp.asarray(self, device=device)
 
     def transpose(self: Any, *args: SupportsIndex | Sequence[SupportsIndex] | None) -> Array:
-        """The array with its axes in another order.
+        """Reorder the axes.
 
         Args:
-            *args: the axes in their new order, as one tuple or as several integers; nothing
-                reverses them.
+            *args: the axes in their new order, as one tuple or as several integers; without
+                arguments, the axes are reversed.
 
         >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
         (3, 2, 4)
@@ -385,15 +386,15 @@ class ArrayMethods:
     def var(self: Any, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
             ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
             correction: float | None = None) -> Array:
-        """The variance: `jnp.var(self, ...)`, which explains the arguments."""
+        """Compute the variance; see `jnp.var` for the arguments."""
         return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where,
                        correction=correction)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> types.ModuleType:
-        """The module with the functions of these arrays: `toile.numpy`.
+        """Return the module with functions for these arrays: `toile.numpy`.
 
         Args:
-            api_version: the version of the array API standard that is needed; None for any.
+            api_version: the required version of the array API standard; None for any.
         """
         if api_version is not None and api_version != jnp.__array_api_version__:
             raise ValueError(f"{api_version=} is not available; available versions are: "
@@ -413,7 +414,7 @@ class ArrayMethods:
 
     @property
     def mT(self: Any) -> Array:
-        """The array with its last two axes exchanged."""
+        """The array with its last two axes swapped."""
         return jnp.matrix_transpose(self)
 
     @property
@@ -428,7 +429,7 @@ class ArrayMethods:
 
     @property
     def at(self: Any) -> index_update.IndexUpdateHelper:
-        """Index it to update elements: `x.at[idx].set(y)` is a copy of `x` with `y` at `idx`."""
+        """Index this to update elements: `x.at[idx].set(y)` is a copy of `x` with `y` at `idx`."""
         return index_update.IndexUpdateHelper(self)
 
     @property

@@ -1,6 +1,6 @@
 """Differences and integrals of sampled functions, and packing of bits.
 
-diff, gradient and trapezoid are built of static slices: they cost nothing but the arithmetic.
+diff, gradient and trapezoid use static slices, so they cost no more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def _along(x, axis, start, stop):
 
 def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
          append: ArrayLike | None = None) -> Array:
-    """Compute differences of neighbors: each element minus the one before it.
+    """Compute differences between neighbors: each element minus the one before it.
 
     Args:
-        a: array of at least one axis.
-        n: how often to take differences; it must be known when a function is traced.
-        axis: axis along which elements are neighbors.
-        prepend, append: values to put before and after `a` along the axis first; a number stands
-            for a slice of it.
+        a: array with at least one axis.
+        n: how many times to take differences; it cannot be traced.
+        axis: axis along which to take differences.
+        prepend, append: values to put before and after `a` along the axis before taking
+            differences; a number fills one slice.
 
     Returns:
-        An array whose axis is shorter by `n`. Differences of booleans are booleans: whether
-        neighbors differ.
+        An array that is shorter by `n` along the axis. Differences of booleans are booleans that
+        tell whether neighbors differ.
 
     >>> jnp.diff(jnp.array([1, 4, 9]), prepend=0)
     Array([1, 3, 5], dtype=int32)
@@ -70,15 +70,15 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
 
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
             to_begin: ArrayLike | None = None) -> Array:
-    """Compute differences of neighbors in a flattened array.
+    """Compute differences between neighbors in a flattened array.
 
     Args:
         ary: array to flatten.
-        to_end: values to put after the differences, in the dtype of `ary`; None for none.
-        to_begin: values to put before the differences, in the dtype of `ary`; None for none.
+        to_end: values to append to the differences, in the dtype of `ary`; None appends nothing.
+        to_begin: values to put before the differences, in the dtype of `ary`; None adds nothing.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
     Array([3, 5, 0], dtype=int32)
@@ -120,12 +120,12 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
              edge_order: None = None) -> Array | list[Array]:
     """Approximate the derivatives of a function from samples, with central differences.
 
-    At both ends of an axis, the derivative is the difference to the only neighbor.
+    At both ends of an axis, the derivative is the difference from the only neighbor.
 
     Args:
         f: samples of the function; at least 2 along each axis.
-        *varargs: distance between samples, or an array of the positions of samples: one for all
-            axes or one for each axis. None given means a distance of 1.
+        *varargs: distance between samples, or an array of the positions of the samples: one for all
+            axes, or one for each axis. Without them, the distance is 1.
         axis: axis or axes to differentiate along; None for all.
         edge_order: must be None.
 
@@ -201,13 +201,14 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
     Args:
         p: real numbers, such as angles.
-        discont: least jump that is removed; None for half a period, below which it has no effect.
-        axis: axis along which elements follow each other.
+        discont: smallest jump to remove; None for half a period, and smaller values count as half a
+            period.
+        axis: axis to unwrap along.
         period: length of a period.
 
     Returns:
-        An array of the shape of `p` in which neighbors differ by at most half a period; of floats,
-        unless `p` and `period` are integers.
+        An array of the shape of `p` in which neighbors differ by at most half a period. Its dtype
+        is floating unless `p` and `period` are integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
     Array([ 0, -1, -1], dtype=int32)
@@ -251,13 +252,13 @@ def packbits(a: ArrayLike, axis: int | None = None,
     """Pack eight elements into the bits of a byte.
 
     Args:
-        a: booleans or integers; integers count as 1 if they are not zero.
+        a: booleans or integers; nonzero integers count as 1.
         axis: axis to pack along; None for the flattened array.
         bitorder: whether the first element becomes the highest bit ("big") or the lowest
             ("little").
 
     Returns:
-        An array of uint8; the bits that the last byte lacks are 0.
+        An array of uint8; missing bits in the last byte are 0.
 
     >>> jnp.packbits(jnp.array([1, 0, 1]))
     Array([160], dtype=uint8)
@@ -286,8 +287,8 @@ def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None,
     Args:
         a: array of uint8.
         axis: axis to unpack along; None for the flattened array.
-        count: how many bits to return along the axis, with zeros added at the end if there are
-            fewer; None for all. With a negative number, that many are left out at the end.
+        count: number of bits to return along the axis, padded with zeros if there are fewer; None
+            for all. A negative number drops that many bits at the end.
         bitorder: whether the first element is the highest bit ("big") or the lowest ("little").
 
     Returns:

@@ -22,7 +22,7 @@ from toile.numpy.ufuncs import isfinite, isinf, isnan
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:
-    """Tell where `abs(a - b) <= atol + rtol * abs(b)`.
+    """Test where `abs(a - b) <= atol + rtol * abs(b)`.
 
     Infinities are close to equal infinities only. Integers are compared as floats.
 
@@ -30,10 +30,10 @@ def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike
         a, b: arrays or numbers, which are broadcast against each other.
         rtol: tolerance relative to `b`.
         atol: absolute tolerance.
-        equal_nan: whether NaN is close to NaN.
+        equal_nan: whether NaN counts as close to NaN.
 
     Returns:
-        A boolean array of the broadcast shape; the tolerances may be arrays and are broadcast, too.
+        A boolean array of the broadcast shape. Tolerances that are arrays are broadcast too.
     """
     a, b = promote_args("isclose", a, b)
     if dtypes.issubdtype(a.dtype, dtypes.extended):
@@ -60,13 +60,13 @@ def _all(x: Any) -> Any:
 
 def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
              equal_nan: bool = False) -> Array:
-    """Tell whether all elements of two arrays are close; see `isclose`.
+    """Test whether all elements of two arrays are close; see `isclose`.
 
     Args:
         a, b: arrays or numbers, which are broadcast against each other.
         rtol: tolerance relative to `b`.
         atol: absolute tolerance.
-        equal_nan: whether NaN is close to NaN.
+        equal_nan: whether NaN counts as close to NaN.
 
     Returns:
         A boolean array of rank 0; True for empty arrays.
@@ -75,7 +75,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLik
 
 
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """Tell whether two arrays have the same shape and equal elements.
+    """Test whether two arrays have the same shape and equal elements.
 
     Dtypes may differ: they are promoted before the comparison.
 
@@ -97,7 +97,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Tell whether two arrays are equal after they are broadcast against each other.
+    """Test whether two arrays are equal after they are broadcast against each other.
 
     Args:
         a1, a2: arrays, numbers or nested lists.
@@ -126,7 +126,7 @@ def _signed_infinity(x: Any, out: Any, value: float, name: str) -> Any:
 
 
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
-    """Tell which elements are inf.
+    """Test which elements are inf.
 
     Args:
         x: array or number.
@@ -142,7 +142,7 @@ def isposinf(x: ArrayLike, /, out: None = None) -> Array:
 
 
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
-    """Tell which elements are -inf.
+    """Test which elements are -inf.
 
     Args:
         x: array or number.
@@ -158,7 +158,7 @@ def isneginf(x: ArrayLike, /, out: None = None) -> Array:
 
 
 def iscomplex(x: ArrayLike) -> Array:
-    """Tell which elements have an imaginary part other than 0.
+    """Test which elements have an imaginary part other than 0.
 
     `iscomplexobj` looks at the dtype instead.
 
@@ -176,7 +176,7 @@ def iscomplex(x: ArrayLike) -> Array:
 
 
 def isreal(x: ArrayLike) -> Array:
-    """Tell which elements have no imaginary part other than 0.
+    """Test which elements have an imaginary part of 0.
 
     `isrealobj` looks at the dtype instead.
 
@@ -190,10 +190,10 @@ def isreal(x: ArrayLike) -> Array:
 
 
 def iscomplexobj(x: ArrayLike) -> bool:
-    """Tell whether the dtype of `x` is complex, whatever its values are.
+    """Test whether the dtype of `x` is complex, regardless of its values.
 
     Args:
-        x: array, number or list; the answer for None is False.
+        x: array, number or list; None gives False.
 
     Returns:
         A Python bool.
@@ -206,10 +206,10 @@ def iscomplexobj(x: ArrayLike) -> bool:
 
 
 def isrealobj(x: ArrayLike) -> bool:
-    """Tell whether the dtype of `x` is not complex, whatever its values are.
+    """Test whether the dtype of `x` is not complex, regardless of its values.
 
     Args:
-        x: array, number or list; the answer for None is True.
+        x: array, number or list; None gives True.
 
     Returns:
         A Python bool.
@@ -218,7 +218,7 @@ def isrealobj(x: ArrayLike) -> bool:
 
 
 def isscalar(element: object) -> bool:
-    """Tell whether `element` is a scalar: a number, a string or an array of rank 0.
+    """Test whether `element` is a scalar: a number, a string or an array of rank 0.
 
     Args:
         element: any object.
@@ -227,7 +227,7 @@ def isscalar(element: object) -> bool:
         A Python bool.
 
     Differences:
-        NumPy says False for arrays of rank 0.
+        NumPy returns False for arrays of rank 0.
     """
     if hasattr(element, "__jax_array__"):
         element = element.__jax_array__()

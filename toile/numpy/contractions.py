@@ -78,22 +78,22 @@ def _raw_matmul(a, b):
 
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
            preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
-    """Multiply matrices: the operator `@`.
+    """Multiply matrices, as the operator `@` does.
 
     Args:
-        a, b: matrices in the last two axes, whose leading axes are broadcast; an array of one axis
-            is a row on the left and a column on the right.
-        precision: how exactly to multiply, see `lax.Precision`.
+        a, b: matrices in the last two axes, whose leading axes are broadcast; a one-dimensional
+            array is a row on the left and a column on the right.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        The products. The axis of a row or column is not in the result.
+        The products. The axis of a one-dimensional operand does not appear in the result.
 
     Raises:
-        ShapeError: the last axis of `a` is not as long as the last but one of `b`. It is a
-            TypeError and a ValueError.
+        ShapeError: the last axis of `a` does not have the size of the second-to-last axis of `b`.
+            The error is both a TypeError and a ValueError.
         ValueError: an operand is a number; multiply by it with `*`.
 
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
@@ -154,22 +154,22 @@ def _batched_matmul(a, b, precision, preferred):
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
-    """Sum products over the last axis of one array and the last but one of another.
+    """Sum products over the last axis of one array and the second-to-last axis of another.
 
-    This is the inner product of vectors and the product of matrices. For arrays of more axes,
-    `matmul`, which broadcasts, is usually what is meant.
+    This is the inner product of vectors and the product of matrices. For arrays with more axes,
+    `matmul`, which broadcasts, is usually the right choice.
 
     Args:
-        a: first operand, whose last axis is summed over; a number multiplies.
-        b: second operand, whose last axis but one, or only axis, is summed over; a number
-            multiplies.
-        precision: how exactly to multiply, see `lax.Precision`.
+        a: first operand, whose last axis is summed over; a number multiplies `b`.
+        b: second operand, whose second-to-last axis, or only axis, is summed over; a number
+            multiplies `a`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, then those of `b`.
+        An array with the other axes of `a`, followed by those of `b`.
 
     >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -191,12 +191,12 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
     Args:
         a, b: arrays of equal size.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sum and of the result; None for the one that the
             operands promote to.
 
     Returns:
-        A number: an array without axes.
+        A scalar: an array of rank 0.
 
     >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 2]))
     Array(5.+0.j, dtype=complex64)
@@ -216,7 +216,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -287,14 +287,14 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
     Args:
         a, b: the operands.
         axes: how many of the last axes of `a` and the first axes of `b` to sum over, or two lists
-            of axes that belong together.
-        precision: how exactly to multiply, see `lax.Precision`.
+            of axes to pair with each other.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, then those of `b`.
+        An array with the other axes of `a`, followed by those of `b`.
 
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
     (2, 5)
@@ -331,13 +331,13 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Sum products over the last axes of two arrays.
 
     Args:
-        a, b: the operands, with last axes of equal length; a number multiplies.
-        precision: how exactly to multiply, see `lax.Precision`.
+        a, b: the operands, with last axes of equal length; a number multiplies the other operand.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
     Returns:
-        An array with the other axes of `a`, then those of `b`.
+        An array with the other axes of `a`, followed by those of `b`.
     """
     a, b = h.as_arrays("inner", a, b)
     if a.ndim == 0 or b.ndim == 0:
@@ -364,14 +364,15 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
 
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """Compute the Kronecker product: a copy of one array for each element of another, scaled by it.
+    """Compute the Kronecker product: a scaled copy of one array for each element of another.
 
     Args:
         a: array whose elements scale the copies.
-        b: array that is copied. The array of fewer axes gets axes of length 1 in front.
+        b: array to copy. If the arrays differ in rank, the one with fewer axes gets leading axes of
+            length 1.
 
     Returns:
-        An array whose lengths are the products of those of `a` and `b`.
+        An array whose sizes are the products of the sizes of `a` and `b`.
 
     >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
     Array([ 1,  2, 10, 20], dtype=int32)
@@ -388,14 +389,14 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
           axis: int | None = None) -> Array:
     """Compute cross products of vectors of length 2 or 3.
 
-    A vector of length 2 counts as one in the plane. Two of them give the component perpendicular
-    to the plane, without an axis.
+    A vector of length 2 lies in the plane. The product of two such vectors is only the component
+    perpendicular to the plane, and has no axis of vectors.
 
     Args:
         a, b: the vectors; the other axes are broadcast.
         axisa, axisb: axes of the vectors of `a` and `b`.
         axisc: axis of the vectors in the result.
-        axis: one axis for all three instead; None for those.
+        axis: one axis that replaces `axisa`, `axisb` and `axisc`; None to use those.
 
     Returns:
         An array of vectors.

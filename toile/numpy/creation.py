@@ -1,4 +1,4 @@
-"""Arrays out of Python and NumPy data, constants, ranges and files.
+"""Arrays from Python and NumPy data, constants and ranges.
 
 Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and the like go
 through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
@@ -39,6 +39,7 @@ from toile.numpy._dtypes import (
 )
 from toile.numpy._operands import as_array, as_operand, check_arraylike, convert, number_array
 from toile.numpy._promotion import broadcast_shapes, broadcast_to
+from toile.primitives import shapes
 
 if TYPE_CHECKING:
     from toile.engine.devices import Device
@@ -63,15 +64,15 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
             order: Literal["K"] | None = None, *,
             copy: bool | None = None, device: Device | Sharding | None = None,
             out_sharding: object = None) -> Array:
-    """Convert a value to an array; an array that already fits is returned as it is.
+    """Convert a value to an array; an array that already fits is returned unchanged.
 
     Args:
         a: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
         dtype: dtype of the result; None for the one that `array` chooses.
-        order: must be "K" or None; arrays have no other memory order.
+        order: must be "K" or None; other memory orders are not supported.
         copy: True to copy an array even if it already fits.
-        device: device or sharding to place the result on; None for where it is, or for the default
-            device.
+        device: device or sharding to place the result on; None keeps an array where it is and puts
+            other values on the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -97,19 +98,19 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
-        dtype: dtype of the result; None chooses one for the elements: int32, float32 or complex64
-            for Python numbers and 64-bit NumPy arrays (64 bits with `jax_enable_x64`), float32
-            for an empty list, otherwise the dtype the elements promote to.
-        copy: False to return an array that already fits as it is.
-        order: must be "K" or None; arrays have no other memory order.
-        ndmin: least number of axes; axes of length 1 are put in front to reach it.
-        device: device or sharding to place the result on; None for where it is, or for the default
-            device.
+        dtype: dtype of the result; None chooses one by the elements: int32, float32 or complex64
+            for Python numbers and 64-bit NumPy arrays (64 bits with `jax_enable_x64`), float32 for
+            an empty list, and otherwise the dtype that the elements promote to.
+        copy: False to return an array that already fits unchanged.
+        order: must be "K" or None; other memory orders are not supported.
+        ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
+        device: device or sharding to place the result on; None keeps an array where it is and puts
+            other values on the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         A new array. It is weakly typed if `object` is a Python number and `dtype` is None: its
-        dtype then gives way to that of other operands.
+        dtype then yields to the dtypes of other operands.
 
     Raises:
         TypeError: the elements are not numbers.
@@ -165,7 +166,7 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
         if type(a) is DeviceArray:
             return wrap(a._data.copy(), a.weak_type)
         if isinstance(a, tuple(array_platforms)):
-            return lax.copy_p(a)
+            return shapes.copy(a)
     return a
 
 
@@ -260,21 +261,22 @@ def _stacked(nested: Any, dtype: Any) -> Any:
 
 
 class _ComplexToReal(np.exceptions.ComplexWarning, DeprecationWarning):
-    """An imaginary part is dropped, which will be an error one day."""
+    """A warning that an imaginary part is dropped, which will become an error."""
 
 
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
            device: Device | Sharding | None = None) -> Array:
     """Convert an array to another dtype.
 
-    Conversion of floats to integers truncates towards zero. Conversion of complex numbers to real
-    ones drops the imaginary part with a warning; to booleans, it tells whether they are not zero.
+    Conversion of floats to integers truncates toward zero. Conversion of complex numbers to real
+    ones drops the imaginary part with a warning. Conversion to booleans gives True for every
+    nonzero element.
 
     Args:
         x: array or number.
         dtype: dtype of the result; None for the default float dtype.
         copy: whether the result must be a new array even if its dtype is the same.
-        device: device or sharding to place the result on; None for where `x` is.
+        device: device or sharding to place the result on; None for the device of `x`.
 
     Returns:
         An array of the shape of `x`.
@@ -305,7 +307,7 @@ def copy(a: ArrayLike, order: Literal["K"] | None = None) -> Array:
 
     Args:
         a: array or number.
-        order: must be "K" or None; arrays have no other memory order.
+        order: must be "K" or None; other memory orders are not supported.
 
     Returns:
         A new array with the elements of `a`.
@@ -319,7 +321,7 @@ def copy(a: ArrayLike, order: Literal["K"] | None = None) -> Array:
 
 def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
          device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
-    """Create an array with one value everywhere.
+    """Create an array filled with one value.
 
     Args:
         shape: shape of the result; an integer for one axis.
@@ -412,7 +414,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
 
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
           device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
-    """Create an array of zeros; there is no uninitialized memory.
+    """Create an array of zeros; memory is never left uninitialized.
 
     Args:
         shape: shape of the result; an integer for one axis.
@@ -430,7 +432,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
-    """What the *_like functions share; `a` may be anything with a shape and a dtype."""
+    """The common part of the *_like functions; `a` may be anything with a shape and a dtype."""
     plain = dtype is None and shape is None and device is None and type(value) is int
     if plain and type(a) is DeviceArray and state.trace is None and type(a._data) is np.ndarray:
         return DeviceArray(_ones_or_zeros(value, a.shape, a.dtype), a.weak_type)
@@ -467,8 +469,8 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for that of `a`.
         shape: shape of the result; None for that of `a`.
-        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
-            sharded, or else for the default device.
+        device: device or sharding to place the result on; None uses the sharding of `a` if it has
+            one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -486,8 +488,8 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         a: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for that of `a`.
         shape: shape of the result; None for that of `a`.
-        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
-            sharded, or else for the default device.
+        device: device or sharding to place the result on; None uses the sharding of `a` if it has
+            one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -505,8 +507,8 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
         prototype: array or number, or any object with a shape and a dtype.
         dtype: dtype of the result; None for that of `prototype`.
         shape: shape of the result; None for that of `prototype`.
-        device: device or sharding to place the result on; None to shard it as `prototype` is, if
-            that is sharded, or else for the default device.
+        device: device or sharding to place the result on; None uses the sharding of `prototype` if
+            it has one, and otherwise the default device.
 
     Returns:
         The array of zeros.
@@ -520,15 +522,15 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike | None = None,
               shape: ShapeLike | None = None, *, device: Device | Sharding | None = None,
               out_sharding: object = None) -> Array:
-    """Create an array with one value everywhere and the shape and dtype of another array.
+    """Create an array filled with one value, with the shape and dtype of another array.
 
     Args:
         a: array or number, or any object with a shape and a dtype.
         fill_value: number, or array that is broadcast to the shape; it is converted to the dtype.
         dtype: dtype of the result; None for that of `a`.
         shape: shape of the result; None for that of `a`.
-        device: device or sharding to place the result on; None to shard it as `a` is, if `a` is
-            sharded, or else for the default device.
+        device: device or sharding to place the result on; None uses the sharding of `a` if it has
+            one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -564,13 +566,13 @@ def _bound(x: Any, what: str) -> Any:
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
            dtype: DTypeLike | None = None, *, device: Device | Sharding | None = None,
            out_sharding: object = None) -> Array:
-    """List evenly spaced numbers in a half-open interval.
+    """Create an array of evenly spaced numbers in a half-open interval.
 
-    The arguments determine the size of the result, so under `jit` they must be known when the
-    function is traced.
+    The arguments determine the size of the result, so under `jit` they cannot be traced values.
 
     Args:
-        start: first number; if it is the only argument, the end of an interval that begins at 0.
+        start: first number; if `stop` is None, this is the end of the interval, which then begins
+            at 0.
         stop: end of the interval, which is not included.
         step: distance between neighbors; None for 1. It may be negative.
         dtype: dtype of the result; None for the dtype the arguments promote to.
@@ -578,7 +580,8 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of one axis; it is empty if `stop` does not lie beyond `start`.
+        A one-dimensional array; it is empty if `stop` does not lie beyond `start` in the direction
+        of `step`.
 
     Raises:
         ZeroDivisionError: `step` is 0.
@@ -634,21 +637,21 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              retstep: bool = False, dtype: DTypeLike | None = None, axis: int = 0, *,
              device: Device | Sharding | None = None) -> Array | tuple[Array, Array]:
-    """List evenly spaced numbers from one number to another.
+    """Create an array of evenly spaced numbers from one number to another.
 
     Args:
         start, stop: first and last number; arrays are broadcast against each other.
-        num: how many numbers.
-        endpoint: whether `stop` is the last number; if not, the numbers end one step before it.
-        retstep: whether to return the distance between neighbors too.
+        num: number of elements.
+        endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
+        retstep: whether to also return the distance between neighbors.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
             Integers are rounded down.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        The numbers, or with `retstep` a tuple of the numbers and the step. The step is NaN if
-        there is one number and it is the endpoint, or if there are none.
+        The numbers, or with `retstep` a tuple of the numbers and the step. The step is NaN if there
+        are no numbers, or if there is one and `endpoint` is True.
 
     >>> jnp.linspace(0, 1, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
@@ -717,8 +720,9 @@ def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
 
     Args:
         N: number of rows.
-        M: number of columns; None for as many as rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        M: number of columns; None for the number of rows.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
 
@@ -771,8 +775,9 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
 
     Args:
         N: number of rows.
-        M: number of columns; None for as many as rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        M: number of columns; None for the number of rows.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
         dtype: dtype of the result; None for the default float dtype.
 
     Returns:
@@ -801,8 +806,9 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements above one diagonal of matrices to zero.
 
     Args:
-        m: array of at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        m: array with at least two axes; the last two are those of the matrices.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         An array of the shape and dtype of `m`.
@@ -818,8 +824,9 @@ def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements below one diagonal of matrices to zero.
 
     Args:
-        m: array of at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        m: array with at least two axes; the last two are those of the matrices.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         An array of the shape and dtype of `m`.

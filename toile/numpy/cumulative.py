@@ -1,4 +1,4 @@
-"""Running sums and products along an axis.
+"""Cumulative sums and products along an axis.
 
 May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """
@@ -43,15 +43,15 @@ def _cumulative(name: str, run: Any, a: Any, axis: Any, dtype: Any, out: Any, na
 
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
            out: None = None) -> Array:
-    """Compute the sums of the elements up to and including each one along an axis.
+    """Compute the cumulative sum of the elements along an axis.
 
     Integers that overflow wrap around. All sums after a NaN are NaN.
 
     Args:
         a: array or number.
-        axis: axis to sum along; None takes all elements in row-major order.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to sum along; None flattens the array in row-major order.
+        dtype: dtype of the sums and of the result; None for the dtype of `a`, or the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -65,15 +65,15 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
 
 def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
             out: None = None) -> Array:
-    """Compute the products of the elements up to and including each one along an axis.
+    """Compute the cumulative product of the elements along an axis.
 
     Integers that overflow wrap around. All products after a NaN are NaN.
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None takes all elements in row-major order.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to multiply along; None flattens the array in row-major order.
+        dtype: dtype of the products and of the result; None for the dtype of `a`, or the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -87,13 +87,13 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
 
 def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
               out: None = None) -> Array:
-    """Compute the sums of the elements up to and including each one, with NaN taken as 0.
+    """Compute the cumulative sum of the elements along an axis, treating NaN as 0.
 
     Args:
         a: array or number.
-        axis: axis to sum along; None takes all elements in row-major order.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to sum along; None flattens the array in row-major order.
+        dtype: dtype of the sums and of the result; None for the dtype of `a`, or the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -107,13 +107,13 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
 
 def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None,
                out: None = None) -> Array:
-    """Compute the products of the elements up to and including each one, with NaN taken as 1.
+    """Compute the cumulative product of the elements along an axis, treating NaN as 1.
 
     Args:
         a: array or number.
-        axis: axis to multiply along; None takes all elements in row-major order.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, and the default integer dtype for booleans.
+        axis: axis to multiply along; None flattens the array in row-major order.
+        dtype: dtype of the products and of the result; None for the dtype of `a`, or the default
+            integer dtype for booleans.
         out: not supported; must be None.
 
     Returns:
@@ -144,16 +144,15 @@ def _from_initial(name: str, what: str, run: Any, x: Any, axis: Any, dtype: Any,
 
 def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                    include_initial: bool = False) -> Array:
-    """Compute the sums of the elements up to and including each one, if asked for from 0 on.
+    """Compute the cumulative sum of the elements along an axis, optionally starting with 0.
 
-    Unlike `cumsum` it sums narrow integers in the default integer dtype, as `sum` does.
+    Unlike `cumsum`, it sums narrow integers in the default integer dtype, as `sum` does.
 
     Args:
-        x: array of rank 1 at least.
-        axis: axis to sum along; it may be None for arrays of rank 1 only.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `sum`.
-        include_initial: whether the result begins with a 0 and is longer by one.
+        x: array of rank 1 or more.
+        axis: axis to sum along; None is allowed for arrays of rank 1 only.
+        dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
+        include_initial: whether to put a 0 before the sums.
 
     Returns:
         An array of the shape of `x`; with `include_initial`, longer by one along `axis`.
@@ -170,14 +169,14 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
 
 def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
                     include_initial: bool = False) -> Array:
-    """Compute the products of the elements up to and including each one, if asked for from 1 on.
+    """Compute the cumulative product of the elements along an axis, optionally starting with 1.
 
     Args:
-        x: array of rank 1 at least.
-        axis: axis to multiply along; it may be None for arrays of rank 1 only.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `x`, and the default integer dtype for booleans.
-        include_initial: whether the result begins with a 1 and is longer by one.
+        x: array of rank 1 or more.
+        axis: axis to multiply along; None is allowed for arrays of rank 1 only.
+        dtype: dtype of the products and of the result; None for the dtype of `x`, or the default
+            integer dtype for booleans.
+        include_initial: whether to put a 1 before the products.
 
     Returns:
         An array of the shape of `x`; with `include_initial`, longer by one along `axis`.

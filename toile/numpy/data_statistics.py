@@ -25,24 +25,24 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
              length: int | None = None, out_sharding: object = None) -> Array:
     """Count how often each non-negative integer occurs in an array.
 
-    Without `length`, the length of the result depends on the values of `x`; in functions that are
-    traced (`jit`), `length` must be given.
+    Without `length`, the length of the result depends on the values of `x`, so `length` is required
+    under `jit`.
 
     Args:
-        x: integers or booleans in an array of rank 1; negative ones are counted as 0.
-        weights: what each element of `x` adds to its count; None for 1.
-        minlength: least length of the result; ignored if `length` is given.
-        length: length of the result; greater integers are left out. None takes the greatest element
-            and one.
+        x: integers or booleans in an array of rank 1; negative integers count as 0.
+        weights: amount that each element of `x` adds to its count; None for 1.
+        minlength: minimum length of the result; ignored if `length` is given.
+        length: length of the result; integers that do not fit are left out. None for the largest
+            element plus 1.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         An array of rank 1 whose element i is the number (or total weight) of the elements equal to
-        i. The dtype is that of the weights; counts have the default integer dtype.
+        i. Counts have the default integer dtype; weighted counts have the dtype of the weights.
 
     Raises:
         TypeError: `x` does not hold integers.
-        ValueError: `x` is not of rank 1, or `weights` has another shape.
+        ValueError: `x` is not of rank 1, or `weights` does not have its shape.
 
     Differences:
         NumPy has no `length`, refuses negative integers, and returns weights as float64.
@@ -84,15 +84,15 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
     """Compute the edges of the bins that `histogram` uses.
 
     Args:
-        a: array or number; only its least and greatest element matter.
+        a: array or number; only its smallest and largest elements matter.
         bins: number of bins of equal width, or an array of edges, which is returned.
-        range: lowest and highest edge; None takes the least and greatest element (0 and 1 if there
-            are none). If both are equal, they are moved apart by 0.5 each.
+        range: lowest and highest edge; None for the smallest and largest elements (0 and 1 if there
+            are none). If both are equal, each is moved outward by 0.5.
         weights: ignored.
 
     Returns:
-        An array of shape (bins + 1,). Floating dtypes of `a` stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of shape (bins + 1,). Floating dtypes of `a` are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         NotImplementedError: `bins` is the name of a method, as NumPy allows.
@@ -122,25 +122,26 @@ def _bins(x, edges):
 def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLike] | None = None,
               weights: ArrayLike | None = None, density: bool | None = None,
               out_sharding: object = None) -> tuple[Array, Array]:
-    """Count the elements that fall into each of a number of bins.
+    """Count the elements that fall into each of several bins.
 
     A bin contains its lower edge and not its upper edge; the last bin contains both. Elements
-    outside of all bins, and NaN, are not counted. Edges found from elements with NaN are NaN.
+    outside all bins, and NaN, are not counted. If `range` is None and an element is NaN, the edges
+    are NaN.
 
     Args:
         a: array or number; its shape does not matter.
         bins: number of bins of equal width, or an array of edges in ascending order.
-        range: lowest and highest edge; None takes the least and greatest element.
-        weights: what each element adds to its bin, in the shape of `a`; None for 1.
-        density: whether counts are divided by their sum and the widths of the bins.
+        range: lowest and highest edge; None for the smallest and largest elements.
+        weights: amount that each element adds to its bin, in the shape of `a`; None for 1.
+        density: whether to divide the counts by their sum and by the widths of the bins.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both are floating: of the
-        dtype of `a` and `weights`, and float32 for integers.
+        The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the floating
+        dtype of `a` and `weights`, or float32 for integers.
 
     Raises:
-        ValueError: `weights` has another shape than `a`.
+        ValueError: `weights` does not have the shape of `a`.
         NotImplementedError: `bins` is the name of a method, as NumPy allows.
 
     Differences:
@@ -172,24 +173,25 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, list[Array]]:
-    """Count points in the boxes of a grid of any number of dimensions.
+    """Count points in the boxes of a grid with any number of dimensions.
 
     Args:
         sample: array of shape (N, D): N points with D coordinates.
-        bins: number of bins along every dimension, or a list of the number of bins, or the array of
-            edges, for each.
-        range: lowest and highest edge (or None) for each dimension; None takes the least and
-            greatest coordinates.
-        weights: what each point adds to its box, in shape (N,); None for 1.
-        density: whether counts are divided by their sum and the volumes of the boxes.
+        bins: number of bins along every dimension, or a list with the number of bins or the array
+            of edges for each dimension.
+        range: lowest and highest edge (or None) for each dimension; None for the smallest and
+            largest coordinates.
+        weights: amount that each point adds to its box, of shape (N,); None for 1.
+        density: whether to divide the counts by their sum and by the volumes of the boxes.
 
     Returns:
         The counts, with an axis for each dimension, and a list of the edges along each. Counts have
-        the default integer dtype, the dtype of `weights`, or with `density` that of the points.
+        the default integer dtype; weighted counts have the dtype of `weights`, and densities that
+        of the points.
 
     Raises:
         ValueError: `sample` is not of rank 2, or the length of `bins`, `range` or `weights` does
-            not fit.
+            not match.
     """
     if weights is None:
         sample, = promote_inexact(sample)
@@ -246,20 +248,20 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, Array, Array]:
-    """Count points in the boxes of a grid of two dimensions.
+    """Count points in the boxes of a two-dimensional grid.
 
     Args:
         x, y: coordinates of the points, in arrays of rank 1.
-        bins: number of bins or array of edges along both dimensions, or a pair of them, for `x` and
+        bins: number of bins or array of edges along both dimensions, or a pair of these for `x` and
             `y`.
-        range: lowest and highest edge (or None) for `x`, and for `y`; None takes the least and
-            greatest coordinates.
-        weights: what each point adds to its box, in the shape of `x`; None for 1.
-        density: whether counts are divided by their sum and the areas of the boxes.
+        range: a pair of the lowest and highest edge (or None) for `x` and one for `y`; None for the
+            smallest and largest coordinates.
+        weights: amount that each point adds to its box, in the shape of `x`; None for 1.
+        density: whether to divide the counts by their sum and by the areas of the boxes.
 
     Returns:
         The counts, of shape (bins of x, bins of y), the edges along `x`, and the edges along `y`.
-        Counts have the dtype that `histogramdd` gives them.
+        Counts have the same dtype as in `histogramdd`.
 
     >>> x, y = jnp.array([0.0, 0.1, 1.0]), jnp.array([0.0, 1.0, 1.0])
     >>> jnp.histogram2d(x, y, bins=2)[0]
@@ -310,15 +312,15 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     """Compute the covariance matrix of variables.
 
     Args:
-        m: observations: an array of rank 2 with a variable in each row, or of one variable in rank
-            1.
-        y: further variables, in the form of `m`.
+        m: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
+            single variable.
+        y: additional variables, in the form of `m`.
         rowvar: whether rows are variables and columns observations; False for the opposite.
-        bias: whether sums are divided by the number N of observations; by default, by N - 1.
-        ddof: what is subtracted from N in the divisor; it takes the place of `bias`.
+        bias: True to divide sums by the number N of observations, False to divide by N - 1.
+        ddof: number to subtract from N in the divisor; it overrides `bias`.
         fweights: how often each observation counts: integers in an array of rank 1.
         aweights: the weight of each observation, in an array of rank 1.
-        dtype: floating or complex dtype of the result; None takes that of `m`, and float32 for
+        dtype: floating or complex dtype of the result; None for the dtype of `m`, or float32 for
             integers and booleans (float64 for 64-bit integers).
 
     Returns:
@@ -328,7 +330,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
     Raises:
         ValueError: `m` or `y` has more than two axes, or `dtype` is not floating or complex.
         TypeError: `fweights` does not hold integers.
-        RuntimeError: weights are not of rank 1, or not as many as observations.
+        RuntimeError: weights are not of rank 1, or their number is not that of the observations.
 
     Differences:
         Negative weights count as positive ones; NumPy refuses them.
@@ -370,7 +372,7 @@ def _variables(x, in_rows):
 
 
 def _weighted_divisor(total, w, aweights, ddof):
-    """What weighted sums of squares are divided by, where the weights `w` sum up to `total`."""
+    """The divisor of weighted sums of squares, where the weights `w` sum to `total`."""
     if not ddof:
         return total
     if aweights is None:
@@ -382,15 +384,15 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
              dtype: DTypeLike | None = None) -> Array:
     """Compute the matrix of correlation coefficients of variables.
 
-    Coefficients are limited to [-1, 1], also the parts of complex ones. Those of a variable that
-    does not vary are NaN.
+    Coefficients, and the parts of complex coefficients, are limited to [-1, 1]. The coefficients of
+    a constant variable are NaN.
 
     Args:
-        x: observations: an array of rank 2 with a variable in each row, or of one variable in rank
-            1.
-        y: further variables, in the form of `x`.
+        x: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
+            single variable.
+        y: additional variables, in the form of `x`.
         rowvar: whether rows are variables and columns observations; False for the opposite.
-        dtype: floating or complex dtype of the result; None takes that of `x`, and float32 for
+        dtype: floating or complex dtype of the result; None for the dtype of `x`, or float32 for
             integers and booleans (float64 for 64-bit integers).
 
     Returns:
@@ -426,15 +428,15 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
         x: where to evaluate the function.
         xp: abscissas of the points, in ascending order unless `period` is given.
         fp: values at the points, real or complex, in the shape of `xp`.
-        left: value for `x` below all abscissas; None takes the first value, "extrapolate" continues
+        left: value for `x` below all abscissas; None for the first value, "extrapolate" to continue
             the first line.
-        right: value for `x` above all abscissas; None takes the last value, "extrapolate" continues
+        right: value for `x` above all abscissas; None for the last value, "extrapolate" to continue
             the last line.
         period: period of the function; abscissas are then reduced to one period and sorted, and
             `left` and `right` are ignored.
 
     Returns:
-        An array of the shape of `x`, and a floating or complex dtype.
+        An array of the shape of `x` with a floating or complex dtype.
 
     Raises:
         ValueError: `xp` and `fp` are not of rank 1 and equal size, or `x` is complex.
@@ -523,20 +525,20 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
     Element n is the sum over m of `a[m] * v[n - m]`.
 
     Args:
-        a, v: arrays of rank 1, which are not empty.
-        mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
-            as the longer array has, "valid" those where the shorter array is inside of the longer
-            one.
+        a, v: nonempty arrays of rank 1.
+        mode: "full" returns every element where the arrays overlap, "same" the middle part with the
+            length of the longer array, and "valid" the elements where the shorter array lies
+            entirely inside the longer one.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
         An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers float64).
+        float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
 
     Differences:
         NumPy convolves integers as integers.
@@ -557,20 +559,20 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
     Its elements are the sums over m of `a[m + k] * conj(v[m])`, for shifts k in ascending order.
 
     Args:
-        a, v: arrays of rank 1, which are not empty.
-        mode: "full" returns every element where the arrays overlap, "same" the middle ones, as many
-            as the longer array has, "valid" those where the shorter array is inside of the longer
-            one.
+        a, v: nonempty arrays of rank 1.
+        mode: "full" returns every element where the arrays overlap, "same" the middle part with the
+            length of the longer array, and "valid" the elements where the shorter array lies
+            entirely inside the longer one.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
 
     Returns:
         An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers float64).
+        float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is none of these.
+        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
 
     Differences:
         NumPy correlates integers as integers.

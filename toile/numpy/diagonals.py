@@ -1,7 +1,7 @@
 """Diagonals and triangles: diag, diagonal, trace, fill_diagonal, and index helpers for them.
 
-A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x m stands at
-i * (m + 1) + k, so no gather is needed and the transpose is an interior pad.
+A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x m is at i * (m + 1)
++ k, so no gather is needed and the transpose is an interior pad.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     """Extract diagonals of matrices.
 
     Args:
-        a: array of at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        a: array with at least two axes.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
         axis1, axis2: axes of the rows and columns of the matrices.
 
     Returns:
-        An array without the two axes, with the diagonals along the last axis.
+        An array without these two axes, and with the diagonals along a new last axis.
 
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
@@ -56,11 +57,12 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
     """Extract a diagonal of a matrix, or make a matrix with a given diagonal.
 
     Args:
-        v: matrix, or array of one axis that becomes the diagonal.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        v: matrix whose diagonal is extracted, or one-dimensional array that becomes the diagonal.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
-        The diagonal of a matrix, or a square matrix that is 0 outside of the diagonal.
+        The diagonal of a matrix, or a square matrix that is 0 outside the diagonal.
 
     >>> jnp.diag(jnp.array([1, 2]))
     Array([[1, 0],
@@ -86,10 +88,11 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
     Args:
         v: array or number.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
-        A square matrix that is 0 outside of the diagonal.
+        A square matrix that is 0 outside the diagonal.
     """
     v = manipulation.ravel(as_array("diagflat", v))
     return diag(lax.convert_element_type(v, v.dtype), k)
@@ -100,8 +103,9 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
     """Sum the diagonals of matrices.
 
     Args:
-        a: array of at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        a: array with at least two axes.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
         axis1, axis2: axes of the rows and columns of the matrices.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
         out: must be None.
@@ -119,11 +123,11 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
     """Replace the main diagonal of an array.
 
     Args:
-        a: matrix, or array of more axes of one length, whose elements with equal indices are
-            replaced.
-        val: new elements, which are flattened, and repeated or cut off as needed.
-        wrap: whether the diagonal of a matrix with more rows than columns begins again, one row
-            after it ends.
+        a: matrix, or array with more than two axes, all of the same length, whose elements with
+            equal indices are replaced.
+        val: new elements, which are flattened, and repeated or truncated as needed.
+        wrap: whether the diagonal of a matrix with more rows than columns starts again one row
+            below its end.
         inplace: must be False: arrays cannot be changed.
 
     Returns:
@@ -166,8 +170,9 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
-        m: number of columns; None for as many as rows.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
+        m: number of columns; None for the number of rows.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -183,8 +188,9 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
-        m: number of columns; None for as many as rows.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
+        m: number of columns; None for the number of rows.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -203,8 +209,9 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and below a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape counts.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        arr: matrix, of which only the shape is used.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -217,8 +224,9 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and above a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape counts.
-        k: which diagonal: 0 for the main one, positive above it, negative below it.
+        arr: matrix, of which only the shape is used.
+        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
+            those below.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -228,7 +236,7 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Find the indices of the main diagonal of an array whose axes have one length.
+    """Find the indices of the main diagonal of an array whose axes have the same length.
 
     Args:
         n: length of each axis.
@@ -248,7 +256,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Find the indices of the main diagonal of a given array.
 
     Args:
-        arr: array of at least two axes of one length, of which only the shape counts.
+        arr: array with at least two axes, all of the same length, of which only the shape is used.
 
     Returns:
         A tuple of index arrays, one for each axis, which can be used as an index.
@@ -269,7 +277,7 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *
         n: number of rows and of columns.
         mask_func: called with a matrix of ones and `k`; for example, `jnp.triu`.
         k: second argument of the function, usually the number of a diagonal.
-        size: how many indices to return, which `jit` must know; None for as many as there are.
+        size: number of indices to return; required under `jit`. None returns all of them.
 
     Returns:
         A tuple of the indices of rows and columns, which can be used as an index.
@@ -281,7 +289,8 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Shape index arrays so that together they select all combinations of their elements.
 
     Args:
-        *args: index arrays of one axis, of integers or booleans; one for each axis to be indexed.
+        *args: index one-dimensional arrays, of integers or booleans; one for each axis to be
+            indexed.
 
     Returns:
         A tuple of arrays that broadcast against each other, which can be used as an index.

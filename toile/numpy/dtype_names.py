@@ -45,18 +45,18 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """Answers to the questions of the Python array API standard about `toile.numpy`.
+    """What the Python array API standard asks about `toile.numpy`: its devices, dtypes and limits.
 
     >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
     dtype('int32')
     """
 
     def capabilities(self) -> dict[str, _Any]:
-        """Tell what arrays can do in traced functions.
+        """Report what arrays support in traced functions.
 
         Returns:
-            The answers by name: "boolean indexing" and "data-dependent shapes" are False, "max
-            dimensions" is 64.
+            A dictionary: "boolean indexing" and "data-dependent shapes" are False, "max dimensions"
+            is 64.
         """
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
@@ -64,21 +64,22 @@ class ArrayNamespaceInfo:
         """Return None: arrays are placed where toile's configuration says."""
 
     def devices(self) -> list[_Device | None]:
-        """List what functions take as `device`.
+        """List the values that functions accept as `device`.
 
         Returns:
-            None, which stands for the default, and the devices.
+            None, for the default device, and the devices.
         """
         return [None, *_devices()]
 
     def default_dtypes(self, *, device: _Device | None = None) -> dict[str, np.dtype]:
-        """Tell the dtypes that results have where none is asked for.
+        """Report the dtypes that results have by default.
 
         Args:
-            device: ignored; devices have the same dtypes.
+            device: ignored; all devices have the same dtypes.
 
         Returns:
-            A dtype each for "real floating", "complex floating", "integral" and "indexing".
+            A dictionary with the dtypes for "real floating", "complex floating", "integral" and
+            "indexing".
         """
         integral = _d.default_int_dtype()
         return {
@@ -95,11 +96,12 @@ class ArrayNamespaceInfo:
         """List the dtypes of the standard that arrays can have.
 
         Args:
-            device: ignored; devices have the same dtypes.
+            device: ignored; all devices have the same dtypes.
             kind: kind of dtypes, as in `isdtype`; None for all.
 
         Returns:
-            The dtypes by name; those of 64 bits (and complex128) only if x64 is enabled.
+            A dictionary from names to dtypes. 64-bit dtypes and complex128 are included only if x64
+            is enabled.
         """
         known = map(np.dtype, _STANDARD[: None if _flags.enable_x64 else 9])
         return {d.name: d for d in known if kind is None or isdtype(d, kind)}
@@ -112,7 +114,7 @@ _STANDARD = (
 
 
 def __array_namespace_info__() -> ArrayNamespaceInfo:
-    """Return what answers the array API standard's questions about this module.
+    """Return the information about this module that the array API standard defines.
 
     Returns:
         An object with the methods `capabilities`, `default_device`, `default_dtypes`, `devices` and
@@ -124,16 +126,16 @@ def __array_namespace_info__() -> ArrayNamespaceInfo:
 # What the scalar types hold, if not integers: bits of exponent and of fraction, greatest number.
 _HOLDS = {
     "bool": "booleans",
-    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities and NaN",
-    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities and NaN",
-    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities and NaN",
+    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities or NaN",
+    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities or NaN",
+    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities or NaN",
     "float8_e3m4": "8-bit floats (3, 4), at most 15.5",
     "float8_e4m3": "8-bit floats (4, 3), at most 240",
     "float8_e4m3fn": "8-bit floats (4, 3), at most 448, without infinities",
-    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities and -0.0",
-    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities and -0.0",
+    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities or -0.0",
+    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities or -0.0",
     "float8_e5m2": "8-bit floats (5, 2), at most 57344",
-    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities and -0.0",
+    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities or -0.0",
     "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
     "bfloat16": "16-bit floats (8, 7) with the range of float32",
     "float16": "16-bit floats (5, 10), at most 65504",
@@ -154,10 +156,10 @@ def _describe(kind: _d.ScalarMeta) -> str:
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         holds = f"{bits}-bit integers, from {least} to {end - 1}"
     wide = name in ("int64", "uint64", "float64", "complex128")
-    note = "\nWithout x64 enabled, the array has half that width, and there is a warning." * wide
+    note = "\nIf x64 is not enabled, the array has half that width, and there is a warning." * wide
     return (
-        f"Scalar type of {holds}.\n\nIt can be given wherever a dtype is needed, and makes an "
-        f"array of that dtype when it is called.{note}\n\n"
+        f"Scalar type of {holds}.\n\nIt can be used wherever a dtype is expected. Calling it makes "
+        f"an array of that dtype.{note}\n\n"
         "Args:\n    x: array, number or nested list to convert.\n"
     )
 

@@ -1,8 +1,13 @@
-"""Discrete Fourier transforms, as `jax.numpy.fft`: checking and padding over `lax.fft`.
+"""Discrete Fourier transforms, with the names and results of `jax.numpy.fft`.
 
-Transforms run over the last axes: others are moved there and back. `lax.fft` takes up to three axes
-at a time; more are done in turns.
+Results are complex64 or float32, and complex128 or float64 for 64-bit input.
 """
+
+# Transforms run over the last axes: other axes are moved there and back. `lax.fft` takes up to
+# three axes at a time; more are transformed in several steps.
+
+# Transforms run over the last axes: other axes are moved there and back. `lax.fft` takes up to
+# three axes at a time; more are transformed in several steps.
 
 from __future__ import annotations
 
@@ -156,13 +161,14 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: samples, real or complex.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n`.
+        A complex array with length `n` along the axis.
 
     >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
     Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
@@ -176,13 +182,14 @@ def ifft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `fft` returns them.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n`.
+        A complex array with length `n` along the axis.
     """
     return _one_axis("ifft", "ifft", a, n, axis, norm)
 
@@ -195,13 +202,14 @@ def rfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real samples.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n // 2 + 1`.
+        A complex array with length `n // 2 + 1` along the axis.
 
     Raises:
         ValueError: `a` is complex.
@@ -218,14 +226,15 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `rfft` returns them.
-        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. An odd number
-            of samples must be given.
+        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. For an odd
+            number of samples, `n` must be given.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A real array; its axis has length `n`.
+        A real array with length `n` along the axis.
 
     >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), 3)
     Array([1., 2., 3.], dtype=float32)
@@ -244,17 +253,18 @@ def _swapped(norm):
 
 def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute the real spectrum of a signal that is its own conjugate when reversed.
+    """Compute the real spectrum of a signal with Hermitian symmetry.
 
     Args:
-        a: first half of the signal.
+        a: first half of the signal, which determines the other half.
         n: number of frequencies; None for 2 * (m - 1), where m is the length of the axis.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A real array; its axis has length `n`.
+        A real array with length `n` along the axis.
     """
     _check_one_axis("hfft", axis)
     a = as_array("hfft", a)
@@ -268,13 +278,14 @@ def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: real spectrum.
-        n: length of the axis, which is cut or padded with zeros first; None for the one it has.
+        n: length to which the axis is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
-        A complex array; its axis has length `n // 2 + 1`.
+        A complex array with length `n // 2 + 1` along the axis.
 
     Raises:
         ValueError: `a` is complex.
@@ -288,10 +299,11 @@ def fftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | Non
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -305,10 +317,11 @@ def ifftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: frequencies, in the order in which `fftn` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -324,10 +337,11 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; the last of the axes has length `n // 2 + 1` for n samples.
@@ -346,9 +360,10 @@ def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | N
         a: frequencies, in the order in which `rfftn` returns them.
         s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
             where m is its length in `a`.
-        axes: axes to transform; None for the last `len(s)` axes, or for all.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array.
@@ -368,10 +383,11 @@ def fft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2
 
     Args:
         a: samples, real or complex.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -385,10 +401,11 @@ def ifft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: frequencies, in the order in which `fft2` returns them.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array.
@@ -404,10 +421,11 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
     Args:
         a: real samples.
-        s: lengths of the axes, which are cut or padded with zeros first; None for those they have.
+        s: lengths to which the axes are first truncated or zero-padded; None keeps their lengths.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A complex array; the second of the axes has length `n // 2 + 1` for n samples.
@@ -427,8 +445,9 @@ def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (
         s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
             where m is its length in `a`.
         axes: the two axes to transform.
-        norm: which transform is scaled: "backward" or None divides inverse transforms by the number
-            of samples, "forward" the others, and "ortho" both by its square root.
+        norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
+            number of samples, "forward" divides forward transforms instead, and "ortho" divides
+            both by the square root of that number.
 
     Returns:
         A real array.
@@ -456,7 +475,7 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """List the frequencies that the results of `fft` belong to.
+    """Return the frequencies of the elements of the result of `fft`.
 
     Args:
         n: number of samples.
@@ -465,7 +484,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        An array of one axis, of length `n`.
+        A one-dimensional array of length `n`.
 
     >>> jnp.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
@@ -478,7 +497,7 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """List the frequencies that the results of `rfft` belong to.
+    """Return the frequencies of the elements of the result of `rfft`.
 
     Args:
         n: number of samples.
@@ -487,7 +506,7 @@ def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        An array of one axis, of length `n // 2 + 1`.
+        A one-dimensional array of length `n // 2 + 1`.
 
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)

@@ -1,6 +1,6 @@
 """Arrays from buffers, text, files and other libraries, and back to files.
 
-What is read becomes a concrete array at once. May import the engine and `creation`.
+Results are concrete arrays. May import the engine and `creation`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from toile.engine.arrays import Array
 from toile.engine.conversion import from_numpy, wrap
 from toile.engine.errors import UnreadableFileError
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
+from toile.engine.npy_headers import read_header
 from toile.engine.platform_registry import shared
 from toile.engine.promotion import narrowed
 from toile.numpy.creation import asarray
@@ -36,8 +37,6 @@ class _SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
-_HEADERS = {(1, 0): _format.read_array_header_1_0, (2, 0): _format.read_array_header_2_0}
-
 _load: Callable[..., Any] = np.load
 save = np.save
 savez = np.savez
@@ -45,17 +44,17 @@ savez = np.savez
 
 def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float, count: int = -1,
                offset: int = 0) -> Array:
-    """Make an array of one axis from the bytes of a buffer.
+    """Make a one-dimensional array from the bytes of a buffer.
 
     Args:
         buffer: object that holds the bytes.
-        dtype: how to read the bytes; 64-bit elements become 32-bit ones afterwards, unless
-            `jax_enable_x64` is set.
+        dtype: dtype of the elements in the buffer; 64-bit elements are then converted to 32 bits,
+            unless `jax_enable_x64` is set.
         count: how many elements to read; -1 for all.
         offset: how many bytes to skip first.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.frombuffer(bytes([1, 2, 3]), dtype="uint8")
     Array([1, 2, 3], dtype=uint8)
@@ -64,17 +63,17 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """Make an array of one axis from the numbers written in a text.
+    """Make a one-dimensional array from numbers in a string.
 
     Args:
-        string: the text.
-        dtype: dtype of the numbers; 64-bit ones become 32-bit ones afterwards, unless
+        string: the string to parse.
+        dtype: dtype of the numbers; 64-bit numbers are converted to 32 bits, unless
             `jax_enable_x64` is set.
         count: how many numbers to read; -1 for all.
-        sep: what stands between the numbers.
+        sep: separator between the numbers.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> jnp.fromstring("1, 2, 3", dtype=int, sep=",")
     Array([1, 2, 3], dtype=int32)
@@ -84,13 +83,13 @@ def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: s
 
 def _impure(name: str) -> NotImplementedError:
     return NotImplementedError(
-        f"jnp.{name}() is not implemented because reading it twice need not give the same values "
-        f"(use jnp.asarray(np.{name}(...)) outside of transformed functions)"
+        f"jnp.{name}() is not implemented because reading twice may give different values "
+        f"(use jnp.asarray(np.{name}(...)) outside transformed functions)"
     )
 
 
 def fromfile(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromfile`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromfile` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -100,13 +99,13 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromfile")
 
 
 def fromiter(*args: object, **kwargs: object) -> Array:
-    """Raise an error: read with `np.fromiter`, and convert the result with `jnp.asarray`.
+    """Raise an error: use `np.fromiter` and convert the result with `jnp.asarray`.
 
     Args:
         *args: ignored.
@@ -116,7 +115,7 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because reading twice need not give the same values.
+        NotImplementedError: always, because a second read may give other values.
     """
     raise _impure("fromiter")
 
@@ -125,15 +124,15 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
                 copy: bool | None = None) -> Array:
     """Make an array from an array of another library that supports the DLPack protocol.
 
-    Memory is shared where that is possible.
+    Memory is shared if possible.
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
-        device: device or sharding to place the result on; None for where the data is.
+        device: device or sharding to place the result on; None for the device that holds the data.
         copy: True to copy the data even where it could be shared.
 
     Returns:
-        The array; 64-bit elements become 32-bit ones, unless `jax_enable_x64` is set.
+        The array; 64-bit elements are converted to 32 bits, unless `jax_enable_x64` is set.
     """
     if isinstance(x, Array):
         return asarray(x, copy=copy, device=device)
@@ -150,15 +149,15 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
 
     Args:
         file: path, or file opened for reading bytes.
-        *args: further arguments of `np.load`.
-        **kwargs: further named arguments of `np.load`.
+        *args: additional arguments of `np.load`.
+        **kwargs: additional keyword arguments of `np.load`.
 
     Returns:
-        An array. The contents of a .npz file and pickled objects are what `np.load` returns.
+        An array. For .npz files and pickled objects, the result is that of `np.load`.
 
     Raises:
-        UnreadableFileError: NumPy cannot read the file, or it is shorter than it says.
-        EOFError: an open file has ended.
+        UnreadableFileError: NumPy cannot read the file, or the file is truncated.
+        EOFError: an open file has no more data.
     """
     if kwargs.get("allow_pickle") or len(args) > 1:  # pickles raise errors of their own
         return _as_array(_load(file, *args, **kwargs))
@@ -186,7 +185,7 @@ def _as_array(loaded: Any) -> Any:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise on damaged files into one error."""
+    """Convert the errors that NumPy and zipfile raise for damaged files to one error."""
     try:
         with guarded("load", "a .npy or .npz file", f" in {path}"):
             yield
@@ -214,17 +213,15 @@ def _check_npy(file: Any, path: str = "the file") -> None:
         raise EOFError("No data left in file")
     if magic[:6] == _format.MAGIC_PREFIX:
         with _reading(path):
-            read = _HEADERS.get((magic[6], magic[7]))
-            if read is None:
-                raise ValueError(f"a version of {magic[6]}.{magic[7]}")
+            file.seek(0, 2)
+            size = file.tell() - start
+            file.seek(start)
             try:
-                shape, _, dtype = read(file)
+                shape, _, dtype = read_header(file, size)
             except MemoryError as error:  # Python's parser, on brackets within brackets
                 raise _damaged(path, error) from error
             count = element_count("load", shape, dtype.itemsize)
-            at = file.tell()
-            file.seek(0, 2)
-            left = file.tell() - at
+            left = start + size - file.tell()
             if not dtype.hasobject and count * dtype.itemsize > left:
                 needed = f"{count * dtype.itemsize} bytes for {dtype} of shape {shape} in {path}"
                 raise unreadable("load", needed, f"{left} (truncated?)")

@@ -91,23 +91,23 @@ def _promotes_rank(shapes, signature):
 
 def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(),
               signature: str | None = None) -> Callable[..., Any]:
-    """Turn a function of scalars or small arrays into one of arrays of any shape.
+    """Turn a function of scalars or small arrays into a function of arrays of any shape.
 
-    The function is mapped with `toile.vmap`: it is called once, on values that stand for every
-    element.
+    The function is mapped with `toile.vmap`: it is called once, with values that represent all
+    elements.
 
     Args:
         pyfunc: function to map.
-        excluded: positions and names of arguments that are passed on as they are.
+        excluded: positions and names of arguments that are passed on without mapping.
         signature: axes that `pyfunc` works on, such as "(n,m),(m)->(n)"; None if it takes and
-            returns scalars. The other axes, in front of these, are broadcast.
+            returns scalars. All leading axes are broadcast.
 
     Returns:
-        A function of arrays with the arguments of `pyfunc`.
+        A function of arrays that takes the same arguments as `pyfunc`.
 
     Raises:
-        ValueError: the signature cannot be read, or (when the function is called) arguments or
-            results do not fit it.
+        ValueError: the signature is malformed, or, when the function is called, its arguments or
+            results do not match it.
 
     >>> dot = jnp.vectorize(lambda a, b: a @ b, signature="(n),(n)->()")
     >>> dot(jnp.ones((2, 3)), jnp.arange(3.0))
@@ -178,18 +178,18 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
                      **kwargs: object) -> PyTree:
     """Apply a function to every vector along an axis.
 
-    The function is mapped with `toile.vmap`: it is called once, on a value that stands for every
-    vector.
+    The function is mapped with `toile.vmap`: it is called once, with a value that represents all
+    vectors.
 
     Args:
-        func1d: function of an array of one axis.
+        func1d: function of a one-dimensional array.
         axis: axis of the vectors.
-        arr: array that the vectors are part of.
-        *args: further arguments of the function.
-        **kwargs: further named arguments of the function.
+        arr: array that contains the vectors.
+        *args: additional arguments of the function.
+        **kwargs: additional keyword arguments of the function.
 
     Returns:
-        An array in which the axes of the function's results take the place of the axis.
+        An array in which `axis` is replaced by the axes of the function's results.
 
     >>> jnp.apply_along_axis(lambda v: v / v.sum(), 1, jnp.array([[1.0, 3.0], [2.0, 2.0]]))
     Array([[0.25, 0.75],
@@ -208,7 +208,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *arg
 
 def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
                     axes: int | Sequence[int]) -> Array:
-    """Apply a reduction over one axis after the other.
+    """Apply a reduction over several axes, one after the other.
 
     Args:
         func: takes an array and an axis, and returns an array with that axis or without it.
@@ -216,7 +216,7 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
         axes: axis or axes to reduce over.
 
     Returns:
-        An array with as many axes as `a`: those that `func` removes stay, with length 1.
+        An array with as many axes as `a`: those that `func` removes are kept with length 1.
 
     >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), (0, 2)).shape
     (1, 3, 1)
@@ -238,19 +238,19 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
               **kw: object) -> Array:
     """Evaluate a function that is defined by cases.
 
-    Every function is evaluated on the whole array. Where several conditions hold, the last of them
-    counts.
+    Every function is evaluated on the whole array. Where several conditions hold, the last one
+    determines the result.
 
     Args:
         x: array to evaluate the functions on.
         condlist: conditions of the shape of `x`, one for each case; or one such condition.
-        funclist: functions or constants, one for each case; one more is for elements for which no
-            condition holds, which is otherwise 0.
-        *args: further arguments of the functions.
-        **kw: further named arguments of the functions.
+        funclist: functions or constants, one for each case, and optionally one more for elements
+            where no condition holds; without it, those elements are 0.
+        *args: additional arguments of the functions.
+        **kw: additional keyword arguments of the functions.
 
     Returns:
-        An array of the shape and dtype of `x`, which results are converted to.
+        An array of the shape of `x`. Results are converted to its dtype.
 
     Differences:
         NumPy calls each function with only the elements for which its condition holds.

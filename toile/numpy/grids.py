@@ -30,14 +30,14 @@ s_ = np.s_
 
 def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
              indexing: Literal["xy", "ij"] = "xy") -> tuple[Array, ...]:
-    """Make arrays of the coordinates of all points of a grid.
+    """Make arrays with the coordinates of all points of a grid.
 
     Args:
-        *xi: coordinates along each axis of the grid, arrays of one axis.
+        *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether to leave the axes that an array does not vary along at length 1.
-        indexing: "xy" if the first two axes of the results belong to the second and the first
-            argument, as in pictures; "ij" if axes are in the order of the arguments.
+        sparse: whether to keep length 1 along the axes on which an array does not vary.
+        indexing: "ij" to order the axes of the results like the arguments; "xy" to swap the first
+            two axes, as in images.
 
     Returns:
         A tuple of arrays, one for each argument.
@@ -75,12 +75,12 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Make arrays of the index of each element of an array along each axis.
+    """Make arrays with the index of each element of an array along each axis.
 
     Args:
         dimensions: shape of the array.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether to leave the axes that an index does not vary along at length 1.
+        sparse: whether to keep length 1 along the axes on which an index does not vary.
 
     Returns:
         An array with the indices along each axis stacked along the first axis; with `sparse` a
@@ -110,17 +110,18 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
                  **kwargs: object) -> Array:
     """Make an array whose elements are a function of their indices.
 
-    The function is called once, with scalars that stand for the indices of every element (see
+    The function is called once, with scalars that represent the indices of all elements (see
     `toile.vmap`).
 
     Args:
-        function: takes an index along each axis as a scalar.
+        function: function that takes one scalar index for each axis.
         shape: shape of the array.
         dtype: dtype of the indices.
-        **kwargs: further arguments of the function.
+        **kwargs: additional keyword arguments of the function.
 
     Returns:
-        An array whose first axes are those of `shape`; the axes of what `function` returns follow.
+        An array whose first axes are those of `shape`, followed by the axes of the function's
+        result.
 
     Differences:
         NumPy calls the function with arrays of indices.
@@ -142,13 +143,13 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
 
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """Make the matrix of the powers of numbers.
+    """Make a Vandermonde matrix, whose columns are powers of numbers.
 
     Args:
-        x: array of one axis; the numbers of the rows.
-        N: number of columns; None for as many as rows.
-        increasing: whether powers increase from column to column, beginning with 0; if not, they
-            decrease and end with 0.
+        x: one-dimensional array with one number for each row.
+        N: number of columns; None for the number of rows.
+        increasing: True if the powers increase from column to column, starting with 0; False if
+            they decrease to 0.
 
     Returns:
         A matrix of the dtype of `x`.
@@ -174,15 +175,16 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
 
 def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
              base: ArrayLike = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """List powers of a base with evenly spaced exponents.
+    """Create an array of powers of a base with evenly spaced exponents.
 
     Args:
         start, stop: first and last exponent; arrays are broadcast against each other.
-        num: how many numbers.
-        endpoint: whether `stop` is the last exponent; if not, exponents end one step before it.
+        num: number of elements.
+        endpoint: whether `stop` is the last exponent; if False, the exponents end one step before
+            it.
         base: the base; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
 
     Returns:
         The powers.
@@ -201,15 +203,15 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 
 def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoint: bool = True,
               dtype: DTypeLike | None = None, axis: int = 0) -> Array:
-    """List numbers each of which is the same multiple of the one before.
+    """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: first and last number, not zero and of one sign; arrays are broadcast against
-            each other.
-        num: how many numbers.
-        endpoint: whether `stop` is the last number; if not, the numbers end one step before it.
+        start, stop: first and last number, which are not zero and have the same sign; arrays are
+            broadcast against each other.
+        num: number of elements.
+        endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: where the new axis of length `num` stands in the result.
+        axis: position of the new axis, of length `num`, in the result.
 
     Returns:
         The numbers.
@@ -245,11 +247,11 @@ def _range(s: slice, name: str) -> Any:
 
 
 class _Grid:
-    """Makes coordinates of a grid from slices in brackets.
+    """Make the coordinates of a grid from slices in brackets.
 
-    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays with
-    axes of length 1, which broadcast against each other. `start:stop:step` is a range as of
-    `arange`; an imaginary step such as `5j` is a number of points, with the stop included.
+    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays that
+    have axes of length 1 and broadcast against each other. `start:stop:step` is a range, as in
+    `arange`; an imaginary step such as `5j` gives the number of points, with the stop included.
 
     >>> jnp.ogrid[0:2, 0:1:3j]
     (Array([[0.],
@@ -276,12 +278,12 @@ ogrid = _Grid("ogrid", sparse=True)
 
 
 class _Join:
-    """Joins arrays, numbers and ranges in brackets.
+    """Join the arrays, numbers and ranges in brackets.
 
-    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with arrays of one axis as
-    columns. `start:stop:step` is a range as of `arange`; an imaginary step such as `5j` is a number
-    of points, with the stop included. A string in front, "axis,ndmin,place", changes the axis, the
-    least number of axes, and where the axes of arrays with fewer are put.
+    `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
+    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` gives the
+    number of points, with the stop included. A leading string "axis,ndmin,place" changes the axis,
+    the minimum number of axes, and the position of the axes of arrays that have fewer.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)

@@ -180,8 +180,8 @@ def parse_index(shape, idx, lenient=False, wrap=True):
     """Entries of `idx` for an operand of `shape`, and the axes of length one to insert first.
 
     The inserted axes carry scalar booleans, which index an axis of their own. An integer out of
-    bounds raises, unless `lenient`: then a mode was asked for, which says what it means. Without
-    `wrap`, negative integers are out of bounds.
+    bounds raises an error, unless `lenient`: then a mode was given, which determines the result.
+    Without `wrap`, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
@@ -290,8 +290,8 @@ def _with_new_axes(x, tokens, rank):
 def layout(entries):
     """Where result axes go: a list of window axes (ints), "new", and one "arrays" marker.
 
-    NumPy's rule: the axes of the advanced indices stand where they are when all of them are
-    adjacent in the index, and first otherwise. Integers next to index arrays count as advanced.
+    NumPy's rule: the axes of the advanced indices stay in place if all of them are adjacent in the
+    index, and come first otherwise. Integers next to index arrays count as advanced.
     """
     tokens = []
     for e in entries:

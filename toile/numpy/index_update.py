@@ -1,8 +1,8 @@
 """Writing `x.at[index]`: functional updates, lowered to dynamic_update_slice or one scatter.
 
 The entries come from index_read.parse_index. Indices made of integers and contiguous slices are
-known to be in bounds and update one window; everything else is a scatter, which drops what is out
-of bounds by default.
+known to be in bounds and update one window; everything else is a scatter, which by default ignores
+indices that are out of bounds.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _update_window(x, entries, window, y, op):
 
 def _updates_layout(entries, slices, strided, adv):
     """The batch shape of an update, where the index columns of each part lie in it, and which axes
-    of the update are windows and which of those run backwards."""
+    of the update are windows and which of those run backward."""
     batch: list[Any] = []
     where, windows, flipped, position = {}, [], [], 0
     for t in _layout(entries):
@@ -272,23 +272,22 @@ def raw_update(x, idx, y, op):
 
 
 class IndexUpdateRef:
-    """`x.at[idx]`: elements of an array; its methods return copies of the array with them changed.
+    """`x.at[idx]`: some elements of an array; its methods return changed copies of the array.
 
     Arrays cannot be changed, so `x[idx] = y` is an error; write `x = x.at[idx].set(y)`. The index
-    is anything that `x[idx]` takes. Where an index array names an element several times, `set`
-    writes one of the values, and which one is not defined; the other methods apply all of the
-    changes.
+    is anything that `x[idx]` accepts. Where an index array refers to an element several times,
+    `set` writes one of the values, and it is undefined which; the other methods apply all changes.
 
     The methods have these options:
 
     - `indices_are_sorted=True` promises that index arrays are in increasing order, and
-      `unique_indices=True` that they name no element twice; both may make the operation faster, and
+      `unique_indices=True` that they refer to no element twice. Both may make the operation faster;
       results are undefined if the promise is not kept.
-    - `mode` says what to do with index arrays that are out of bounds. By default, `get` reads the
-      nearest element, and the other methods change nothing there. "fill" and "drop" do the same
-      for changes, and `get` then returns `fill_value`; "clip" moves indices to the nearest element;
-      "promise_in_bounds" promises that there are none. A Python integer that is out of bounds
-      raises an IndexError if no mode is given.
+    - `mode` says how to handle indices in index arrays that are out of bounds. By default, `get`
+      reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
+      `get` returns `fill_value` and the other methods ignore them; "clip" replaces them with the
+      nearest valid index; "promise_in_bounds" promises that there are none. A Python integer that
+      is out of bounds raises an IndexError if no mode is given.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default they count
       from the end.
     - `out_sharding` is accepted for code written for JAX, and ignored.
@@ -337,9 +336,9 @@ class IndexUpdateRef:
 
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
-            fill_value: result for elements that are out of bounds if `mode` is "fill", which it is
-                by default if this is given; None for NaN, the least signed integer, the greatest
-                unsigned integer or True.
+            fill_value: result for elements that are out of bounds if `mode` is "fill", which is the
+                default if this is given; None for NaN, the lowest signed integer, the highest
+                unsigned integer or True, depending on the dtype.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
@@ -357,8 +356,8 @@ class IndexUpdateRef:
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
         """Replace elements, as `x[idx] = values` does in NumPy.
 
-        Values are converted to the dtype of `x`, with a FutureWarning if it cannot hold them. This
-        is so for the other methods too.
+        Values are converted to the dtype of `x`, with a FutureWarning if it cannot hold them. The
+        other methods do the same.
 
         Args:
             values: new elements, which are broadcast to the shape of `x[idx]`.
@@ -427,7 +426,7 @@ class IndexUpdateRef:
     def min(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace elements by the lesser of themselves and other values.
+        """Replace each element by the minimum of it and another value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -446,7 +445,7 @@ class IndexUpdateRef:
     def max(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace elements by the greater of themselves and other values.
+        """Replace each element by the maximum of it and another value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -500,7 +499,7 @@ class IndexUpdateRef:
     def apply(self, func: Callable[[Array], ArrayLike], *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               wrap_negative_indices: bool = True) -> Array:
-        """Apply a function to elements; for repeated indices, it is applied several times.
+        """Apply a function to elements; repeated indices apply it several times.
 
         Args:
             func: function of single elements, such as `jnp.sin`, which also works on arrays.
@@ -520,9 +519,9 @@ class IndexUpdateRef:
 
 
 class IndexUpdateHelper:
-    """`x.at`: indexed with brackets, it gives the elements that methods change.
+    """`x.at`: indexing it selects the elements that a method then changes.
 
-    See `IndexUpdateRef` for these methods: `x.at[idx].set(y)`, `x.at[idx].add(y)` and others.
+    See `IndexUpdateRef` for the methods: `x.at[idx].set(y)`, `x.at[idx].add(y)` and others.
 
     Args:
         array: the array `x`.
@@ -548,10 +547,11 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 
     Args:
         a: array whose elements are replaced.
-        ind: positions, which are flattened. Negative ones count from the end if `mode` is None.
-        v: new elements, which are flattened, and repeated or cut off as needed.
-        mode: what to do with positions out of bounds: None or "clip" moves them to the nearest
-            element, "wrap" wraps around. In mode "clip", negative positions are out of bounds.
+        ind: positions, which are flattened. Negative positions count from the end if `mode` is
+            None.
+        v: new elements, which are flattened, and repeated or truncated as needed.
+        mode: how to handle positions out of bounds: None or "clip" replaces them with the nearest
+            position, "wrap" wraps around. In mode "clip", negative positions are out of bounds.
         inplace: must be False: arrays cannot be changed.
 
     Returns:
@@ -597,16 +597,17 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis at positions that are given for each vector on its own.
+    """Replace elements along an axis, at positions given separately for each vector.
 
     Args:
         arr: array whose elements are replaced.
-        indices: integers, with as many axes as `arr`; the other axes are broadcast.
+        indices: integer positions, in an array with as many axes as `arr`; the other axes are
+            broadcast.
         values: new elements, which are broadcast to the shape of `indices`.
         axis: axis of the positions; None for the flattened array.
         inplace: must be False: arrays cannot be changed.
-        mode: what to do with positions out of bounds: None, "fill" or "drop" changes nothing
-            there, "clip" moves them to the nearest position, "promise_in_bounds" says there are
+        mode: how to handle positions out of bounds: None, "fill" or "drop" ignores them, "clip"
+            replaces them with the nearest position, "promise_in_bounds" promises that there are
             none.
 
     Returns:

@@ -59,11 +59,11 @@ def _raw_join(join, arrays, axis):
 
 def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
                 dtype: DTypeLike | None = None) -> Array:
-    """Join arrays one after the other along an axis that they have.
+    """Join arrays along an existing axis.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
-            slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
+            sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
@@ -98,11 +98,11 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
 
 
 def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """Join arrays one after the other along an axis that they have.
+    """Join arrays along an existing axis.
 
     Args:
-        arrays: sequence of arrays with equal shapes except along `axis`; an array stands for its
-            slices along the first axis.
+        arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
+            sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -113,11 +113,11 @@ def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) 
 
 def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
           dtype: DTypeLike | None = None) -> Array:
-    """Join arrays of one shape along a new axis.
+    """Join arrays of the same shape along a new axis.
 
     Args:
-        arrays: sequence of arrays of equal shape; an array stands for its slices along the first
-            axis.
+        arrays: sequence of arrays of equal shape; an array is treated as the sequence of its slices
+            along the first axis.
         axis: position of the new axis in the result.
         out: must be None.
         dtype: dtype of the result; None for the one that the arrays promote to.
@@ -159,53 +159,57 @@ def _stack_along(make, axis, tup, dtype):
 
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the first axis; arrays of one axis are rows.
+    """Join arrays along the first axis; one-dimensional arrays become rows.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least two axes.
+        An array with at least two axes.
     """
     return _stack_along(manipulation.atleast_2d, lambda xs: 0, tup, dtype)
 
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the second axis, or along the only axis that they have.
+    """Join arrays along the second axis, or along the first if they are one-dimensional.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least one axis.
+        An array with at least one axis.
     """
     return _stack_along(manipulation.atleast_1d, lambda xs: 0 if xs[0].ndim == 1 else 1, tup,
                         dtype)
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Join arrays along the third axis; (n,) counts as (1, n, 1), and (m, n) as (m, n, 1).
+    """Join arrays along the third axis; shape (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
         dtype: dtype of the result; None for the one that the arrays promote to.
 
     Returns:
-        An array of at least three axes.
+        An array with at least three axes.
     """
     return _stack_along(manipulation.atleast_3d, lambda xs: 2, tup, dtype)
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Join arrays along the second axis; arrays of one axis are columns.
+    """Join arrays along the second axis; one-dimensional arrays become columns.
 
     Args:
-        tup: sequence of arrays; an array stands for its slices along the first axis.
+        tup: sequence of arrays; an array is treated as the sequence of its slices along the first
+            axis.
 
     Returns:
-        An array of at least two axes.
+        An array with at least two axes.
 
     >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([3, 4])])
     Array([[1, 3],
@@ -243,11 +247,11 @@ def _ranks(xs):
 def block(arrays: ArrayLike | list[Any]) -> Array:
     """Assemble an array from nested lists of blocks.
 
-    Blocks in the innermost lists are joined along the last axis, these rows of blocks along the
-    axis before it, and so on. Blocks of fewer axes get new ones in front.
+    Blocks in the innermost lists are joined along the last axis, the resulting rows of blocks along
+    the axis before it, and so on. Blocks with fewer axes get new leading axes.
 
     Args:
-        arrays: array, or lists of arrays nested to one depth.
+        arrays: array, or lists of arrays that are all nested to the same depth.
 
     Returns:
         The assembled array.
@@ -292,13 +296,13 @@ def _split(name, ary, indices_or_sections, axis):
 
 def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
           axis: int = 0) -> list[Array]:
-    """Cut an array into parts along an axis.
+    """Split an array into parts along an axis.
 
     Args:
-        ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
-        axis: axis to cut.
+        ary: array to split.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
+        axis: axis to split along.
 
     Returns:
         A list of the parts.
@@ -314,13 +318,13 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
 def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
                 axis: int = 0) -> list[Array]:
-    """Cut an array into parts along an axis, not all of one length if it does not divide.
+    """Split an array into parts along an axis; the parts need not have the same length.
 
     Args:
-        ary: array to cut.
-        indices_or_sections: a number of parts, the first of which are longer by one where needed,
-            or the positions where later parts begin. They must be known when a function is traced.
-        axis: axis to cut.
+        ary: array to split.
+        indices_or_sections: the number of parts, the first of which are longer by one where needed,
+            or the positions at which new parts begin. They cannot be traced values.
+        axis: axis to split along.
 
     Returns:
         A list of the parts.
@@ -332,12 +336,12 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | Array
 
 
 def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the first axis.
+    """Split an array into parts along the first axis.
 
     Args:
-        ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        ary: array to split.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -346,12 +350,12 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the second axis, or along the only axis that it has.
+    """Split an array into parts along the second axis, or along the first if it is one-dimensional.
 
     Args:
-        ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        ary: array to split.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -361,12 +365,12 @@ def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Cut an array into parts along the third axis.
+    """Split an array into parts along the third axis.
 
     Args:
-        ary: array to cut.
-        indices_or_sections: a number of equal parts, or the positions where later parts begin.
-            They must be known when a function is traced.
+        ary: array to split.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
+            They cannot be traced values.
 
     Returns:
         A list of the parts.
@@ -378,11 +382,11 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """Take an array apart along an axis: the inverse of `stack`.
 
     Args:
-        x: array of at least one axis.
-        axis: axis that the slices are numbered by and do not have.
+        x: array with at least one axis.
+        axis: axis along which to take slices; the slices do not have it.
 
     Returns:
-        A tuple of slices, as many as the axis is long.
+        A tuple of slices, one for each position along the axis.
 
     >>> jnp.unstack(jnp.arange(4).reshape(2, 2))
     (Array([0, 1], dtype=int32), Array([2, 3], dtype=int32))
@@ -402,8 +406,8 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 
     Args:
         A: array or number.
-        reps: how often to repeat it along each axis, aligned from the last; more numbers than axes
-            add axes in front.
+        reps: how many times to repeat it along each axis, aligned with the last axes; if there are
+            more numbers than axes, leading axes are added.
 
     Returns:
         The repeated array.
@@ -434,12 +438,14 @@ def repeat(a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
            total_repeat_length: int | None = None, out_sharding: object = None) -> Array:
     """Repeat each element of an array.
 
-    The length of the result depends on `repeats`. If they are traced, `total_repeat_length` must
-    be given: longer results are cut, shorter ones end with copies of the last element.
+    The length of the result depends on `repeats`. If `repeats` is traced, `total_repeat_length`
+    must be given: longer results are truncated, and shorter ones are padded with copies of the last
+    element.
 
     Args:
         a: array or number.
-        repeats: how often to repeat each element: one number, or one for each position on the axis.
+        repeats: how many times to repeat each element: one number, or one for each position on the
+            axis.
         axis: axis to repeat along; None for the flattened array.
         total_repeat_length: length of the result along the axis; None to compute it.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -502,11 +508,11 @@ def _rows(a, rows, axis):
 # Append, insert and delete.
 
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """Join values to the end of an array.
+    """Append values to the end of an array.
 
     Args:
         arr: array or number.
-        values: array to join to it, of an equal shape except along `axis`.
+        values: array to append, of the same shape except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
@@ -545,14 +551,14 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
             booleans. Positions in an array that are out of bounds are ignored. A traced array of
             integers needs `assume_unique_indices`, and its positions must be in bounds.
         axis: axis of the positions; None for the flattened array.
-        assume_unique_indices: True to promise that `obj` names no position twice.
+        assume_unique_indices: True to promise that `obj` contains no position twice.
 
     Returns:
         The array without these slices.
 
     Raises:
-        ValueError: `obj` is an integer that is out of bounds, or a mask of another length than the
-            axis.
+        ValueError: `obj` is an integer that is out of bounds, or a mask that does not have the
+            length of the axis.
 
     >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
     Array([1, 3], dtype=int32)
@@ -594,9 +600,10 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
 
     Args:
         arr: array or number.
-        obj: positions of `arr` that the values stand before: an integer, a slice or an array of
-            integers. Positions that are out of bounds are moved to the nearest end.
-        values: what to insert; it is broadcast to the slices and converted to the dtype of `arr`.
+        obj: positions in `arr` before which to insert the values: an integer, a slice or an array
+            of integers. Positions that are out of bounds are replaced with the nearest end.
+        values: values to insert, which are broadcast to the slices and converted to the dtype of
+            `arr`.
         axis: axis of the positions; None for the flattened array.
 
     Returns:

@@ -1,8 +1,12 @@
-"""Linear algebra, as `jax.numpy.linalg`: factorisations of `lax.linalg` and their uses.
+"""Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Leading axes are batches. `solve` and `inv` factor once and are differentiated through the system
-they solve, not through the factorisation. Norms are in norms.py.
+Matrices are in the last two axes; leading axes are batches. A singular matrix in `solve`, or one
+that is not positive definite in `cholesky`, gives a result that is not finite, where NumPy raises
+an error.
 """
+
+# Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
+# through the system they solve, not through the factorization. Norms are in norms.py.
 
 from __future__ import annotations
 
@@ -34,35 +38,35 @@ __all__ = [
 
 
 class EigResult(NamedTuple):
-    """What `eig` returns: eigenvalues, and right eigenvectors in the columns of a matrix."""
+    """The result of `eig`: eigenvalues, and right eigenvectors in the columns of a matrix."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """What `eigh` returns: eigenvalues, and eigenvectors in the columns of a matrix."""
+    """The result of `eigh`: eigenvalues, and eigenvectors in the columns of a matrix."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """What `qr` returns: an orthonormal and an upper triangular matrix, with `a = Q @ R`."""
+    """The result of `qr`: orthonormal columns `Q` and an upper triangular `R` with `a = Q @ R`."""
 
     Q: Array
     R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` returns: the sign, and the logarithm of the absolute value."""
+    """The result of `slogdet`: the sign, and the logarithm of the absolute value."""
 
     sign: Array
     logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """What `svd` returns: left singular vectors, singular values, and right singular vectors."""
+    """The result of `svd`: left singular vectors, singular values, and right singular vectors."""
 
     U: Array
     S: Array
@@ -96,8 +100,8 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
         a: Hermitian matrices in the last two axes.
         upper: whether to return the upper triangular factor, with `a = U.mT.conj() @ U`, instead of
             the lower one, with `a = L @ L.mT.conj()`.
-        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
-            first; if not, only the triangle that is asked for is read.
+        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+            transpose; if False, only the requested triangle is read.
 
     Returns:
         The triangular factors, of the shape of `a`. Where a matrix is not positive definite, the
@@ -149,16 +153,16 @@ def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 def qr(a: ArrayLike,
        mode: Literal["reduced", "complete", "full", "raw"] = "reduced") -> QRResult: ...
 def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
-    """Factor matrices into an orthonormal and an upper triangular matrix.
+    """Factor each matrix into one with orthonormal columns and an upper triangular one.
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
         mode: "reduced" (or "full") for factors of shapes (m, k) and (k, n) with k = min(m, n);
             "complete" for (m, m) and (m, n); "r" for the triangular factor alone; "raw" for the
-            packed reflections of LAPACK, transposed, and their factors.
+            packed reflectors of LAPACK, transposed, and their scale factors.
 
     Returns:
-        A named tuple of `Q` and `R`, or in mode "r" the array R.
+        A named tuple of `Q` and `R`, or only the array R in mode "r".
     """
     a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
@@ -185,16 +189,16 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
-        full_matrices: whether U and Vh are square; if not, they have k = min(m, n) columns and
-            rows.
+        full_matrices: whether U and Vh are square; if False, U has k = min(m, n) columns and Vh has
+            k rows.
         compute_uv: whether to compute the singular vectors too.
-        hermitian: True to promise that the matrices are Hermitian, which is faster.
-        subset_by_index: first and last (exclusive) index of the singular values to compute, which
-            needs `full_matrices=False`; None for all. It is ignored for Hermitian matrices.
+        hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
+        subset_by_index: first and last (exclusive) index of the singular values to compute; None
+            for all. It requires `full_matrices=False`, and is ignored if `hermitian` is True.
 
     Returns:
-        A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; without
-        `compute_uv` the singular values alone.
+        A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; if `compute_uv`
+        is False, only the singular values.
 
     >>> jnp.linalg.svd(jnp.array([[1.0, 0.0], [0.0, 2.0]]), compute_uv=False)
     Array([2., 1.], dtype=float32)
@@ -255,7 +259,7 @@ def eig(a: ArrayLike) -> EigResult:
 
     Returns:
         A named tuple of complex `eigenvalues`, in no particular order, and `eigenvectors`, which
-        are columns of length 1.
+        are columns of norm 1.
     """
     a = _general("jnp.linalg.eig", a)
     w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
@@ -283,8 +287,8 @@ def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
         a: Hermitian matrices in the last two axes.
         UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
             "U" for the upper one.
-        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
-            first.
+        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+            transpose.
 
     Returns:
         A named tuple of real `eigenvalues` in increasing order and `eigenvectors`, which are
@@ -305,8 +309,8 @@ def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
         a: Hermitian matrices in the last two axes.
         UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
             "U" for the upper one.
-        symmetrize_input: whether to replace `a` by the mean of it and its conjugate transpose
-            first.
+        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+            transpose.
 
     Returns:
         Real eigenvalues along the last axis.
@@ -350,11 +354,11 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
     Args:
         a: square matrices in the last two axes.
-        b: right-hand sides: a vector if it has one axis, otherwise matrices in the last two axes,
-            whose columns are right-hand sides. Leading axes are broadcast.
+        b: right-hand sides: a vector if it has one axis, and otherwise matrices in the last two
+            axes with one right-hand side in each column. Leading axes are broadcast.
 
     Returns:
-        The solutions; not finite where a matrix is singular.
+        The solutions, which are not finite where a matrix is singular.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -392,7 +396,7 @@ def inv(a: ArrayLike) -> Array:
         a: square matrices in the last two axes.
 
     Returns:
-        An array of the shape of `a`; not finite where a matrix is singular.
+        An array of the shape of `a`, which is not finite where a matrix is singular.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -413,7 +417,7 @@ def _lu_diagonal(a):
 
 
 def slogdet(a: ArrayLike, *, method: Literal["lu", "qr"] | None = None) -> SlogdetResult:
-    """Compute the signs and the logarithms of the absolute values of determinants.
+    """Compute the sign and the logarithm of the absolute value of determinants.
 
     Args:
         a: square matrices in the last two axes.
@@ -490,10 +494,10 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
-        rtol: singular values up to `rtol` times the greatest one count as 0; None for 10 times
-            max(m, n) times the precision of the dtype.
-        hermitian: True to promise that the matrices are Hermitian, which is faster.
-        rcond: older name of `rtol`.
+        rtol: singular values up to `rtol` times the largest one count as 0; None for 10 times
+            max(m, n) times the machine epsilon of the dtype.
+        hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
+        rcond: older name for `rtol`.
 
     Returns:
         An array of matrices of shape (n, m).
@@ -517,18 +521,18 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
 def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
                 tol: ArrayLike | None = None) -> Array:
-    """Compute the ranks of matrices: how many singular values are not 0.
+    """Compute the ranks of matrices: the numbers of nonzero singular values.
 
     Args:
-        M: matrices of shape (m, n) in the last two axes. An array of fewer axes has rank 1 if it
-            has an element that is not zero, and otherwise 0.
-        rtol: singular values up to `rtol` times the greatest one count as 0; None for max(m, n)
-            times the precision of the dtype.
-        hermitian: True to promise that the matrices are Hermitian, which is faster.
-        tol: another name of `rtol`.
+        M: matrices of shape (m, n) in the last two axes. An array with fewer axes has rank 1 if it
+            contains a nonzero element, and otherwise rank 0.
+        rtol: singular values up to `rtol` times the largest one count as 0; None for max(m, n)
+            times the machine epsilon of the dtype.
+        hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
+        tol: another name for `rtol`.
 
     Returns:
-        Integers without the last two axes.
+        An array of integers without the last two axes.
 
     Raises:
         ValueError: both `rtol` and `tol` are given.
@@ -554,12 +558,12 @@ def cond(x: ArrayLike, p: float | str | None = None) -> Array:
 
     Args:
         x: matrices in the last two axes; they must be square unless `p` is None, 2 or -2.
-        p: order of the norm, see `norm`; None for 2, the greatest singular value divided by the
-            least.
+        p: order of the norm, see `norm`; None for 2, which gives the largest singular value divided
+            by the smallest.
 
     Returns:
-        An array without the last two axes; infinity where a number would be NaN although the matrix
-        has none.
+        An array without the last two axes. The result is infinity where the computation gives NaN
+        although the matrix contains no NaN.
 
     Raises:
         ValueError: `x` is empty or has fewer than two axes.
@@ -589,15 +593,16 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
           numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
     """Find the least-squares solution of a system of linear equations `a @ x = b`.
 
-    Where there are several solutions, the one of least norm is returned.
+    If there are several solutions, the one with the smallest norm is returned.
 
     Args:
         a: matrix of shape (m, n).
         b: vector of length m, or matrix whose columns are right-hand sides.
-        rcond: singular values less than `rcond` times the greatest one count as 0; None for
-            max(m, n) times the precision of the dtype, and a negative number for the precision.
-        numpy_resid: whether residuals are empty, as in NumPy, if the rank is less than n or m <= n;
-            this does not work under `jit`.
+        rcond: singular values less than `rcond` times the largest one count as 0; None for max(m,
+            n) times the machine epsilon of the dtype, a negative number for the machine epsilon
+            itself.
+        numpy_resid: whether to return empty residuals, as NumPy does, if the rank is less than n or
+            m <= n; this does not work under `jit`.
 
     Returns:
         A tuple of the solution, the sum of squared errors for each right-hand side, the rank of
@@ -642,12 +647,12 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
 # Compositions.
 
 def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
-    """Multiply matrices by themselves.
+    """Raise square matrices to an integer power.
 
     Args:
         a: square matrices in the last two axes.
-        n: exponent, which must be known when a function is traced. 0 gives identity matrices, and
-            negative numbers powers of the inverse.
+        n: exponent, which cannot be traced. 0 gives identity matrices, and negative numbers give
+            powers of the inverse.
 
     Returns:
         An array of the shape of `a`.
@@ -684,13 +689,13 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
 
 
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = None) -> Array:
-    """Multiply several matrices, pair by pair, in an order that needs few operations.
+    """Multiply several matrices in an order that needs few operations.
 
-    The order is the best one for up to four matrices.
+    The order is optimal for up to four matrices.
 
     Args:
         arrays: two matrices or more; the first and the last may be vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
 
     Returns:
         The product.
@@ -717,11 +722,11 @@ def multi_dot(arrays: Sequence[ArrayLike], *, precision: lax.PrecisionLike = Non
 
 
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
-    """Compute the inverse of an array as a linear map between arrays.
+    """Compute the inverse of an array that represents a linear map between arrays.
 
     Args:
-        a: array whose first `ind` axes have as many elements as the others.
-        ind: number of axes of the results of the map.
+        a: array whose first `ind` axes together have as many elements as the other axes.
+        ind: number of axes in the results of the map.
 
     Returns:
         An array of shape `a.shape[ind:] + a.shape[:ind]`.
@@ -743,10 +748,10 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Solve `tensordot(a, x, x.ndim) = b` for the array x.
 
     Args:
-        a: array of coefficients; its first axes are those of `b`, and the others those of x, with
-            as many elements.
+        a: array of coefficients; its first axes are those of `b`, and the others are those of x and
+            have as many elements.
         b: right-hand side.
-        axes: axes of `a` that are moved to the end first; None for none.
+        axes: axes of `a` to move to the end first; None leaves the order unchanged.
 
     Returns:
         The solution, of shape `a.shape[b.ndim:]`.
@@ -786,7 +791,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Multiply all pairs of elements of two vectors.
 
     Args:
-        x1, x2: arrays of one axis.
+        x1, x2: one-dimensional arrays.
 
     Returns:
         A matrix with a row for each element of `x1` and a column for each element of `x2`.
@@ -799,10 +804,10 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """Exchange the rows and columns of matrices, which are in the last two axes.
+    """Transpose matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
+        x: array with at least two axes.
 
     Returns:
         The transposed matrices.
@@ -814,8 +819,9 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Extract diagonals of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        x: array with at least two axes.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
 
     Returns:
         An array with the diagonals along the last axis.
@@ -827,8 +833,9 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
     """Sum the diagonals of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
-        offset: which diagonal: 0 for the main one, positive above it, negative below it.
+        x: array with at least two axes.
+        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
+            for those below.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
 
     Returns:
@@ -843,7 +850,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
 
     Args:
         x1, x2: matrices in the last two axes, or vectors of one axis; leading axes are broadcast.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -861,7 +868,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
     Args:
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
-        precision: how exactly to multiply, see `lax.Precision`.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
 
@@ -882,14 +889,14 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
     Args:
         x1, x2: the operands.
         axes: how many of the last axes of `x1` and the first axes of `x2` to sum over, or two lists
-            of axes that belong together.
-        precision: how exactly to multiply, see `lax.Precision`.
+            of axes to pair with each other.
+        precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `x1`, then those of `x2`.
+        An array with the other axes of `x1`, followed by those of `x2`.
     """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

@@ -1,7 +1,7 @@
 """Functions that rearrange axes and not elements: reshape, transpose, broadcast, flip, roll.
 
 Each is one or two `lax` operations after its arguments are checked; arrays that already have the
-wanted form are returned as they are. Joining and splitting live in joins.py.
+requested form are returned unchanged. Joining and splitting are in joins.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shape(a: ArrayLike | Sequence[Any]) -> tuple[int, ...]:
     """Return the shape of an array or number.
 
     Args:
-        a: array or number. Nested sequences work with a warning.
+        a: array or number. Nested sequences also work, but give a warning.
 
     Returns:
         A tuple of integers; () for a number.
@@ -50,7 +50,7 @@ def ndim(a: ArrayLike | Sequence[Any]) -> int:
     """Return the number of axes of an array or number.
 
     Args:
-        a: array or number. Nested sequences work with a warning.
+        a: array or number. Nested sequences also work, but give a warning.
 
     Returns:
         A Python integer; 0 for a number.
@@ -62,10 +62,10 @@ def ndim(a: ArrayLike | Sequence[Any]) -> int:
 
 
 def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
-    """Count the elements of an array, or those along some of its axes.
+    """Count the elements of an array, or the positions along some of its axes.
 
     Args:
-        a: array or number. Nested sequences work with a warning.
+        a: array or number. Nested sequences also work, but give a warning.
         axis: axis or axes whose lengths are multiplied; None for all.
 
     Returns:
@@ -140,7 +140,7 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
         shape: the new shape, with as many elements as `a`; one size may be -1 and is computed from
             the others.
         order: "C" to read and write row by row, "F" column by column.
-        copy: None or True; False raises a ValueError, because results are new arrays.
+        copy: None or True; False raises a ValueError, because the result is always a new array.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -148,11 +148,11 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
 
     Raises:
         TypeError: more than one size is -1.
-        ShapeError: the new shape has another number of elements. It is a TypeError and a
-            ValueError.
+        ShapeError: the new shape has a different number of elements. The error is both a TypeError
+            and a ValueError.
 
     Differences:
-        NumPy has order "A" too.
+        NumPy also has order "A".
 
     >>> jnp.reshape(jnp.arange(6), (2, -1))
     Array([[0, 1, 2],
@@ -174,7 +174,7 @@ def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
 
 
 def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Array:
-    """Arrange the elements of an array along one axis.
+    """Flatten an array to one dimension.
 
     Args:
         a: array or number.
@@ -182,10 +182,10 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: object = None) -> Arr
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     Differences:
-        NumPy has orders "A" and "K" too.
+        NumPy also has orders "A" and "K".
     """
     a = as_array("ravel", a)
     if order == "K":
@@ -199,7 +199,7 @@ def transpose(a: ArrayLike,
 
     Args:
         a: array or number.
-        axes: for each axis of the result, the axis of `a` that it is; None reverses the axes.
+        axes: for each axis of the result, the corresponding axis of `a`; None reverses the axes.
 
     Returns:
         The array with its axes reordered.
@@ -226,7 +226,7 @@ def permute_dims(a: ArrayLike, /, axes: Sequence[SupportsIndex]) -> Array:
 
     Args:
         a: array or number.
-        axes: for each axis of the result, the axis of `a` that it is.
+        axes: for each axis of the result, the corresponding axis of `a`.
 
     Returns:
         The array with its axes reordered.
@@ -235,10 +235,10 @@ def permute_dims(a: ArrayLike, /, axes: Sequence[SupportsIndex]) -> Array:
 
 
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """Exchange the last two axes of an array.
+    """Swap the last two axes of an array.
 
     Args:
-        x: array of at least two axes; the last two are those of the matrices.
+        x: array with at least two axes; the last two are those of the matrices.
 
     Returns:
         The transposed matrices.
@@ -251,14 +251,14 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
 
 
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
-    """Exchange two axes of an array.
+    """Swap two axes of an array.
 
     Args:
-        a: array whose axes are exchanged.
+        a: array whose axes are swapped.
         axis1, axis2: the two axes.
 
     Returns:
-        The array with the two axes exchanged.
+        The array with the two axes swapped.
     """
     a = as_array("swapaxes", a)
     i, j = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
@@ -302,7 +302,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     Args:
         a: array whose axis is moved.
         axis: axis to move.
-        start: axis of `a` that it stands before; the number of axes to move it to the end.
+        start: axis of `a` to move it before; the number of axes moves it to the end.
 
     Returns:
         The array with the axis moved.
@@ -342,7 +342,7 @@ def squeeze(a: ArrayLike, axis: AxisLike = None) -> Array:
         if any(a.shape[i] != 1 for i in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to "
                              f"one, got shape={a.shape} and dimensions={axes} (only axes of size 1 "
-                             f"can go: index, reduce or reshape others){here()}")
+                             f"can be removed: index, reduce or reshape others){here()}")
     if not axes:
         return a
     data = h.raw_buffer(a)
@@ -372,10 +372,11 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """Compute the shape that arrays of several shapes broadcast to.
+    """Compute the shape to which several shapes broadcast.
 
     Args:
-        *shapes: the shapes; sizes, aligned from the last axis, must be equal or 1.
+        *shapes: the shapes. Sizes of axes that are aligned, starting from the last axis, must be
+            equal or 1.
 
     Returns:
         The common shape, a tuple of integers.
@@ -387,12 +388,12 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = None) -> Array:
-    """Repeat an array along new axes and axes of length 1 until it has a shape.
+    """Broadcast an array to a shape, repeating it along new axes and axes of length 1.
 
     Args:
         array: array or number.
-        shape: shape of the result. Its sizes, aligned from the last axis, must be those of `array`
-            wherever these are not 1.
+        shape: shape of the result. Starting from the last axis, its sizes must equal those of
+            `array` except where these are 1.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -415,7 +416,7 @@ def broadcast_arrays(*args: ArrayLike) -> tuple[Array, ...]:
         *args: arrays and numbers.
 
     Returns:
-        The arrays, all of the common shape; each keeps its dtype.
+        A tuple of the arrays, all of the common shape; each keeps its dtype.
     """
     xs = h.as_arrays("broadcast_arrays", *args)
     common = broadcast_shapes(*(x.shape for x in xs))
@@ -435,10 +436,10 @@ def atleast_1d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
 @overload
 def atleast_1d(*arys: ArrayLike) -> list[Array]: ...
 def atleast_1d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
-    """Give numbers one axis; arrays that have axes stay as they are.
+    """Turn numbers into arrays of length 1; arrays that have axes are unchanged.
 
     Args:
-        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+        *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
         An array, or a list of arrays if there are several arguments or none.
@@ -451,10 +452,10 @@ def atleast_2d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
 @overload
 def atleast_2d(*arys: ArrayLike) -> list[Array]: ...
 def atleast_2d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
-    """Give arrays at least two axes, with new axes of length 1 in front.
+    """Give arrays at least two axes, by adding leading axes of length 1.
 
     Args:
-        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+        *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
         An array, or a list of arrays if there are several arguments or none.
@@ -474,7 +475,7 @@ def atleast_3d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
     """Give arrays at least three axes: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
 
     Args:
-        *arys: arrays and numbers; a single list or tuple of them becomes one array.
+        *arys: arrays and numbers; a single list or tuple of these becomes one array.
 
     Returns:
         An array, or a list of arrays if there are several arguments or none.
@@ -504,7 +505,7 @@ def flipud(m: ArrayLike) -> Array:
     """Reverse the order of elements along the first axis.
 
     Args:
-        m: array of at least one axis.
+        m: array with at least one axis.
 
     Returns:
         An array of the shape and dtype of `m`.
@@ -516,7 +517,7 @@ def fliplr(m: ArrayLike) -> Array:
     """Reverse the order of elements along the second axis.
 
     Args:
-        m: array of at least two axes.
+        m: array with at least two axes.
 
     Returns:
         An array of the shape and dtype of `m`.
@@ -528,10 +529,10 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotate an array by quarter turns in the plane of two axes.
 
     Args:
-        m: array of at least two axes.
-        k: number of quarter turns; negative ones go the other way.
-        axes: the two axes; a turn goes from the first towards the second, which is
-            counterclockwise for the rows and columns of a matrix.
+        m: array with at least two axes.
+        k: number of quarter turns; negative numbers turn the other way.
+        axes: the two axes; a turn goes from the first toward the second, which is counterclockwise
+            for the rows and columns of a matrix.
 
     Returns:
         The rotated array.
@@ -587,12 +588,12 @@ def _shifts(shift):
 
 
 def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) -> Array:
-    """Shift elements along axes; elements that leave at the end come back at the beginning.
+    """Shift elements along axes; elements shifted past the end reappear at the start.
 
     Args:
         a: array whose elements are shifted.
-        shift: by how many positions, one number for each axis or one for all. Under `jit` it may be
-            traced.
+        shift: number of positions to shift by, one for each axis or one for all. It may be a traced
+            value.
         axis: axis or axes to shift along; None to shift the flattened array.
 
     Returns:
@@ -620,7 +621,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) 
 
 
 def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
-    """Fill a shape with the elements of an array, which are repeated or cut off as needed.
+    """Fill a new shape with the elements of an array, repeated or truncated as needed.
 
     Elements are read and written row by row. An empty array gives zeros.
 
@@ -653,17 +654,16 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
 def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Array:
     """Remove zeros at the ends of an array.
 
-    The shape of the result depends on values: they must be known, so this does not work under
-    `jit`.
+    The shape of the result depends on the values of the array, so this does not work under `jit`.
 
     Args:
-        filt: array; with several axes, slices are removed that are zero everywhere.
+        filt: array; if it has several axes, slices that are zero everywhere are removed.
         trim: "f" to remove from the front, "b" from the back, "fb" from both.
         axis: axis or axes to trim; None for all.
 
     Returns:
-        The part of `filt` between the first and the last element that is not zero; empty if all
-        are zero.
+        The part of `filt` from the first to the last nonzero element; empty if all elements are
+        zero.
 
     >>> jnp.trim_zeros(jnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int32)

@@ -1,6 +1,6 @@
 """Norms of vectors and matrices.
 
-The 2-norm of real vectors is sqrt(sum(x * x)); singular values are asked for only where the norm is
+The 2-norm of real vectors is sqrt(sum(x * x)); singular values are computed only for norms that are
 defined by them.
 """
 
@@ -76,18 +76,18 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
          keepdims: bool = False) -> Array:
     """Compute norms of vectors or matrices.
 
-    For vectors, order p is `sum(abs(x)**p)**(1/p)`; infinity is the greatest absolute value,
-    -infinity the least, and 0 the number of elements that are not zero. For matrices, 1 and
-    infinity are the greatest sums of absolute values in a column and in a row, -1 and -infinity the
-    least; 2 and -2 are the greatest and the least singular value, "nuc" is the sum of singular
-    values, and "fro" the root of the sum of squares.
+    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`; order infinity is the largest
+    absolute value, -infinity the smallest, and 0 the number of nonzero elements. For matrices,
+    orders 1 and infinity are the largest sums of absolute values in a column and in a row, -1 and
+    -infinity the smallest; 2 and -2 are the largest and the smallest singular value, "nuc" is the
+    sum of the singular values, and "fro" the square root of the sum of squares.
 
     Args:
         x: array or number.
-        ord: order of the norm; None for the root of the sum of squares.
+        ord: order of the norm; None for the square root of the sum of squares.
         axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
             which may have any number of axes if `ord` is None and must have one or two otherwise.
-        keepdims: whether these axes stay, with length 1.
+        keepdims: whether to keep these axes, with length 1.
 
     Returns:
         An array of floats without the axes.
@@ -118,8 +118,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
     """Compute norms of matrices, which are in the last two axes.
 
     Args:
-        x: array of at least two axes.
-        keepdims: whether the last two axes stay, with length 1.
+        x: array with at least two axes.
+        keepdims: whether to keep the last two axes, with length 1.
         ord: order of the norm, see `norm`.
 
     Returns:
@@ -134,8 +134,9 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
 
     Args:
         x: array or number.
-        axis: axis or axes of the vectors, whose elements are taken together; None for all.
-        keepdims: whether these axes stay, with length 1.
+        axis: axis or axes of the vectors; elements along several axes form one vector. None for all
+            axes.
+        keepdims: whether to keep these axes, with length 1.
         ord: order of the norm, see `norm`.
 
     Returns:

@@ -1,7 +1,7 @@
 """`pad` in all its modes.
 
-Each mode but the constant ones works axis by axis, as NumPy does, so that corners repeat what was
-already padded; widths are static.
+All modes except the constant ones work axis by axis, as in NumPy, so corners repeat elements that
+were already padded; widths are static.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _mirror(x, widths, mode, odd):
 
 
 def _reflected(part, edge, axis, odd):
-    """`part` backwards along `axis`; with `odd`, also turned upside down about the edge."""
+    """`part` backward along `axis`; with `odd`, also turned upside down about the edge."""
     part = lax.rev(part, (axis,))
     if not odd:
         return part
@@ -203,30 +203,29 @@ def _by_function(x, widths, function, options):
 def pad(array: ArrayLike,
         pad_width: ArrayLike | Sequence[int | Sequence[int]] | Mapping[int, int | tuple[int, int]],
         mode: str | Callable[..., ArrayLike] = "constant", **kwargs: object) -> Array:
-    """Extend an array at its ends.
+    """Add elements at the ends of each axis of an array.
 
     The modes, and the options that some of them take:
 
-    - "constant": `constant_values`, 0 by default.
+    - "constant": the value `constant_values`, 0 by default.
     - "edge": copies of the outermost element.
-    - "linear_ramp": numbers that lead from the outermost element to `end_values`, 0 by default.
-    - "maximum", "minimum", "mean", "median": of the vector along the axis, or only of the
-      `stat_length` elements next to the end.
-    - "reflect", "symmetric": the vector in reverse, without or with the outermost element;
-      `reflect_type="odd"` also negates differences from that element.
+    - "linear_ramp": evenly spaced numbers from the outermost element to `end_values`, 0 by default.
+    - "maximum", "minimum", "mean", "median": that statistic of the vector along the axis, or only
+      of the `stat_length` elements next to the end.
+    - "reflect", "symmetric": the vector in reverse, without or with a copy of the outermost
+      element; `reflect_type="odd"` also negates the differences from that element.
     - "wrap": the elements from the other end.
     - "empty": zeros.
 
     Args:
         array: array to extend.
-        pad_width: how many elements to add: a number for all ends, a pair for the ends before and
-            after, a pair for each axis, or a dictionary from axes to these. It must be known when
-            a function is traced.
-        mode: what the new elements are; or a function that is called with each vector along each
-            axis, the pair of widths, the axis and a dictionary of the options, and returns the
-            vector.
-        **kwargs: options of the mode; those that are values may be given for each end as
-            `pad_width` is.
+        pad_width: number of elements to add: one number for all ends, a pair (before, after) for
+            all axes, a pair for each axis, or a dictionary from axes to these. It cannot be traced.
+        mode: what the new elements are, or a function. The function is called with each vector
+            along each axis, the pair of widths, the axis and a dictionary of the options, and
+            returns the vector.
+        **kwargs: options of the mode; options that are values may differ between ends, in the same
+            form as `pad_width`.
 
     Returns:
         An array of the dtype of `array`.
@@ -237,8 +236,8 @@ def pad(array: ArrayLike,
         NotImplementedError: there is no such mode.
 
     Differences:
-        NumPy leaves new elements in mode "empty" uninitialized, and a function there changes the
-        vector in place.
+        NumPy leaves new elements in mode "empty" uninitialized, and passes functions a vector to
+        change in place.
 
     >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2))
     Array([0, 1, 2, 3, 0, 0], dtype=int32)

@@ -30,7 +30,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     Args:
         p: coefficients along the first axis, highest power first.
         x: where to evaluate it; broadcast against the other axes of `p`.
-        unroll: how many steps of the loop over coefficients are written out at a time.
+        unroll: number of steps of the loop over coefficients to unroll.
 
     Returns:
         An array of the dtype that `p` and `x` promote to.
@@ -87,7 +87,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def _trim_leading(p: Array) -> Array:
-    """`p` without leading zeros, one coefficient at least; needs concrete values."""
+    """`p` without leading zeros but with at least one coefficient; needs concrete values."""
     values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
     used = np.nonzero(values)[0]
     return p[int(used[0]):] if used.size else p[-1:]
@@ -127,7 +127,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *,
 
     Returns:
         A tuple of the coefficients of the quotient and of the remainder. The remainder has as many
-        coefficients as `u` unless its zeros are removed.
+        coefficients as `u` unless its leading zeros are removed.
 
     >>> jnp.polydiv(jnp.array([1.0, 5.0, 6.0]), jnp.array([1.0, 2.0]))
     (Array([1., 3.], dtype=float32), Array([0., 0., 0.], dtype=float32))
@@ -150,7 +150,7 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how often to differentiate; it must be known when a function is traced.
+        m: how many times to differentiate; it cannot be traced.
 
     Returns:
         The coefficients of the derivative as floats, highest power first; empty if `m` is at least
@@ -177,9 +177,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
 
     Args:
         p: coefficients, highest power first.
-        m: how often to integrate; it must be known when a function is traced.
-        k: constants of integration, one for each time, or one for all; None for 0. The first is
-            that of the first integration.
+        m: how many times to integrate; it cannot be traced.
+        k: constants of integration, one for each integration in order, or one for all; None for 0.
 
     Returns:
         The coefficients of the integral as floats, highest power first.
@@ -214,11 +213,11 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
     """Compute the coefficients of a polynomial from its roots.
 
     Args:
-        seq_of_zeros: roots, an array of one axis; or a square matrix, whose eigenvalues are the
-            roots of its characteristic polynomial.
+        seq_of_zeros: roots, as a one-dimensional array; or a square matrix, whose eigenvalues are
+            the roots.
 
     Returns:
-        Coefficients, highest power first; the first is 1. Those of a matrix are complex.
+        Coefficients, highest power first; the first is 1. For a matrix they are complex.
 
     >>> jnp.poly(jnp.array([1, 2]))
     Array([ 1., -3.,  2.], dtype=float32)
@@ -237,15 +236,15 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
 
 
 def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
-    """Find the roots of a polynomial: the eigenvalues of its companion matrix.
+    """Find the roots of a polynomial, as the eigenvalues of its companion matrix.
 
     Args:
-        p: coefficients, an array of one axis, highest power first.
-        strip_zeros: whether to remove leading and trailing zeros first, which needs values that are
-            known when a function is traced. If not, a leading zero makes every root NaN.
+        p: coefficients, as a one-dimensional array with the highest power first.
+        strip_zeros: whether to remove leading and trailing zeros first, which does not work with
+            traced values. If False, a leading zero makes every root NaN.
 
     Returns:
-        A complex array of one axis.
+        A complex one-dimensional array.
 
     >>> jnp.roots(jnp.array([1.0, 0.0, 0.0]))
     Array([0.+0.j, 0.+0.j], dtype=complex64)
@@ -299,18 +298,19 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
 def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
             w: ArrayLike | None = None,
             cov: bool | Literal["unscaled"] = False) -> Array | tuple[Array, ...]:
-    """Fit a polynomial to points so that the sum of squared errors is least.
+    """Fit a polynomial to points by least squares.
 
     Args:
-        x: positions of the points, an array of one axis.
-        y: values at the points: an array of one axis, or of two for one polynomial for each column.
-        deg: degree of the polynomial; it must be known when a function is traced.
-        rcond: singular values less than `rcond` times the greatest one count as 0; None for the
-            number of points times the precision of the dtype.
-        full: whether to return what `linalg.lstsq` returns too.
-        w: weights of the errors, before they are squared; None for 1.
-        cov: whether to return the covariance matrix of the coefficients too; "unscaled" for weights
-            that are known to be the inverse standard deviations of the values.
+        x: positions of the points, as a one-dimensional array.
+        y: values at the points: a one-dimensional array, or a matrix to fit one polynomial to each
+            column.
+        deg: degree of the polynomial; it cannot be traced.
+        rcond: singular values less than `rcond` times the largest one count as 0; None for the
+            number of points times the machine epsilon of the dtype.
+        full: whether to also return the other results of `linalg.lstsq`.
+        w: weights that multiply the errors before they are squared; None for 1.
+        cov: whether to also return the covariance matrix of the coefficients; "unscaled" if the
+            weights are the inverse standard deviations of the values.
 
     Returns:
         Coefficients, highest power first. With `full`, a tuple of these, the residuals, the rank,

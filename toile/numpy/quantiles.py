@@ -1,7 +1,7 @@
 """Quantiles, percentiles and medians, with and without NaN.
 
 The array is brought to the form (sorted axis, everything else); positions are then looked up with
-one gather per neighbour. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+one gather per neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
 
 
 def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
-    """The least element whose share of the weight at or below it reaches `q`."""
+    """The smallest element for which the fraction of the weight up to it reaches `q`."""
     if weights is None:
         weights = lax.full(x.shape, 1, q.dtype)
     if skip_nan:
@@ -168,39 +168,39 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the values below which given fractions of the elements over the given axes lie.
+    """Compute the values below which given fractions of the elements lie, over the given axes.
 
-    The quantile 0.5 is the median. With n elements in order, `q` is the position `q * (n - 1)`,
-    counted from 0; `method` tells what happens between two elements. The result is NaN where an
-    element is.
+    The quantile 0.5 is the median. Among n sorted elements, the quantile `q` is at position
+    `q * (n - 1)`, counted from 0; `method` says what happens between two elements. The result is
+    NaN where an element is NaN.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of them. Fractions outside that interval
-            are taken as 0 or 1.
+        q: fraction between 0 and 1, or an array of rank 1 of fractions. Fractions outside that
+            interval are clipped to it.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear" interpolates between the neighbors of a position, "lower" and "higher" take
-            one of them, "midpoint" their mean, "nearest" the nearer one (of two equally near, the
-            lower). "inverted_cdf" takes the least element for which the share of elements up to it
-            reaches `q`.
-        keepdims: whether the reduced axes stay, with size 1.
+            one of them, "midpoint" their mean, "nearest" the nearer one (the lower one if both are
+            equally near). "inverted_cdf" takes the smallest element for which the fraction of
+            elements up to and including it reaches `q`.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
-            none of these.
-        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+            not one of these.
+        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
 
     Differences:
-        NumPy has more methods, raises ValueError for `q` outside of [0, 1], and takes the even
-        position of two equally near ones.
+        NumPy has more methods, raises ValueError for `q` outside [0, 1], and for "nearest" takes
+        the even one of two equally near positions.
 
     >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
     Array([1.75, 2.5 ], dtype=float32)
@@ -214,28 +214,28 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
     """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
 
-    The result is NaN where all elements are. If a reduced axis is empty, it is NaN and has no axis
-    for `q`.
+    The result is NaN where all elements are NaN. If a reduced axis is empty, the result is NaN and
+    has no axis for `q`.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of them.
+        q: fraction between 0 and 1, or an array of rank 1 of fractions.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
-        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is none of these.
-        NotImplementedError: `weights` are given with another method than "inverted_cdf".
+        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is not one of these.
+        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
     """
     _check_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
@@ -260,20 +260,20 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of them.
+        q: percentage between 0 and 100, or an array of rank 1 of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
@@ -287,19 +287,19 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of them.
+        q: percentage between 0 and 100, or an array of rank 1 of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weighs all elements equally.
+            weights all elements equally.
 
     Returns:
-        An array of the remaining axes, after an axis for `q` if that is an array. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
+        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
     """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
@@ -310,18 +310,18 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
            keepdims: bool = False) -> Array:
     """Compute the middle element over the given axes, or the mean of the two middle ones.
 
-    The result is NaN where an element is.
+    The result is NaN where an element is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
@@ -334,18 +334,18 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
               keepdims: bool = False) -> Array:
     """Compute the median of the elements over the given axes, ignoring NaN.
 
-    The result is NaN where all elements are, and where there are none.
+    The result is NaN where all elements are NaN, and where there are no elements.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
+        float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `a` is complex.

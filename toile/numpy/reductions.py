@@ -90,7 +90,7 @@ def widened(dtype: Any) -> Any:
 
 
 def promoted_integer(dtype: Any) -> Any:
-    """The dtype integers are summed in: the default width of their kind at least."""
+    """The dtype integers are summed in: at least the default width of their kind."""
     if dtype == BOOL:
         return default_int()
     if dtype in UNSIGNED_INTEGERS:
@@ -182,18 +182,18 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `a`, subject to `promote_integers`.
+        dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
+            `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number that is added to the sum; None for 0.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
         promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
             (int32, or int64 with x64 enabled; unsigned ones accordingly) are summed in that dtype.
 
     Returns:
-        An array of the remaining axes. Booleans are counted in the default integer dtype.
+        An array with the remaining axes. Booleans are counted in the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
@@ -226,19 +226,19 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `a`, subject to `promote_integers`.
+        dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
+            `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number by which the product is multiplied; None for 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
         promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
             (int32, or int64 with x64 enabled; unsigned ones accordingly) are multiplied in that
             dtype.
 
     Returns:
-        An array of the remaining axes. Booleans give the default integer dtype.
+        An array with the remaining axes. Booleans give the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
@@ -251,26 +251,25 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over the given axes, or NaN if one of them is NaN.
+    """Find the largest element over the given axes, or NaN if one of them is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
-    that are equally great share the gradient. `nanmax` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
+    tie for the maximum share the gradient. `nanmax` ignores NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -282,26 +281,25 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over the given axes, or NaN if one of them is NaN.
+    """Find the smallest element over the given axes, or NaN if one of them is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Elements
-    that are equally small share the gradient. `nanmin` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
+    tie for the minimum share the gradient. `nanmin` ignores NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
     """
     if (
         type(a) is DeviceArray and not keepdims and initial is None and where is None
@@ -314,23 +312,23 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the least and the greatest element over the given axes.
+    """Find the smallest and the largest element over the given axes.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element, or a tuple of one for the minimum and
-            one for the maximum; needed for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include, or a tuple of one for the minimum and one for the
+            maximum; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
         `min(a, ...)` and `max(a, ...)`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy has no function of this name.
@@ -344,20 +342,20 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether all elements over the given axes differ from zero.
+    """Test whether all elements over the given axes are nonzero.
 
-    NaN differs from zero. The answer for no elements is True.
+    NaN counts as nonzero. The result for no elements is True.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        A boolean array of the remaining axes.
+        A boolean array with the remaining axes.
     """
     a = truth(as_array("all", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -367,20 +365,20 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Tell whether at least one element over the given axes differs from zero.
+    """Test whether at least one element over the given axes is nonzero.
 
-    NaN differs from zero. The answer for no elements is False.
+    NaN counts as nonzero. The result for no elements is False.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        A boolean array of the remaining axes.
+        A boolean array with the remaining axes.
     """
     a = truth(as_array("any", a))
     if type(a) is DeviceArray and not keepdims and where is None and out is None:
@@ -392,34 +390,33 @@ amax, amin = max, min
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Count the elements over the given axes that differ from zero; NaN does.
+    """Count the nonzero elements over the given axes; NaN counts as nonzero.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
     """
     return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
 
 
 def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
-    """Compute the range of the elements over the given axes: the greatest minus the least.
+    """Compute the range of the elements over the given axes: the largest minus the smallest.
 
-    It is NaN if one of the elements is. Differences of signed integers may overflow and wrap
-    around.
+    It is NaN if an element is NaN. Differences of signed integers may overflow and wrap around.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
         ValueError: a reduced axis is empty.
@@ -453,12 +450,12 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and takes float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes.
+        An array with the remaining axes.
     """
     if (
         type(a) is DeviceArray and dtype is None and not keepdims and where is None
@@ -481,8 +478,8 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
         dtype = user_dtype(dtype, name)
         if found in COMPLEX and dtype not in COMPLEX:
             raise ValueError(f"jax.numpy.{name} does not yet support real dtype parameters when "
-                             "computing the variance of an array of complex values (take "
-                             "dtype=None, which gives a real one)." + here())
+                             "computing the variance of an array of complex values (use "
+                             "dtype=None, whose result is real)." + here())
         return widened(dtype), dtype
     work = to_inexact(found)
     return widened(work), real_part(work)
@@ -504,16 +501,17 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
-        correction: another name of `ddof`; only one of the two may be given.
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
+            estimate.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
+        correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` complex.
@@ -586,17 +584,17 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: what is subtracted from the number of elements; 1 gives the unbiased estimate of the
-            variance.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
-        correction: another name of `ddof`; only one of the two may be given.
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
+            estimate of the variance.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
+        correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, `dtype` is an integer dtype, or `dtype`
@@ -621,25 +619,25 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
     """Compute the weighted mean of the elements over the given axes.
 
-    It is NaN or infinite where the weights sum up to 0.
+    It is NaN or infinite where the weights sum to 0.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         weights: weights of the shape of `a`, or of its reduced axes in the order of `axis`; None
-            weighs all elements equally.
-        returned: whether the sum of the weights is returned, too.
-        keepdims: whether the reduced axes stay, with size 1.
+            weights all elements equally.
+        returned: whether to also return the sum of the weights.
+        keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array of the remaining axes; with `returned`, a tuple of it and the sums of the weights
+        An array with the remaining axes; with `returned`, a tuple of it and the sums of the weights
         (the number of elements if `weights` is None), which have its shape.
 
     Raises:
-        ValueError: the shape of `weights` does not fit.
+        ValueError: the shape of `weights` does not match.
 
     Differences:
-        NumPy raises ZeroDivisionError where the weights sum up to 0.
+        NumPy raises ZeroDivisionError where the weights sum to 0.
 
     >>> jnp.average(jnp.array([1, 2, 3]), weights=jnp.array([3, 1, 0]), returned=True)
     (Array(1.25, dtype=float32), Array(4., dtype=float32))
@@ -692,18 +690,18 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the greatest element along an axis, the first of several.
+    """Find the index of the largest element along an axis; the first if several are equal.
 
-    NaN counts as greater than all numbers.
+    NaN counts as larger than all numbers.
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -715,18 +713,18 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the least element along an axis, the first of several.
+    """Find the index of the smallest element along an axis; the first if several are equal.
 
-    NaN counts as less than all numbers.
+    NaN counts as smaller than all numbers.
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

@@ -40,25 +40,24 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
 
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the greatest element over the given axes, ignoring NaN.
+    """Find the largest element over the given axes, ignoring NaN.
 
-    The result is NaN where all elements are.
+    The result is NaN where all elements are NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy warns where all elements are NaN.
@@ -68,25 +67,24 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the least element over the given axes, ignoring NaN.
+    """Find the smallest element over the given axes, ignoring NaN.
 
-    The result is NaN where all elements are.
+    The result is NaN where all elements are NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        initial: number that takes part like another element; needed for empty axes and with
-            `where`.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        initial: additional element to include; required for empty axes and with `where`.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes and the dtype of `a`.
+        An array with the remaining axes and the dtype of `a`.
 
     Raises:
-        ValueError: a reduced axis is empty, or `where` is given, and `initial` is None.
+        ValueError: `initial` is None although a reduced axis is empty or `where` is given.
 
     Differences:
         NumPy warns where all elements are NaN.
@@ -97,23 +95,22 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """Sum the elements over the given axes with NaN taken as 0.
+    """Sum the elements over the given axes, treating NaN as 0.
 
-    A complex number counts as NaN if one of its parts is.
+    A complex number counts as NaN if one of its parts is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are summed and the result is returned; None takes that of
-            `sum`.
+        dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number that is added to the sum; None for 0.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes.
+        An array with the remaining axes.
 
     >>> jnp.nansum(jnp.array([1.0, jnp.nan, 2.0]))
     Array(3., dtype=float32)
@@ -125,23 +122,22 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
-    """Multiply the elements over the given axes with NaN taken as 1.
+    """Multiply the elements over the given axes treating NaN as 1.
 
-    A complex number counts as NaN if one of its parts is.
+    A complex number counts as NaN if one of its parts is NaN.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype in which elements are multiplied and the result is returned; None takes that of
-            `prod`.
+        dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
+        keepdims: whether to keep the reduced axes, with size 1.
         initial: number by which the product is multiplied; None for 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes.
+        An array with the remaining axes.
     """
     no_out("nanprod", out)
     return jnp.prod(_without_nan("nanprod", a, 1), axis, dtype, None, keepdims, initial, where)
@@ -159,8 +155,9 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
     """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
 
-    It is NaN where all elements are. Sum and count are rounded to the dtype of the result before
-    they are divided, so that float16 overflows with more than 65504 elements; give `dtype` then.
+    It is NaN where all elements are NaN. The sum and the count are rounded to the dtype of the
+    result before the division, so float16 overflows with more than 65504 elements; pass a wider
+    `dtype` in that case.
 
     Args:
         a: array or number.
@@ -168,12 +165,12 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and takes float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
 
     Returns:
-        An array of the remaining axes.
+        An array with the remaining axes.
 
     Differences:
         NumPy warns where all elements are NaN.
@@ -193,7 +190,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     """Compute the variance of the elements over the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
-    that is not positive.
+    this divisor is not positive.
 
     Args:
         a: array or number.
@@ -202,16 +199,16 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: number that is subtracted from the number of elements; 1 gives the unbiased
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
             estimate.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: `dtype` is real and `a` complex.
@@ -227,7 +224,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype = user_dtype(dtype, "nanvar")
         if a.dtype in COMPLEX and dtype not in COMPLEX:
             raise ValueError(f"nanvar: needed a complex dtype for complex values, got {dtype} "
-                             f"(take dtype=None, which gives a real result){here()}")
+                             f"(use dtype=None, whose result is real){here()}")
     result_dtype = real_part(to_inexact(a.dtype)) if dtype is None else dtype
     work = widened(a.dtype if dtype is None else dtype)
     a = convert(a, work)
@@ -264,16 +261,16 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
             complex numbers.
         out: not supported; must be None.
-        ddof: number that is subtracted from the number of elements; 1 gives the unbiased
+        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
             estimate of the variance.
-        keepdims: whether the reduced axes stay, with size 1.
-        where: boolean array, broadcast to the shape of `a`, of the elements that count; None counts
-            all.
-        mean: the mean, if it is known already, with the reduced axes kept in size 1; None computes
-            it.
+        keepdims: whether to keep the reduced axes, with size 1.
+        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
+            None includes all.
+        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
+            computes it.
 
     Returns:
-        An array of the remaining axes; that of complex numbers is real if `dtype` is None.
+        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
 
     Raises:
         ValueError: `dtype` is real and `a` complex.
@@ -295,19 +292,19 @@ def _nan_position(name: str, search: Any, identity: Any, a: Any, axis: Any, out:
 
 def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """Find the index of the greatest element along an axis, ignoring NaN; the first of several.
+    """Find the index of the largest element along an axis, ignoring NaN.
 
-    It is -1 where all elements are NaN. NaN is taken as -inf, so that its index may be found where
-    no number is greater than -inf.
+    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
+    NaN is treated as -inf, so its index may be returned where no number is greater than -inf.
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -324,19 +321,19 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
-    """Find the index of the least element along an axis, ignoring NaN; the first of several.
+    """Find the index of the smallest element along an axis, ignoring NaN.
 
-    It is -1 where all elements are NaN. NaN is taken as inf, so that its index may be found where
-    no number is less than inf.
+    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
+    NaN is treated as inf, so its index may be returned where no number is less than inf.
 
     Args:
         a: array or number.
-        axis: axis to search; None searches all elements in row-major order.
+        axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether the searched axis (all axes if `axis` is None) stays, with size 1.
+        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
 
     Returns:
-        An array of the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

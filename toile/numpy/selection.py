@@ -1,7 +1,7 @@
-"""Choosing elements: where, select, choose, take, nonzero and what follows from them.
+"""Selection of elements: where, select, choose, take, nonzero and functions built on them.
 
-Results whose shape depends on values need concrete arguments or a static `size`; then results
-shorter than `size` end with `fill_value`.
+Results whose shape depends on values need concrete arguments or a static `size`; results shorter
+than `size` are padded with `fill_value`.
 """
 
 from __future__ import annotations
@@ -65,26 +65,27 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
           size: int | None = None,
           fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
           ) -> Array | tuple[Array, ...]:
-    """Choose elements of one array where a condition holds, of another elsewhere.
+    """Choose elements from one array where a condition holds, and from another elsewhere.
 
-    Both choices are computed, and a gradient flows through both: a NaN in the gradient of the
-    choice that is not taken reaches the result. Without choices, this is `nonzero(condition)`.
+    Both `x` and `y` are computed, and gradients flow through both: a NaN in the gradient of the one
+    that is not chosen still reaches the result. Without `x` and `y`, this is `nonzero(condition)`.
 
     Args:
-        condition: booleans; numbers count as true if they are not zero.
+        condition: booleans; nonzero numbers count as true.
         x: elements where the condition holds.
-        y: elements where it does not hold; the three are broadcast against each other.
-        size: without choices, how many indices to return, which `jit` must know; None for as many
-            as there are.
-        fill_value: without choices, what fills indices that `size` asks for beyond those that
-            exist: one number, or a tuple of one for each axis; None for 0.
+        y: elements where it does not hold. The three arrays are broadcast against each other.
+        size: without `x` and `y`, number of indices to return; required under `jit`. None returns
+            all of them.
+        fill_value: without `x` and `y`, value that pads the result to `size`: one number, or a
+            tuple with one for each axis; None for 0.
 
     Returns:
-        An array of the dtype that `x` and `y` promote to. Without choices, a tuple of index arrays,
-        one for each axis.
+        An array of the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
+        arrays, one for each axis.
 
     Raises:
-        ValueError: only one choice is given, or choices together with `size` or `fill_value`.
+        ValueError: only one of `x` and `y` is given, or they are given together with `size` or
+            `fill_value`.
 
     >>> jnp.where(jnp.array([True, False]), jnp.array([1, 2]), 0)
     Array([1, 0], dtype=int32)
@@ -115,7 +116,7 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
     """Choose each element from the first array whose condition holds.
 
     Args:
-        condlist: conditions; numbers count as true if they are not zero.
+        condlist: conditions; nonzero numbers count as true.
         choicelist: arrays to choose from, one for each condition.
         default: elements where no condition holds.
 
@@ -140,14 +141,14 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
 
 def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out: None = None,
            mode: Literal["raise", "wrap", "clip"] = "raise") -> Array:
-    """Choose each element from the array that an index names.
+    """Choose each element from one of several arrays, by index.
 
     Args:
-        a: integers: which of the choices each element comes from.
+        a: for each element, the index of the array in `choices` that it comes from.
         choices: arrays to choose from; they are broadcast against each other and `a`.
         out: must be None.
-        mode: what to do with integers out of bounds: "raise" an error, which needs values that are
-            known when a function is traced; "wrap" them around; "clip" them to the nearest.
+        mode: how to handle indices out of bounds: "raise" an error, which does not work with traced
+            values; "wrap" them around; "clip" them to the nearest valid index.
 
     Returns:
         An array of the dtype that the choices promote to.
@@ -195,20 +196,20 @@ def _raw_take(a, indices, axis):
 def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
          mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
          fill_value: ArrayLike | None = None) -> Array:
-    """Take elements or slices of an array at given positions.
+    """Take elements or slices from an array at given positions.
 
     Args:
         a: array to take from.
-        indices: integers; negative ones count from the end (except in mode "clip").
+        indices: integer positions; negative ones count from the end (except in mode "clip").
         axis: axis of the positions; None for the flattened array.
         out: must be None.
-        mode: what to do with positions out of bounds: None or "fill" gives `fill_value`, "wrap"
-            wraps around, "clip" takes the nearest position, "promise_in_bounds" says there are
+        mode: how to handle positions out of bounds: None or "fill" gives `fill_value`, "wrap" wraps
+            around, "clip" takes the nearest position, "promise_in_bounds" promises that there are
             none.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions increase.
-        fill_value: result for positions out of bounds; None for NaN, the least signed integer, the
-            greatest unsigned integer or True.
+        fill_value: result for positions out of bounds; None for NaN, the lowest signed integer, the
+            highest unsigned integer or True, depending on the dtype.
 
     Returns:
         An array of the shape of `a` with the axis replaced by the axes of `indices`.
@@ -217,7 +218,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
         ValueError: `indices` are not integers.
 
     Differences:
-        NumPy raises an error where a position is out of bounds.
+        NumPy raises an error if a position is out of bounds.
 
     >>> jnp.take(jnp.array([5.0, 6.0]), jnp.array([1, -2, 9]))
     Array([ 6.,  5., nan], dtype=float32)
@@ -272,24 +273,25 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis at positions that are given for each vector on its own.
+    """Take elements along an axis, at positions given separately for each vector.
 
     Args:
         arr: array to take from.
-        indices: integers, with as many axes as `arr`; the other axes are broadcast.
-        axis: axis of the positions; None for the flattened array and `indices` of one axis.
-        mode: what to do with positions out of bounds: None or "fill" gives `fill_value`, "clip"
-            takes the nearest position, "promise_in_bounds" says there are none.
-        fill_value: result for positions out of bounds; None for NaN, the least signed integer, the
-            greatest unsigned integer or True.
-        wrap_negative_indices: whether negative positions count from the end; None for yes, unless
-            `mode` is "promise_in_bounds".
+        indices: integer positions, in an array with as many axes as `arr`; the other axes are
+            broadcast.
+        axis: axis of the positions; None for the flattened array, with one-dimensional `indices`.
+        mode: how to handle positions out of bounds: None or "fill" gives `fill_value`, "clip" takes
+            the nearest position, "promise_in_bounds" promises that there are none.
+        fill_value: result for positions out of bounds; None for NaN, the lowest signed integer, the
+            highest unsigned integer or True, depending on the dtype.
+        wrap_negative_indices: whether negative positions count from the end; None means True,
+            unless `mode` is "promise_in_bounds".
 
     Returns:
         An array of the shape of `indices` (with axes of length 1 broadcast).
 
     Differences:
-        NumPy raises an error where a position is out of bounds.
+        NumPy raises an error if a position is out of bounds.
 
     >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
     >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
@@ -343,19 +345,20 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
     """Keep the slices of an array where a condition holds.
 
     Args:
-        condition: array of one axis, one element for each slice; missing ones count as false, and
-            numbers as true if they are not zero.
+        condition: one-dimensional array with one element for each slice; missing elements count as
+            false, nonzero numbers as true.
         a: array whose slices are kept or left out.
         axis: axis of the slices; None for the elements of the flattened array.
-        size: how many slices the result has, which `jit` must know; None for as many as hold.
-        fill_value: fills the slices that `size` asks for beyond those.
+        size: number of slices in the result; required under `jit`. None keeps every slice whose
+            condition holds.
+        fill_value: value that pads the result to `size`.
         out: must be None.
 
     Returns:
         An array with the slices along `axis`.
 
     Raises:
-        ValueError: the condition holds beyond the end of the axis.
+        ValueError: the condition is true past the end of the axis.
 
     >>> jnp.compress(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)
@@ -376,16 +379,17 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
 
 def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike = 0) -> Array:
-    """List the elements of an array where a condition holds.
+    """Extract the elements of an array where a condition holds.
 
     Args:
-        condition: array of as many elements as `arr`; numbers count as true if they are not zero.
-        arr: array whose elements are listed.
-        size: how many elements the result has, which `jit` must know; None for as many as hold.
-        fill_value: fills the elements that `size` asks for beyond those.
+        condition: array with as many elements as `arr`; nonzero numbers count as true.
+        arr: array whose elements are extracted.
+        size: number of elements in the result; required under `jit`. None keeps every element whose
+            condition holds.
+        fill_value: value that pads the result to `size`.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
 
     >>> x = jnp.arange(4)
     >>> jnp.extract(x % 2 == 1, x)
@@ -396,11 +400,11 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array under a mask by values in order.
+    """Replace the elements of an array where a mask is true by values in order.
 
     Args:
         arr: array whose elements are replaced.
-        mask: array of as many elements; numbers count as true if they are not zero.
+        mask: array with as many elements as `arr`; nonzero numbers count as true.
         vals: the values, which are flattened, repeated as needed and converted to the dtype of
             `arr`.
         inplace: must be False: arrays cannot be changed.
@@ -450,17 +454,17 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
             fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> tuple[Array, ...]:
     """Find the indices of the elements that are not zero.
 
-    How many there are depends on values: under `jit`, `size` must be given. Then the first `size`
-    indices are returned, followed by `fill_value` if there are fewer.
+    Their number depends on the values of the array, so `size` is required under `jit`: the first
+    `size` indices are returned, padded with `fill_value` if there are fewer.
 
     Args:
-        a: array of at least one axis.
-        size: how many indices to return; None for as many as there are.
-        fill_value: what fills indices that `size` asks for beyond those that exist: one number, or
-            a tuple of one for each axis; None for 0.
+        a: array with at least one axis.
+        size: number of indices to return; None returns all of them.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
+            axis; None for 0.
 
     Returns:
-        A tuple of index arrays, one for each axis, in the order of the elements row by row.
+        A tuple of index arrays, one for each axis, in row-major order of the elements.
 
     >>> jnp.nonzero(jnp.array([0, 7, 0, 2]))
     (Array([1, 3], dtype=int32),)
@@ -502,15 +506,15 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
 
 def flatnonzero(a: ArrayLike, *, size: int | None = None,
                 fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> Array:
-    """Find the indices in the flattened array of the elements that are not zero.
+    """Find the indices of the nonzero elements in the flattened array.
 
     Args:
         a: array or number.
-        size: how many indices to return, which `jit` must know; None for as many as there are.
-        fill_value: what fills indices that `size` asks for beyond those that exist; None for 0.
+        size: number of indices to return; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for 0.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
     """
     return nonzero(manipulation.ravel(a), size=size, fill_value=fill_value)[0]
 
@@ -521,9 +525,9 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
 
     Args:
         a: array or number.
-        size: how many rows to return, which `jit` must know; None for as many as there are.
-        fill_value: what fills rows that `size` asks for beyond those that exist: one number, or a
-            tuple of one for each axis; None for 0.
+        size: number of rows to return; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
+            axis; None for 0.
 
     Returns:
         An array with a row for each element and a column for each axis of `a`.
@@ -544,15 +548,15 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """Turn positions in a flattened array into indices along its axes.
 
     Args:
-        indices: integers; negative ones count from the end, and those out of bounds are moved to
-            the nearest element.
+        indices: integers; negative ones count from the end, and those out of bounds are replaced
+            with the nearest position.
         shape: shape of the array.
 
     Returns:
         A tuple of arrays, one for each axis.
 
     Differences:
-        NumPy raises an error where an index is negative or out of bounds.
+        NumPy raises an error if an index is negative or out of bounds.
 
     >>> jnp.unravel_index(jnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int32), Array([1, 2], dtype=int32))
@@ -581,9 +585,9 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     Args:
         multi_index: integers, one array for each axis; they are broadcast against each other.
         dims: shape of the array.
-        mode: what to do with indices out of bounds: "raise" an error, which needs values that are
-            known when a function is traced; "wrap" them around; "clip" them to the nearest;
-            "ignore" computes with them as they are.
+        mode: how to handle indices out of bounds: "raise" an error, which does not work with traced
+            values; "wrap" them around; "clip" them to the nearest valid index; "ignore" to compute
+            with them unchanged.
         order: "C" if the elements are counted row by row, "F" column by column.
         dtype: dtype of the result; None for that of the indices.
 
@@ -591,7 +595,7 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
         An array of positions.
 
     Differences:
-        NumPy takes one mode for each axis too.
+        NumPy also takes one mode for each axis.
 
     >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 2])), (2, 3))
     Array([1, 5], dtype=int32)

@@ -100,23 +100,23 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
            sorted: bool = True) -> Array | tuple[Array, ...]:
     """Find the distinct elements of an array in increasing order.
 
-    How many there are depends on values: under `jit`, `size` must be given. Then the first `size`
-    of them are returned, followed by `fill_value` if there are fewer.
+    Their number depends on the values of the array, so `size` is required under `jit`: the first
+    `size` elements are returned, padded with `fill_value` if there are fewer.
 
     Args:
         ar: array or number.
         return_index: whether to return where each element first occurs.
         return_inverse: whether to return the indices that rebuild `ar` from the result.
         return_counts: whether to return how often each element occurs.
-        axis: axis whose slices are compared as a whole; None to compare the elements.
+        axis: axis along which whole slices are compared; None to compare elements.
         equal_nan: whether NaN is equal to NaN.
-        size: how many elements the result has; None for as many as there are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
         sorted: accepted for code written for JAX, and ignored: results are always in order.
 
     Returns:
-        The distinct elements (or slices). If more is asked for, a tuple of these, the indices, the
-        inverse indices and the counts, in this order; the counts of filled elements are 0.
+        The distinct elements (or slices), or a tuple of these and the requested indices, inverse
+        indices and counts, in this order. The counts of padding are 0.
 
     >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
@@ -154,15 +154,14 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
 def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
-    """Find the distinct elements of an array, where they first occur, and how often.
+    """Find the distinct elements of an array, where they first occur, and how often they occur.
 
     Each NaN is distinct from the others.
 
     Args:
         x: array or number.
-        size: how many elements the results have, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order, `indices` of their first occurrence,
@@ -181,9 +180,8 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements the results have, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `counts`.
@@ -201,8 +199,8 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements `values` has, which `jit` must know; None for as many as there are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in `values`; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
         A named tuple of `values` in increasing order and `inverse_indices` of the shape of `x`.
@@ -220,12 +218,11 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
     Args:
         x: array or number.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
-        An array of one axis.
+        A one-dimensional array.
     """
     check("unique_values", x)
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
@@ -233,17 +230,17 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
 
 def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False,
          invert: bool = False, *, method: str = "auto") -> Array:
-    """Tell for each element of an array whether another array contains it.
+    """Test for each element of an array whether another array contains it.
 
-    NaN is contained in no array.
+    NaN never counts as contained.
 
     Args:
         element: array whose elements are looked for.
         test_elements: array to look in.
         assume_unique: accepted for code written for NumPy, and ignored.
-        invert: whether to tell which elements are not contained.
+        invert: True to test which elements are not contained.
         method: "compare_all" to compare all pairs of elements; "auto", "binary_search" and "sort"
-            do so only for few `test_elements` and otherwise sort and bisect.
+            do so only if there are few `test_elements`, and otherwise sort and use binary search.
 
     Returns:
         Booleans of the shape of `element`.
@@ -277,12 +274,11 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 1]))
     Array([1, 2, 3], dtype=int32)
@@ -327,14 +323,13 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1: array whose elements are kept or left out; it is flattened.
         ar2: array of the elements to leave out.
-        assume_unique: True to promise that no element of `ar1` occurs twice; the result then has
+        assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for 0.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for 0.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([1]))
     Array([2, 3], dtype=int32)
@@ -346,7 +341,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
 
 
 def _merged(ar1, ar2, assume_unique):
-    """Distinct elements of both arrays together in order, and which pairs of neighbours agree."""
+    """Distinct elements of both arrays together in order, and which pairs of neighbors agree."""
     a, b = promote(jnp.ravel(ar1), jnp.ravel(ar2))
     (a, real_a), (b, real_b) = _distinct(a, assume_unique), _distinct(b, assume_unique)
     values = lax.concatenate([a, b], 0)
@@ -369,13 +364,12 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
     Args:
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in one of the arrays.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element
-            found, or 0 if there is none.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
+            if there is none.
 
     Returns:
-        An array of one axis, in increasing order.
+        A one-dimensional array in increasing order.
 
     >>> jnp.setxor1d(jnp.array([3, 1]), jnp.array([1, 2]))
     Array([2, 3], dtype=int32)
@@ -408,15 +402,13 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
         ar1, ar2: the arrays, which are flattened.
         assume_unique: True to promise that no element occurs twice in one of the arrays.
         return_indices: whether to return where the elements first occur in the arrays.
-        size: how many elements the result has, which `jit` must know; None for as many as there
-            are.
-        fill_value: fills elements that `size` asks for beyond those; None for the least element
-            found, or 0 if there is none.
+        size: number of elements in the result; required under `jit`. None returns all of them.
+        fill_value: value that pads the result to `size`; None for the smallest element found, or 0
+            if there is none.
 
     Returns:
-        An array of one axis, in increasing order; with `return_indices` a tuple of it and the
-        indices in the flattened `ar1` and `ar2`. Indices that `size` asks for beyond those are the
-        size of the array.
+        A one-dimensional array in increasing order; with `return_indices`, a tuple of it and the
+        indices in the flattened `ar1` and `ar2`. Indices are padded with the size of the array.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

@@ -34,16 +34,16 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
          stable: bool = True, descending: bool = False) -> Array:
     """Sort an array along an axis.
 
-    NaN counts as greater than every number. Complex numbers are compared by real part, then by
-    imaginary part.
+    NaN counts as larger than every number. Complex numbers are compared by their real parts, then
+    by their imaginary parts.
 
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; NumPy's name of an algorithm.
-        order: must be None; NumPy's order of fields.
+        kind: must be None; NumPy uses it to name an algorithm.
+        order: must be None; NumPy uses it to name fields.
         stable: whether equal elements must keep their order.
-        descending: whether to sort from the greatest element to the least.
+        descending: whether to sort from the largest element to the smallest.
 
     Returns:
         The sorted array.
@@ -62,20 +62,20 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
             dtype: DTypeLike | None = None) -> Array:
     """Find the indices that sort an array along an axis.
 
-    NaN counts as greater than every number. Complex numbers are compared by real part, then by
-    imaginary part.
+    NaN counts as larger than every number. Complex numbers are compared by their real parts, then
+    by their imaginary parts.
 
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; NumPy's name of an algorithm.
-        order: must be None; NumPy's order of fields.
+        kind: must be None; NumPy uses it to name an algorithm.
+        order: must be None; NumPy uses it to name fields.
         stable: whether equal elements must keep their order.
-        descending: whether to sort from the greatest element to the least.
+        descending: whether to sort from the largest element to the smallest.
         dtype: dtype of the indices; None for the default integer dtype.
 
     Returns:
-        An array of indices along the axis; `take_along_axis` sorts with them.
+        An array of indices along the axis; pass it to `take_along_axis` to sort.
 
     Raises:
         TypeError: `kind` or `order` is given.
@@ -97,11 +97,12 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
 
 
 def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> Array:
-    """Find the indices that sort by several keys, the last of which counts most.
+    """Find the indices that sort by several keys, of which the last is the primary key.
 
     Args:
-        keys: arrays of one shape; an array stands for its slices along the first axis. Where
-            elements of the last key are equal, the key before it decides, and so on.
+        keys: arrays of the same shape; a single array is treated as the sequence of its slices
+            along the first axis. Where elements of the last key are equal, the key before it
+            decides, and so on.
         axis: axis of the keys to sort along.
 
     Returns:
@@ -139,18 +140,18 @@ def _partitioned(name, order, a, kth, axis):
 
 
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Put one element of an array in its sorted place, lesser ones before and greater ones after.
+    """Put one element in its sorted position, smaller ones before it and larger ones after it.
 
     Args:
         a: array of real numbers.
-        kth: the place; it must be known when a function is traced.
+        kth: the position; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
-        The partitioned array. The order on either side of the place may differ from NumPy's.
+        The partitioned array. The order on either side of the position may differ from NumPy's.
 
     Differences:
-        NumPy takes several places, and None for the axis.
+        NumPy also accepts several positions, and None for the axis.
 
     >>> jnp.partition(jnp.array([3, 1, 2, 0]), 1)
     Array([0, 1, 3, 2], dtype=int32)
@@ -159,18 +160,18 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Find the indices that partition an array: see `partition`.
+    """Find the indices that partition an array; see `partition`.
 
     Args:
         a: array of real numbers.
-        kth: the place; it must be known when a function is traced.
+        kth: the position; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
         An array of indices along the axis.
 
     Differences:
-        NumPy takes several places, and None for the axis.
+        NumPy also accepts several positions, and None for the axis.
     """
     return _partitioned("argpartition", argsort, a, kth, axis)
 
@@ -179,7 +180,7 @@ def sort_complex(a: ArrayLike) -> Array:
     """Sort an array along its last axis as complex numbers.
 
     Args:
-        a: array of at least one axis; numbers are compared by real part, then by imaginary part.
+        a: array with at least one axis; numbers are compared by real part, then by imaginary part.
 
     Returns:
         A complex array of the shape of `a`.
@@ -227,22 +228,23 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
                  sorter: ArrayLike | None = None, *, method: str = "scan") -> Array:
     """Find where values must be inserted into a sorted array to keep it sorted.
 
-    NaN counts as greater than every number.
+    NaN counts as larger than every number.
 
     Args:
-        a: array of one axis, in increasing order.
+        a: one-dimensional array in increasing order.
         v: values to insert.
-        side: "left" for the place before elements equal to a value, "right" for the one after.
+        side: "left" for the position before elements equal to a value, "right" for the one after
+            them.
         sorter: indices that sort `a`, if `a` is not sorted; None if it is.
-        method: how to search: "scan", "scan_unrolled" or "default" for bisection, "sort" to sort
-            both arrays together, "compare_all" to compare each value with each element. The result
-            is the same; the time is not.
+        method: how to search: "scan", "scan_unrolled" or "default" for binary search, "sort" to
+            sort both arrays together, "compare_all" to compare each value with each element. Only
+            the running time differs.
 
     Returns:
         An array of integers from 0 to the length of `a`, of the shape of `v`.
 
     Raises:
-        ValueError: `a` has more or fewer axes than one.
+        ValueError: `a` is not one-dimensional.
 
     >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), jnp.array([0, 2, 5]))
     Array([0, 1, 4], dtype=int32)
@@ -296,9 +298,9 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
     """Find the bin that each element of an array falls into.
 
     Args:
-        x: array whose elements are counted into bins.
-        bins: edges of the bins, an array of one axis in increasing or decreasing order.
-        right: whether each bin contains its greater edge instead of its lesser one.
+        x: array whose elements are assigned to bins.
+        bins: edges of the bins, as a one-dimensional array in increasing or decreasing order.
+        right: whether each bin includes its upper edge instead of its lower one.
         method: how to search, see `searchsorted`; None for its default.
 
     Returns:
@@ -326,20 +328,20 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
 def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
           mode: Literal["largest", "smallest"] = "largest",
           sorted: bool = True) -> Sequence[Array]:
-    """Find the greatest or least elements along an axis.
+    """Find the largest or smallest elements along an axis.
 
-    NaN counts as greater than every number, unless its sign bit is set. Of equal elements, those
+    NaN counts as larger than every number, unless its sign bit is set. Among equal elements, those
     with a lower index come first.
 
     Args:
         a: array of real numbers.
-        k: how many elements, at most the length of the axis.
+        k: number of elements to find, at most the length of the axis.
         axis: axis to search along.
-        mode: "largest" for the greatest elements, "smallest" for the least.
+        mode: "largest" or "smallest".
         sorted: accepted for code written for JAX, and ignored: results are always in order.
 
     Returns:
-        The elements and their indices along the axis, two arrays.
+        Two arrays: the elements, and their indices along the axis.
 
     Raises:
         ValueError: `a` is complex, or `k` exceeds the length of the axis.

@@ -1,7 +1,7 @@
 """einsum: parse once per (subscripts, shapes), then contract pairwise with dot_general.
 
 The order of contraction is NumPy's einsum_path; a plan is cached, so that a traced or repeated call
-pays a dictionary lookup. Labels are characters; an ellipsis becomes labels of its own.
+pays a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
 """
 
 from __future__ import annotations
@@ -195,19 +195,19 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
            _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
     """Sum products of arrays whose axes are named by letters.
 
-    In "ij,jk->ik" the operands have the axes i, j and j, k, the result i, k. Axes of the same
-    letter are matched; letters that the result does not have are summed over. Without "->", the
-    result has the letters that occur once, in alphabetical order. A letter that occurs twice in one
-    operand takes the diagonal. "..." stands for any further axes, which are broadcast.
+    In "ij,jk->ik", the operands have axes i, j and j, k, and the result has axes i, k. Axes with
+    the same letter are matched; letters that are missing from the result are summed over. Without
+    "->", the result has the letters that occur once, in alphabetical order. A letter that occurs
+    twice in one operand takes the diagonal. "..." represents any other axes, which are broadcast.
 
     Args:
-        subscripts: letters of each operand and of the result. Alternatively, arrays and lists of
-            integers take turns in the arguments, and a list for the result may follow: `einsum(x,
-            [0, 1], y, [1, 2], [0, 2])`.
+        subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists
+            of integers in turn, optionally followed by a list for the result:
+            `einsum(x, [0, 1], y, [1, 2], [0, 2])`.
         operands: arrays or numbers, one for each part of `subscripts`.
         out: not supported; must be None.
-        optimize: in which order three or more operands are contracted: "optimal", "greedy" (or
-            True), in the given order (False), or as a list of positions that `einsum_path` returns;
+        optimize: the order in which to contract three or more operands: "optimal", "greedy" (or
+            True), the given order (False), or a list of positions that `einsum_path` returns;
             "auto" takes the optimal order for up to four operands.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
@@ -222,8 +222,8 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         ValueError: the subscripts do not fit the operands.
 
     Differences:
-        NumPy has no `precision` and `preferred_element_type`, and has `dtype`, `order` and
-        `casting`.
+        NumPy has `dtype`, `order` and `casting` instead of `precision` and
+        `preferred_element_type`.
 
     >>> x, y = jnp.array([[1, 2], [3, 4]]), jnp.array([10, 100])
     >>> jnp.einsum("ij,j->i", x, y)  # a matrix times a vector
@@ -285,7 +285,7 @@ def _contracted(work, order, target, sizes, options):
 
 
 def _product(first, second, needed, sizes, options):
-    """Two operands contracted over the labels that are not needed any more."""
+    """Two operands contracted over the labels that are no longer needed."""
     (x, xs), (y, ys) = first, second
     for _ in range(2):  # a label dropped from one operand may have become private to the other
         x, xs = _simplify(x, xs, needed | set(ys), sizes)
@@ -323,10 +323,10 @@ def einsum_path(
 
     Returns:
         A list of the positions of the operands contracted in each step (the result of a step is
-        appended to the remaining operands), and a text that tells the cost.
+        appended to the remaining operands), and a string that reports the cost.
 
     Differences:
-        The list of NumPy begins with the string "einsum_path".
+        NumPy's list begins with the string "einsum_path".
 
     >>> x, y, z = jnp.ones((2, 9)), jnp.ones((9, 3)), jnp.ones((3, 1))
     >>> jnp.einsum_path("ij,jk,kl->il", x, y, z)[0]

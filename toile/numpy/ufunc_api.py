@@ -1,8 +1,8 @@
 """The methods of universal functions: reduce, accumulate, at, reduceat, outer.
 
 The functions of `ufuncs` stay plain functions and get these methods as attributes, so that calling
-one costs nothing extra; `isinstance(add, ufunc)` holds all the same. `ufunc` objects proper wrap
-scalar functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
+one costs nothing extra; `isinstance(add, ufunc)` is still True. Actual `ufunc` objects wrap scalar
+functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ class _Methods:
     def reduce(self, a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None,
                out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                where: ArrayLike | None = None) -> Array:
-        """Combine the elements over the given axes, first element first.
+        """Combine the elements over the given axes, starting with the first element.
 
         Args:
             a: array or number.
             axis: axis or axes to reduce; None reduces all of them.
-            dtype: dtype of the elements and of the result; None takes that of `a` (that of `sum`
-                and `prod` for `add` and `multiply`). Logical functions give booleans.
+            dtype: dtype of the elements and of the result; None for the dtype of `a` (for `add` and
+                `multiply`, the dtype that `sum` and `prod` use). Logical functions give booleans.
             out: not supported; must be None.
-            keepdims: whether the reduced axes stay, with size 1.
-            initial: value that is combined with the first element; None takes the function's
+            keepdims: whether to keep the reduced axes, with size 1.
+            initial: value that is combined with the first element; None for the function's
                 identity, if it has one.
-            where: boolean array, broadcast to the shape of `a`, of the elements that count; None
-                counts all.
+            where: boolean array, broadcast to the shape of `a`, that selects the elements to
+                include; None includes all.
 
         Returns:
-            An array of the remaining axes.
+            An array with the remaining axes.
 
         Raises:
             ValueError: the function does not take two arguments and return one; or it has no
@@ -134,7 +134,7 @@ class _Methods:
         Args:
             a: array or number.
             axis: axis to combine along.
-            dtype: dtype of the elements and of the result; None takes that of `a`.
+            dtype: dtype of the elements and of the result; None for the dtype of `a`.
             out: not supported; must be None.
 
         Returns:
@@ -160,20 +160,20 @@ class _Methods:
 
     def reduceat(self, a: ArrayLike, indices: ArrayLike, axis: int = 0,
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
-        """Reduce slices of one axis: each begins at an index and ends before the next one.
+        """Reduce slices along one axis, each from one index up to the next.
 
-        The last slice ends with the axis. Where the next index is not greater, the result is the
-        element at the index.
+        The last slice ends at the end of the axis. Where the next index is not larger, the result
+        is the element at the index.
 
         Args:
             a: array or number.
-            indices: integers in an array of rank 1, where the slices begin.
+            indices: integers in an array of rank 1: the start of each slice.
             axis: axis to reduce.
-            dtype: dtype of the elements and of the result; None takes that of `a`.
+            dtype: dtype of the elements and of the result; None for the dtype of `a`.
             out: not supported; must be None.
 
         Returns:
-            An array like `a`, with the number of `indices` as the size of `axis`.
+            An array like `a`, with one element along `axis` for each index.
         """
         self._binary("reduceat")
         no_out(f"{self.name}.reduceat", out)
@@ -202,14 +202,14 @@ class _Methods:
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """Apply the function to the elements at some indices; repeated indices count repeatedly.
+        """Apply the function to the elements at some indices, once for each time an index occurs.
 
         Args:
             a: array or number.
-            indices: what `a[indices]` takes.
+            indices: any index that `a[indices]` accepts.
             b: second operand, broadcast to the shape of `a[indices]`; None for functions of one
                 argument.
-            inplace: must be False, since arrays cannot be changed.
+            inplace: must be False, because arrays cannot be changed.
 
         Returns:
             An array like `a` with new elements at `indices`.
@@ -264,7 +264,7 @@ class _Methods:
 
 
 class _UfuncMeta(type):
-    """Makes the functions of this package that have the methods pass for `ufunc` instances."""
+    """Makes functions of this package that have these methods count as `ufunc` instances."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or (
@@ -281,17 +281,17 @@ class ufunc(metaclass=_UfuncMeta):
     True.
 
     Args:
-        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
-            `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
+            vectorized by `vmap`.
         nin: number of arguments.
-        nout: number of results; more than one are returned as a tuple.
-        name: name of the function; None takes that of `func`.
+        nout: number of results; if there are several, they are returned as a tuple.
+        name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
-        identity: value that leaves the other operand unchanged, with which reductions begin; None
-            for none.
-        call: the same function of whole arrays, used in place of `func`; None for none.
-        reduce, accumulate, at, reduceat: functions used as these methods; None for the general
-            ones.
+        identity: value that leaves the other operand unchanged, with which reductions start; None
+            if there is none.
+        call: the same function for whole arrays, used in place of `func`; None to vectorize `func`.
+        reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
+            implementations.
 
     Differences:
         `out` and `where` are not supported in calls. NumPy's `nargs` counts arguments and results.
@@ -364,12 +364,12 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
     """Make a `ufunc` from a function of numbers.
 
     Args:
-        func: function of `nin` arrays of rank 0 that returns `nout` of them. It is vectorized by
-            `vmap`.
+        func: function of `nin` scalars (arrays of rank 0) that returns `nout` scalars. It is
+            vectorized by `vmap`.
         nin: number of arguments.
-        nout: number of results; more than one are returned as a tuple.
-        identity: value that leaves the other operand unchanged, with which reductions begin; None
-            for none.
+        nout: number of results; if there are several, they are returned as a tuple.
+        identity: value that leaves the other operand unchanged, with which reductions start; None
+            if there is none.
 
     Returns:
         A `ufunc`.
@@ -442,7 +442,7 @@ def _running(run: Any) -> Callable[..., Any]:
 
 def _logaddexp_fold(a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, initial: Any,
                     where: Any) -> Any:
-    """log(sum(exp(a))) over `axis`, around the greatest element."""
+    """log(sum(exp(a))) over `axis`, around the largest element."""
     a = as_array("logaddexp", a)
     a = convert(a, a.dtype if dtype is None else user_dtype(dtype))
     top = reductions.max(a, axis, None, True, -math.inf, where)

@@ -42,7 +42,7 @@ def add(x: ArrayLike, y: ArrayLike, /) -> Array:
 def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Subtract `y` from `x` element by element.
 
-    Integers that overflow wrap around: unsigned 1 - 2 is the greatest number of the dtype.
+    Integers that overflow wrap around: unsigned 1 - 2 is the largest number of the dtype.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -81,7 +81,7 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
     """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
@@ -96,7 +96,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.divide(jnp.array([1, 3]), 2)
     Array([0.5, 1.5], dtype=float32)
@@ -105,10 +105,10 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the greater of two elements, or NaN where either is NaN.
+    """Return the larger of two elements, or NaN where either is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
-    elements are equal, each gets half of the gradient. `fmax` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Where the
+    elements are equal, each receives half of the gradient. `fmax` ignores NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -120,10 +120,10 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the lesser of two elements, or NaN where either is NaN.
+    """Return the smaller of two elements, or NaN where either is NaN.
 
-    Complex numbers are compared by real parts, and by imaginary parts where those agree. Where the
-    elements are equal, each gets half of the gradient. `fmin` ignores NaN.
+    Complex numbers are compared by their real parts, then by their imaginary parts. Where the
+    elements are equal, each receives half of the gradient. `fmin` ignores NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -137,7 +137,7 @@ def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
 def negative(x: ArrayLike, /) -> Array:
     """Negate each element.
 
-    Unsigned integers wrap around: the negative of 1 is the greatest number of the dtype.
+    Unsigned integers wrap around: the negative of 1 is the largest number of the dtype.
 
     Args:
         x: array or number.
@@ -169,14 +169,15 @@ def positive(x: ArrayLike, /) -> Array:
 def absolute(x: ArrayLike, /) -> Array:
     """Compute the absolute value of each element, or the modulus of a complex number.
 
-    The least signed integer of a dtype has no positive counterpart and stays negative. The
+    The lowest integer of a signed dtype has no positive counterpart and stays negative. The
     derivative at 0 is 1.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        of their parts.
     """
     x = as_array("absolute", x)
     dtype = x.dtype
@@ -192,7 +193,8 @@ def abs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype stays; complex dtypes give the dtype of their parts.
+        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        of their parts.
     """
     return absolute(x)
 
@@ -204,8 +206,8 @@ def fabs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex; use `absolute`.
@@ -219,8 +221,8 @@ def fabs(x: ArrayLike, /) -> Array:
 def sign(x: ArrayLike, /) -> Array:
     """Return -1, 0 or 1 for negative, zero and positive elements.
 
-    The sign of NaN is NaN, that of a complex number `x / abs(x)`, and 0 for a complex 0. The
-    derivative is 0.
+    The sign of NaN is NaN. The sign of a complex number is `x / abs(x)`, or 0 for 0. The derivative
+    is 0.
 
     Args:
         x: array or number.
@@ -258,8 +260,8 @@ def reciprocal(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     Differences:
         NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
@@ -277,8 +279,8 @@ def exp(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.exp(inexact("exp", x))
 
@@ -290,8 +292,8 @@ def exp2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.exp2(inexact("exp2", x))
 
@@ -303,8 +305,8 @@ def expm1(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.expm1(inexact("expm1", x))
 
@@ -312,15 +314,15 @@ def expm1(x: ArrayLike, /) -> Array:
 def log(x: ArrayLike, /) -> Array:
     """Compute the natural logarithm of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN; both without a warning. Complex
-    numbers give the value whose imaginary part is between -pi and pi.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN, without a warning. For
+    complex numbers, the imaginary part of the result is between -pi and pi.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log(inexact("log", x))
 
@@ -334,8 +336,8 @@ def log1p(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log1p(inexact("log1p", x))
 
@@ -343,14 +345,14 @@ def log1p(x: ArrayLike, /) -> Array:
 def log2(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 2 of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.log2(inexact("log2", x))
 
@@ -361,14 +363,14 @@ _PER_DECADE = float(1 / np.log(10))
 def log10(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 10 of each element.
 
-    The logarithm of 0 is -inf, that of a negative real number NaN.
+    The logarithm of 0 is -inf, and that of a negative real number is NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("log10", x)
     y = lax.log(x)
@@ -388,8 +390,8 @@ def sqrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sqrt(inexact("sqrt", x))
 
@@ -401,8 +403,8 @@ def cbrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -422,8 +424,8 @@ def sin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sin(inexact("sin", x))
 
@@ -437,8 +439,8 @@ def cos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.cos(inexact("cos", x))
 
@@ -452,8 +454,8 @@ def tan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.tan(inexact("tan", x))
 
@@ -467,8 +469,8 @@ def arcsin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.asin(inexact("arcsin", x))
 
@@ -482,8 +484,8 @@ def arccos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.acos(inexact("arccos", x))
 
@@ -497,8 +499,8 @@ def arctan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.atan(inexact("arctan", x))
 
@@ -510,8 +512,8 @@ def sinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.sinh(inexact("sinh", x))
 
@@ -523,8 +525,8 @@ def cosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.cosh(inexact("cosh", x))
 
@@ -536,8 +538,8 @@ def tanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     >>> jnp.tanh(jnp.array([-20.0, 0.0, 20.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -552,8 +554,8 @@ def arcsinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.asinh(inexact("arcsinh", x))
 
@@ -561,15 +563,14 @@ def arcsinh(x: ArrayLike, /) -> Array:
 def arccosh(x: ArrayLike, /) -> Array:
     """Compute the non-negative number whose hyperbolic cosine is each element.
 
-    Real numbers below 1 give NaN. Of complex numbers, the result is the one whose real part is not
-    negative.
+    Real numbers below 1 give NaN. For complex numbers, the real part of the result is not negative.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     y = lax.acosh(inexact("arccosh", x))
     if y.dtype in COMPLEX:
@@ -581,31 +582,31 @@ def arccosh(x: ArrayLike, /) -> Array:
 def arctanh(x: ArrayLike, /) -> Array:
     """Compute the number whose hyperbolic tangent is each element.
 
-    -1 and 1 give infinities, real numbers outside [-1, 1] NaN.
+    -1 and 1 give infinities, and real numbers outside [-1, 1] give NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     return lax.atanh(inexact("arctanh", x))
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+    """Compute the angle of the point with x coordinate `x2` and y coordinate `x1`, in radians.
 
-    The angle is counted from the positive abscissa and lies in [-pi, pi]. It is 0 at the origin;
-    the sign of a zero `x1` tells pi from -pi.
+    The angle is measured from the positive x axis and lies in [-pi, pi]. It is 0 at the origin; on
+    the negative x axis, the sign of the zero `x1` determines whether it is pi or -pi.
 
     Args:
-        x1: ordinate of the point.
-        x2: abscissa of the point; broadcast against `x1`.
+        x1: y coordinate of the point.
+        x2: x coordinate of the point; broadcast against `x1`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
     Array([3.1415927, 1.5707964], dtype=float32)
@@ -620,8 +621,8 @@ def deg2rad(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("deg2rad", x)
     return lax.mul(x, literal(np.pi / 180, x.dtype, x.weak_type))
@@ -634,8 +635,8 @@ def rad2deg(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("rad2deg", x)
     return lax.mul(x, literal(180 / np.pi, x.dtype, x.weak_type))
@@ -681,7 +682,7 @@ def ceil(x: ArrayLike, /) -> Array:
 
 
 def trunc(x: ArrayLike) -> Array:
-    """Round each element to a whole number towards zero.
+    """Round each element toward zero to a whole number.
 
     Args:
         x: array or number.
@@ -699,7 +700,7 @@ def trunc(x: ArrayLike) -> Array:
 
 
 def rint(x: ArrayLike, /) -> Array:
-    """Round each element to the nearest whole number; halves go to the even neighbor.
+    """Round each element to the nearest whole number; halves are rounded to the even neighbor.
 
     Real and imaginary parts of complex numbers are rounded separately.
 
@@ -707,8 +708,8 @@ def rint(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        the default float dtype (float32, or float64 with x64 enabled).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give the default float dtype (float32, or float64 with x64 enabled).
     """
     x = as_array("rint", x)
     if _whole(x):
@@ -753,8 +754,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else `val`
-        itself.
+        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
+        it is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -767,8 +768,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`: in the dtype of the parts for complex dtypes, else zeros in
-        the dtype of `val`.
+        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
+        it is zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -794,7 +795,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements for inequality, `x != y`.
 
-    NaN differs from everything, also from NaN.
+    NaN differs from everything, including NaN.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -818,8 +819,8 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x < y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -833,8 +834,8 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x <= y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -848,8 +849,8 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x > y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -863,8 +864,8 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Compare elements, `x >= y`.
 
-    Comparisons with NaN are false. Complex numbers are compared by real parts, and by imaginary
-    parts where those agree.
+    Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
+    imaginary parts.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -876,7 +877,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def isnan(x: ArrayLike, /) -> Array:
-    """Tell which elements are NaN; a complex number is if one of its parts is.
+    """Test which elements are NaN; a complex number is NaN if one of its parts is.
 
     Args:
         x: array or number.
@@ -889,7 +890,7 @@ def isnan(x: ArrayLike, /) -> Array:
 
 
 def isinf(x: ArrayLike, /) -> Array:
-    """Tell which elements are infinite; a complex number is if one of its parts is.
+    """Test which elements are infinite; a complex number is infinite if one of its parts is.
 
     Args:
         x: array or number.
@@ -906,7 +907,7 @@ def isinf(x: ArrayLike, /) -> Array:
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Tell which elements are neither infinite nor NaN, in both parts of a complex number.
+    """Test which elements are neither infinite nor NaN, in both parts of a complex number.
 
     Args:
         x: array or number.
@@ -929,9 +930,9 @@ def truth(x: Any) -> Any:
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where both elements differ from zero.
+    """Test where both elements are nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -944,9 +945,9 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where at least one of two elements differs from zero.
+    """Test where at least one of two elements is nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -959,9 +960,9 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Tell where exactly one of two elements differs from zero.
+    """Test where exactly one of two elements is nonzero.
 
-    NaN differs from zero.
+    NaN counts as nonzero.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
@@ -974,7 +975,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Tell which elements are zero.
+    """Test which elements are zero.
 
     Args:
         x: array or number.
@@ -986,7 +987,7 @@ def logical_not(x: ArrayLike, /) -> Array:
 
 
 def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Keep the bits that are set in both integers; logical and for booleans.
+    """Compute the bitwise and of integers, or the logical and of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1001,7 +1002,7 @@ def bitwise_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Set the bits that are set in at least one of two integers; logical or for booleans.
+    """Compute the bitwise or of integers, or the logical or of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1016,7 +1017,7 @@ def bitwise_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Set the bits that are set in exactly one of two integers; logical xor for booleans.
+    """Compute the bitwise exclusive or of integers, or the logical exclusive or of booleans.
 
     Args:
         x, y: integers or booleans, which are broadcast against each other.
@@ -1031,7 +1032,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def invert(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers; logical not for booleans.
+    """Flip every bit of integers, or negate booleans.
 
     For signed integers this is `-x - 1`.
 
@@ -1048,7 +1049,7 @@ def invert(x: ArrayLike, /) -> Array:
 
 
 def bitwise_not(x: ArrayLike, /) -> Array:
-    """Flip every bit of integers; logical not for booleans. The same as `invert`.
+    """Flip every bit of integers, or negate booleans; the same as `invert`.
 
     Args:
         x: integers or booleans.
@@ -1084,12 +1085,12 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
 
-    Bits that leave the dtype are lost. A shift by a negative number, or by the width of the dtype
-    or more, gives 0.
+    Bits shifted out of the dtype are lost. A shift by a negative number, or by the width of the
+    dtype or more, gives 0.
 
     Args:
         x: integers or booleans.
-        y: numbers of places; broadcast against `x`.
+        y: number of places; broadcast against `x`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
@@ -1104,11 +1105,11 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
 
     Division rounds down, and signed integers keep their sign. A shift by a negative number, or by
-    the width of the dtype or more, leaves 0, or -1 of a negative integer.
+    the width of the dtype or more, gives 0, or -1 for a negative integer.
 
     Args:
         x1: integers or booleans.
-        x2: numbers of places; broadcast against `x1`.
+        x2: number of places; broadcast against `x1`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
@@ -1131,7 +1132,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the floating dtype that both promote to; integers and
-        booleans give float32 (64-bit integers float64).
+        booleans give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.

@@ -35,7 +35,7 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Tell which elements have a minus sign, also -0.0 and NaN with its sign bit set.
+    """Test which elements have a minus sign, including -0.0 and NaN with its sign bit set.
 
     Args:
         x: array or number.
@@ -59,14 +59,14 @@ def signbit(x: ArrayLike, /) -> Array:
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Return the absolute value of `x1` with the sign of `x2`; the sign of -0.0 is minus.
+    """Return the absolute value of `x1` with the sign of `x2`; -0.0 counts as negative.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -140,15 +140,15 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply `x1` by 2 to the whole power `x2`; the inverse of `frexp`.
+    """Multiply `x1` by 2 to the integer power `x2`; the inverse of `frexp`.
 
     Args:
         x1: array or number.
         x2: integer exponents; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape. A floating dtype of `x1` stays; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the broadcast shape. A floating dtype of `x1` is kept; integers and booleans
+        give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: `x2` is floating or complex, or `x1` is complex.
@@ -174,15 +174,15 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
-    """Split each element into its whole part, rounded towards zero, and the fraction that is left.
+    """Split each element into its integer part, rounded toward zero, and its fractional part.
 
     Args:
         x: array or number.
         out: not supported; must be None.
 
     Returns:
-        The fractional part and the whole part, two arrays of the shape of `x`. Floating dtypes
-        stay; integers and booleans give float32 (64-bit integers float64).
+        The fractional part and the integer part, two arrays of the shape of `x`. Floating dtypes
+        are kept; integers and booleans give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -208,8 +208,8 @@ def spacing(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         ValueError: `x` is complex.

@@ -1,4 +1,4 @@
-"""Elementwise functions with mathematics of their own: division, powers, rounding, bounds.
+"""Elementwise functions that combine several operations: division, powers, rounding, bounds.
 
 Every one is a composition of `lax` functions; where the derivative of the composition would be
 wrong at a point (`logaddexp` of equal infinities), a custom rule gives it. May import
@@ -77,7 +77,7 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         TypeError: one of the operands is complex.
 
     Differences:
-        The quotient of integers by 0 has no meaning (it is not 0 as in NumPy); floats give an
+        Integer division by 0 gives a meaningless result, where NumPy gives 0. Floats give an
         infinity or NaN. There is no warning.
     """
     x1, x2 = numeric_pair("floor_divide", x1, x2)
@@ -114,7 +114,7 @@ def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute what is left of `x1` after `floor_divide`, a number with the sign of `x2`.
+    """Compute the remainder of `floor_divide`, which has the sign of `x2`.
 
     The remainder of division by 0 is 0 for integers and NaN for floats.
 
@@ -140,7 +140,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute what is left of `x1` after a division that rounds towards zero.
+    """Compute the remainder of a division that rounds toward zero.
 
     The result has the sign of `x1`. The remainder of division by 0 is 0 for integers and NaN for
     floats.
@@ -164,7 +164,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """Compute the quotient rounded down and the remainder.
+    """Compute the quotient, rounded down, and the remainder.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -182,7 +182,7 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Compute the greatest common divisor of integers, which is not negative; that of 0 and 0 is 0.
+    """Compute the greatest common divisor of integers, which is never negative; `gcd(0, 0)` is 0.
 
     Args:
         x1, x2: integers, which are broadcast against each other.
@@ -191,7 +191,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
         An array of the broadcast shape, in the dtype that both promote to.
 
     Raises:
-        ValueError: the operands are not integers; booleans are none.
+        ValueError: the operands are not integers; booleans do not count as integers.
     """
     x1, x2 = pair("gcd", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -214,7 +214,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Compute the least common multiple of integers, which is not negative; with 0 it is 0.
+    """Compute the least common multiple of integers, which is never negative; if one is 0, it is 0.
 
     Multiples that overflow wrap around.
 
@@ -225,7 +225,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
         An array of the broadcast shape, in the dtype that both promote to.
 
     Raises:
-        ValueError: the operands are not integers; booleans are none.
+        ValueError: the operands are not integers; booleans do not count as integers.
     """
     x1, x2 = pair("lcm", x1, x2)
     if x1.dtype not in INTEGERS:
@@ -243,9 +243,9 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
-    Anything to the power 0 is 1. A negative float to a power that is not whole is NaN. A Python
-    integer `x2`, or an integer array of rank 0 outside of `jit`, is a known exponent: the power is
-    computed by multiplication, and `x2` does not take part in promotion.
+    Anything to the power 0 is 1. A negative float to a power that is not an integer is NaN. A
+    Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the power
+    is computed by multiplication, and `x2` does not take part in promotion.
 
     Args:
         x1: base.
@@ -259,8 +259,8 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         TypeError: `x1` holds integers and `x2` is a known negative exponent; use `float_power`.
 
     Differences:
-        Integers to the powers in an integer array with negative elements have no meaning; NumPy
-        raises ValueError.
+        Where an integer array of exponents has negative elements, powers of integers are
+        meaningless; NumPy raises ValueError.
     """
     if type(x2) is int or (
         not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
@@ -280,7 +280,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """x ** n for a known n, which has no part in the dtype of the result."""
+    """x ** n for a known n, which does not affect the dtype of the result."""
     x = as_array("power", x)
     if x.dtype is BOOL:
         x = convert(x, _INT32)
@@ -292,7 +292,7 @@ def _whole_power(x: Any, n: int) -> Any:
 
 
 def _integer_power(x: Any, e: Any) -> Any:
-    """x ** e for integers modulo the word size, by squaring: one step a bit of e."""
+    """x ** e for integers modulo the word size, by squaring: one step per bit of e."""
     one = literal(1, x.dtype)
     shape = x.shape or e.shape
     bits = 8 * x.dtype.itemsize
@@ -332,7 +332,8 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Raise `x` to the power `y` as floating-point numbers.
 
-    Integers have negative powers, too. A negative number to a power that is not whole is NaN.
+    Integers can be raised to negative powers. A negative number to a power that is not an integer
+    is NaN.
 
     Args:
         x: base.
@@ -340,10 +341,10 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Differences:
-        NumPy computes in float64 at least.
+        NumPy computes in float64 or a wider dtype.
 
     >>> jnp.float_power(jnp.array([2, 4]), -1)
     Array([0.5 , 0.25], dtype=float32)
@@ -352,7 +353,7 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute `sqrt(x1**2 + x2**2)`, without overflow of the squares.
+    """Compute `sqrt(x1**2 + x2**2)` without overflow in the squares.
 
     The result is inf where either operand is infinite, even if the other is NaN.
 
@@ -361,7 +362,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         ValueError: one of the operands is complex.
@@ -443,7 +444,7 @@ _plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute `log(exp(x1) + exp(x2))`, without overflow of the exponentials.
+    """Compute `log(exp(x1) + exp(x2))` without overflow in the exponentials.
 
     It adds probabilities that are given by their logarithms; -inf stands for probability 0.
 
@@ -452,7 +453,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), 1000.0)
     Array([1000.6932, 1000.    ], dtype=float32)
@@ -462,14 +463,14 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute `log2(2**x1 + 2**x2)`, without overflow of the powers.
+    """Compute `log2(2**x1 + 2**x2)` without overflow in the powers.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
     """
     function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
     return _settled(function(*full_pair("logaddexp2", x1, x2)))
@@ -485,8 +486,8 @@ def sinc(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes stay; integers and booleans give
-        float32 (64-bit integers float64).
+        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        give float32 (64-bit integers give float64).
     """
     x = inexact("sinc", x)
     if x.dtype in COMPLEX:
@@ -546,8 +547,8 @@ def i0(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes stay; integers and booleans give float32
-        (64-bit integers float64).
+        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
+        (64-bit integers give float64).
 
     Raises:
         ValueError: `x` is complex.
@@ -562,7 +563,7 @@ def i0(x: ArrayLike) -> Array:
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the greater of two elements; where one of them is NaN, the other.
+    """Return the larger of two elements; where one of them is NaN, return the other.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -575,7 +576,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the lesser of two elements; where one of them is NaN, the other.
+    """Return the smaller of two elements; where one of them is NaN, return the other.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -598,7 +599,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers float64).
+        give float32 (64-bit integers give float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -623,18 +624,17 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
 
     Args:
         arr: array or number.
-        min: lower bound; None for none.
-        max: upper bound; None for none.
+        min: lower bound; None for no lower bound.
+        max: upper bound; None for no upper bound.
 
     Returns:
         An array of the shape and dtype that the three promote to.
 
     Raises:
-        ValueError: one of the three is complex, and complex numbers have no order; or `arr` is
-            missing.
+        ValueError: one of the three is complex, or `arr` is missing.
 
     Differences:
-        NumPy allows `out`; arrays of toile cannot be changed.
+        NumPy allows `out`, which toile does not because its arrays cannot be changed.
 
     >>> jnp.clip(jnp.array([-2, 0, 5]), -1, 1)
     Array([-1,  0,  1], dtype=int32)
@@ -662,20 +662,22 @@ def _refuse_complex(x: Any) -> None:
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Round each element to a number of decimals; halves go to the even digit.
+    """Round each element to a number of decimals; halves are rounded to the even digit.
 
     Real and imaginary parts of complex numbers are rounded separately.
 
     Args:
         a: array or number.
-        decimals: number of digits after the point; a negative number rounds to tens, hundreds, ...
+        decimals: number of digits after the decimal point; a negative number rounds to tens,
+            hundreds and so on.
         out: not supported; must be None.
 
     Returns:
         An array of the shape and dtype of `a`; integers and booleans are returned unchanged.
 
     Raises:
-        NotImplementedError: `a` is integer or boolean, and `decimals` is negative; NumPy rounds it.
+        NotImplementedError: `a` has integers or booleans and `decimals` is negative; NumPy rounds
+            them.
 
     >>> jnp.round(jnp.array([0.5, 1.5, 2.375]), 2)
     Array([0.5 , 1.5 , 2.38], dtype=float32)
@@ -708,16 +710,16 @@ def _round(x: Any, decimals: int) -> Any:
 
 def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
                posinf: ArrayLike | None = None, neginf: ArrayLike | None = None) -> Array:
-    """Replace NaN and infinities by finite numbers.
+    """Replace NaN and infinities with finite numbers.
 
     In complex numbers, each part is replaced separately.
 
     Args:
         x: array or number.
         copy: ignored; `x` is never changed.
-        nan: what replaces NaN.
-        posinf: what replaces inf; None for the greatest finite number of the dtype.
-        neginf: what replaces -inf; None for the least finite number of the dtype.
+        nan: replacement for NaN.
+        posinf: replacement for inf; None for the largest finite number of the dtype.
+        neginf: replacement for -inf; None for the lowest finite number of the dtype.
 
     Returns:
         An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
@@ -749,16 +751,16 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
 def angle(z: ArrayLike, deg: bool = False) -> Array:
     """Compute the angle of complex numbers, between -pi and pi.
 
-    The angle of a positive real number is 0, that of a negative one pi (-pi for a complex number
-    whose imaginary part is -0.0).
+    The angle of a positive real number is 0, and that of a negative one is pi (-pi for a complex
+    number whose imaginary part is -0.0).
 
     Args:
         z: array or number.
         deg: whether the result is in degrees; it is in radians by default.
 
     Returns:
-        An array of the shape of `z`, in the dtype of the parts of complex numbers; floating dtypes
-        stay, integers and booleans give the default float dtype.
+        An array of the shape of `z`. Complex dtypes give the dtype of their parts, floating dtypes
+        are kept, and integers and booleans give the default float dtype.
     """
     z = as_array("angle", z)
     if z.dtype not in INEXACT:

@@ -25,7 +25,7 @@ def bartlett(M: int) -> Array:
     """Make the Bartlett window: a triangle that rises from 0 to 1 and falls back to 0.
 
     Args:
-        M: number of points; it must be known while tracing.
+        M: number of points; it cannot be traced.
 
     Returns:
         An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
@@ -57,7 +57,7 @@ def blackman(M: int) -> Array:
     Point n is `0.42 - 0.5 * cos(t) + 0.08 * cos(2 * t)` with `t = 2 * pi * n / (M - 1)`.
 
     Args:
-        M: number of points; it must be known while tracing.
+        M: number of points; it cannot be traced.
 
     Returns:
         An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
@@ -72,7 +72,7 @@ def hamming(M: int) -> Array:
     Point n is `0.54 - 0.46 * cos(2 * pi * n / (M - 1))`.
 
     Args:
-        M: number of points; it must be known while tracing.
+        M: number of points; it cannot be traced.
 
     Returns:
         An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
@@ -87,7 +87,7 @@ def hanning(M: int) -> Array:
     Point n is `0.5 - 0.5 * cos(2 * pi * n / (M - 1))`.
 
     Args:
-        M: number of points; it must be known while tracing.
+        M: number of points; it cannot be traced.
 
     Returns:
         An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
@@ -100,8 +100,9 @@ def kaiser(M: int, beta: ArrayLike) -> Array:
     """Make the Kaiser window: `i0(beta * sqrt(1 - t**2)) / i0(beta)`, where t runs from -1 to 1.
 
     Args:
-        M: number of points; it must be known while tracing.
-        beta: shape of the window: 0 gives ones, greater numbers narrower windows. It may be traced.
+        M: number of points; it cannot be traced.
+        beta: shape of the window: 0 gives ones, larger numbers give narrower windows. It may be
+            traced.
 
     Returns:
         An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below

@@ -1,7 +1,8 @@
 """Optimizers: gradient transformations and their chains, schedules, losses.
 
-Names, arguments, states and results are those of Optax. What it lacks: a glob of parameter paths
-("encoder/**") wherever a mask or labels are taken, and `get_hyperparams`, `set_hyperparams`.
+Names, arguments, states and results are those of Optax. Two things are added: masks and labels may
+be globs of parameter paths (`"encoder/**"`), and `get_hyperparams` and `set_hyperparams` read and
+change hyperparameters in a state.
 """
 
 from toile._absent import missing_attribute as _missing

@@ -42,7 +42,7 @@ def trace(
 ) -> base.GradientTransformation:
     """Momentum: replace updates by a decaying sum of all updates so far.
 
-    Gives `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
+    The result is `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
 
     Args:
         decay: decay rate of the sum, usually 0.9.
@@ -137,7 +137,7 @@ class ApplyEvery(NamedTuple):
 
     Args:
         count: position within the k steps.
-        grad_acc: sum of the updates since the last one that was handed out.
+        grad_acc: sum of the updates since the last one that was returned.
 
     >>> from toile import optim
     >>> optim.apply_every(4).init(jnp.zeros(2))
@@ -149,7 +149,7 @@ class ApplyEvery(NamedTuple):
 
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
-    """Hand out the sum of k updates every k-th step, and zeros in between.
+    """Return the sum of k updates in every k-th step, and zeros in between.
 
     The parameters change every k-th step only. Unlike `MultiSteps`, transformations before and
     after it in a chain still run in every step.
@@ -240,7 +240,7 @@ def skip_large_updates(
         updates: gradients to look at.
         gradient_step: number of updates made; not read.
         params: parameters; not read.
-        max_squared_norm: squared norm of all leaves from which on a gradient is left out.
+        max_squared_norm: squared norm, over all leaves, at or above which a gradient is left out.
 
     Returns:
         A boolean scalar, True to skip, and a dict with it (`should_skip`) and the squared norm
@@ -287,15 +287,15 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and give an optimizer their mean or sum.
 
-    This makes one large batch of several small ones: of k calls of `update`, k - 1 return zeros and
-    leave the inner state as it is. It has `init` and `update` like a gradient transformation;
-    `gradient_transformation` gives a real one.
+    This turns several small batches into one large one: of k calls of `update`, k - 1 return zeros
+    and leave the inner state unchanged. It has `init` and `update` like a gradient transformation;
+    `gradient_transformation` returns one.
 
     Args:
         opt: optimizer that gets the accumulated gradients.
         every_k_schedule: number of calls for one update, or a function from the number of updates
             made so far to that number.
-        use_grad_mean: whether to accumulate the mean, or the sum.
+        use_grad_mean: whether to accumulate the mean of gradients, not their sum.
         should_skip_update_fn: function from (gradients, updates made, parameters) to a boolean
             scalar, True for gradients that are left out and not counted, and a tree kept in the
             state; None to take all.
@@ -399,13 +399,13 @@ class MultiSteps:
             The updates and the new state.
 
         Raises:
-            ValueError: `should_skip_update_fn` gives something else than a boolean scalar.
+            ValueError: `should_skip_update_fn` returns something other than a boolean scalar.
         """
         k = self._every_k(state.gradient_step)
         skip, skip_state = self._should_skip(updates, state.gradient_step, params)
         if (skip.dtype, skip.shape) != (jnp.bool_, ()):
             raise ValueError(
-                "MultiSteps: needed a boolean scalar of should_skip_update_fn, got "
+                "MultiSteps: needed a boolean scalar from should_skip_update_fn, got "
                 f"{skip.dtype}{list(skip.shape)}"
             )
         state = state._replace(skip_state=skip_state)

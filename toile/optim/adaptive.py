@@ -52,12 +52,12 @@ def scale_by_rss(
 ) -> base.GradientTransformation:
     """Divide updates by the root of the sum of all their squares so far.
 
-    Gives `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this with a
-    learning rate.
+    The result is `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this
+    with a learning rate.
 
     Args:
-        initial_accumulator_value: what the sum starts with.
-        eps: small number added to the sum, so that nothing is divided by zero.
+        initial_accumulator_value: initial value of the sum.
+        eps: small number added to the sum, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -148,12 +148,13 @@ def scale_by_rms(
 ) -> base.GradientTransformation:
     """Divide updates by the root of their average square.
 
-    Gives `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning rate.
+    The result is `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning
+    rate.
 
     Args:
         decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number in the denominator, so that nothing is divided by zero.
+        eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average starts with.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.
         bias_correction: whether the average is corrected for its start at zero.
@@ -212,12 +213,12 @@ def scale_by_stddev(
 ) -> base.GradientTransformation:
     """Divide updates by their standard deviation over past steps.
 
-    Gives `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop` with
-    `centered` is this with a learning rate.
+    The result is `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop`
+    with `centered` is this with a learning rate.
 
     Args:
         decay: decay rate of both averages; nearer to 1, they cover more steps.
-        eps: small number in the denominator, so that nothing is divided by zero.
+        eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average of squares starts with.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.
         bias_correction: whether the averages are corrected for their start at zero.
@@ -253,10 +254,10 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
-    """Scale updates to the size of the steps before.
+    """Scale updates to the size of earlier steps.
 
-    Gives `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of u².
-    `adadelta` is this with a learning rate.
+    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of
+    u². `adadelta` is this with a learning rate.
 
     Args:
         rho: decay rate of both averages.
@@ -287,7 +288,7 @@ class ScaleByRpropState(NamedTuple):
 
     Args:
         step_sizes: step size of each element, a tree like the parameters.
-        prev_updates: steps that the next update hands out, a tree like the parameters.
+        prev_updates: steps that the next update returns, a tree like the parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -305,14 +306,14 @@ def scale_by_rprop(
 ) -> base.GradientTransformation:
     """Replace updates by their signs times step sizes that adapt to each element.
 
-    A step size is multiplied by `eta_plus` while the sign of an element stays, and by `eta_minus`
-    when it turns; the element then makes no step. The updates are those of the step before, as in
-    Optax: the first one is zero. `rprop` is this with the sign flipped.
+    A step size is multiplied by `eta_plus` while the sign of an element stays the same, and by
+    `eta_minus` when it changes; the element then makes no step. The updates are those of the step
+    before, as in Optax: the first one is zero. `rprop` is this with the sign flipped.
 
     Args:
         learning_rate: step size of all elements at the start.
-        eta_minus: factor of a step size when the sign turns, less than 1.
-        eta_plus: factor of a step size when the sign stays, greater than 1.
+        eta_minus: factor less than 1 for a step size when the sign changes.
+        eta_plus: factor greater than 1 for a step size when the sign stays the same.
         min_step_size: smallest step size.
         max_step_size: largest step size.
 
@@ -346,7 +347,7 @@ def scale_by_rprop(
         sizes = trees.map(resized, agreement, state.step_sizes)
         signed = lambda s, g, size: jnp.where(s < 0, jnp.zeros_like(g), size * jnp.sign(g))
         steps = trees.map(signed, agreement, updates, sizes)
-        # Optax hands out the step before this one, and so do we: results are the same.
+        # Optax returns the step before this one, and so do we: results are the same.
         taken = trees.map(stopped, agreement, state.prev_updates)
         return taken, ScaleByRpropState(sizes, steps)
 
@@ -386,7 +387,7 @@ def scale_by_sm3(
     Args:
         b1: decay rate of the average of steps.
         b2: decay rate of the accumulated squares; 1 for a sum, as published.
-        eps: small number added to the accumulated squares, so that nothing is divided by zero.
+        eps: small number added to the accumulated squares, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -462,7 +463,7 @@ def scale_by_novograd(
     Args:
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         weight_decay: strength of the decay.

@@ -41,10 +41,10 @@ def add_decayed_weights(
     weight_decay: base.ScalarOrSchedule = 0.0,
     mask: Any | Callable[[base.Params], Any] | None = None,
 ) -> base.GradientTransformation:
-    """Add to the updates the parameters times a factor (weight decay).
+    """Add the parameters, times a factor, to the updates (weight decay).
 
-    Gives `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of `adamw`;
-    placed before it, that of a penalty on the squared norm.
+    The result is `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of
+    `adamw`; placed before it, that of a penalty on the squared norm.
 
     Args:
         weight_decay: factor of the parameters, a number or a schedule; often 1e-4 to 0.1.
@@ -111,7 +111,7 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
             raise ValueError(f"{who}: needed one of key and seed, got both")
         return seed
     if key is None:
-        warnings.warn(f"{who}: got no key, using 0; give one: this will be an error", stacklevel=3)
+        warnings.warn(f"{who}: got no key, uses 0; pass a key: this will be an error", stacklevel=3)
         return 0
     return key
 

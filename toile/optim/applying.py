@@ -36,8 +36,8 @@ def incremental_update(
 ) -> base.Params:
     """Move parameters a part of the way towards new ones (Polyak averaging).
 
-    Gives `step_size * new + (1 - step_size) * old`, for averages of parameters and for target
-    networks in reinforcement learning.
+    The result is `step_size * new + (1 - step_size) * old`, for averages of parameters and for
+    target networks in reinforcement learning.
 
     Args:
         new_tensors: tree to move towards.
@@ -58,7 +58,7 @@ def incremental_update(
 def periodic_update(
     new_tensors: base.Params, old_tensors: base.Params, steps: ArrayLike, update_period: ArrayLike
 ) -> base.Params:
-    """Replace parameters by new ones every so many steps.
+    """Replace parameters by new ones at regular intervals.
 
     Args:
         new_tensors: tree to return in steps that are multiples of `update_period`.

@@ -1,7 +1,7 @@
-"""The assignment problem: pairs of rows and columns, each used once, of least total cost.
+"""Solvers of the assignment problem: pairs of rows and columns, each used once, of least cost.
 
-Two shortest-augmenting-path methods of cubic time, both of fixed shapes and staged by jit. Where
-several assignments are best they may choose different ones, each always the same.
+Both take cubic time and can be jitted. If several assignments are best, the two may return
+different ones, but each always returns the same one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
     u, v, _, _, back, column = lax.while_loop(taken, extend, start)
 
     def shift(state: Any) -> Any:
-        """Hand a column of the path to the row before."""
+        """Assign a column of the path to the row before."""
         owner, column = state
         before = back[column - 1]
         return owner.at[column].set(owner[before]), before
@@ -92,7 +92,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
 def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
     """Pair rows with columns, each used once, at the least total cost, by Crouse's method.
 
-    It takes cubic time (Crouse, 2016). Rows come in order.
+    It takes cubic time (Crouse, 2016). Rows are in order.
 
     Args:
         cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.
@@ -169,9 +169,9 @@ def _augment(cost: Any, row: Any, m: _Matching) -> _Matching:
 
 
 def _advance(cost: Any, m: _Matching, s: _Search) -> _Search:
-    """Relax the edges of a row and go on from the nearest column.
+    """Relax the edges of a row and continue from the nearest column.
 
-    Of equally near columns a free one is taken, the last in `left`; if none is free, the first.
+    Among equally near columns a free one is taken, the last in `left`; if none is free, the first.
     """
     cols = cost.shape[1]
     places = jnp.arange(cols)

@@ -31,7 +31,7 @@ class BacktrackingLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: by how much the last one missed the needed decrease; 0 where it was met.
+        decrease_error: by how much the last one missed the required decrease; 0 if it did not.
 
     >>> from toile import optim
     >>> optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1)).info
@@ -160,7 +160,7 @@ class _Backtracking:
         print_if(
             search.decrease_error > self.atol,
             "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
-            "{value}, slope {slope}, last step size {size}, which misses by {error}",
+            "{value}, slope {slope}, last step size {size}, error {error}",
             value=value, slope=slope, size=search.learning_rate, error=search.decrease_error,
         )
         print_if(
@@ -186,14 +186,14 @@ def scale_by_backtracking_linesearch(
 
     Args:
         max_backtracking_steps: largest number of times that a step size shrinks.
-        slope_rtol: part of the decrease that the slope promises which has to be reached, between 0
-            and 1.
-        decrease_factor: factor of a step size that is too large, less than 1.
-        increase_factor: factor of the last step size at the start of a search; 1 never lets it
-            grow.
+        slope_rtol: fraction, between 0 and 1, of the decrease predicted by the slope that has to be
+            reached.
+        decrease_factor: factor less than 1 for a step size that is too large.
+        increase_factor: factor for the last step size at the start of a search; with 1, step sizes
+            never grow.
         max_learning_rate: largest step size.
-        atol: absolute tolerance of the needed decrease.
-        rtol: tolerance of the needed decrease relative to the loss.
+        atol: absolute tolerance of the required decrease.
+        rtol: tolerance of the required decrease relative to the loss.
         store_grad: whether to keep the gradient at the point that is reached, for
             `value_and_grad_from_state`.
         verbose: whether to print why a search failed.
@@ -239,8 +239,8 @@ def value_and_grad_from_state(
 ) -> Callable[..., tuple[Array, base.Updates]]:
     """Compute a loss and its gradient, or take both from the state of a line search.
 
-    A line search ends with the loss at the new point and often its gradient; computing them again
-    in the next step is waste. The state has to contain `value` and `grad`: that of
+    A line search ends with the loss at the new point and often its gradient; there is no need to
+    compute them again in the next step. The state has to contain `value` and `grad`: that of
     `scale_by_zoom_linesearch`, of `lbfgs`, or of `scale_by_backtracking_linesearch` with
     `store_grad`.
 
@@ -249,8 +249,8 @@ def value_and_grad_from_state(
 
     Returns:
         A function `f(params, *args, state=opt_state, **kwargs)` that returns (loss, gradient), from
-        the state where its `value` is finite and computed where not, as before the first step. It
-        raises ValueError where the state lacks one of the two.
+        the state if its `value` is finite, and computed otherwise, as before the first step. It
+        raises ValueError if the state lacks one of the two.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)

@@ -1,7 +1,7 @@
 """What a gradient transformation is: a pair of functions, `init` and `update`.
 
 `init(params)` makes a state; `update(updates, state, params)` gives new updates and a new state,
-both as trees, with nothing hidden: an update is a pure function that jit stages whole.
+both as trees. An update is a pure function, so `jit` can compile all of it.
 A `GradientTransformationExtraArgs` also takes keywords (a loss value, a function for line search).
 """
 
@@ -49,7 +49,7 @@ ScalarOrSchedule = float | Array | Schedule
 
 @runtime_checkable
 class StatefulSchedule(Protocol):
-    """A hyperparameter that keeps a state of its own between steps.
+    """A hyperparameter that keeps its own state between steps.
 
     Anything with these three methods is one; `inject_hyperparams` accepts it in place of a number.
 
@@ -110,7 +110,7 @@ class TransformUpdateFn(Protocol):
         """Return the transformed updates and the new state.
 
         Args:
-            updates: tree of gradients, or of what another transformation made of them.
+            updates: tree of gradients, or the result of another transformation.
             state: state from `init` or from the last call.
             params: parameters, for transformations that read them.
         """
@@ -131,7 +131,7 @@ class TransformUpdateExtraArgsFn(Protocol):
         """Return the transformed updates and the new state.
 
         Args:
-            updates: tree of gradients, or of what another transformation made of them.
+            updates: tree of gradients, or the result of another transformation.
             state: state from `init` or from the last call.
             params: parameters, for transformations that read them.
             extra_args: what some transformations read, for instance the loss as `value`.
@@ -164,7 +164,7 @@ class GradientTransformation(NamedTuple):
 class GradientTransformationExtraArgs(GradientTransformation):
     """A transformation whose `update` accepts any further keywords.
 
-    A chain is one, and hands the keywords to those of its members that are.
+    A chain is one; it passes the keywords to those of its members that accept them.
 
     Args:
         init: function from parameters to a state.
@@ -183,7 +183,7 @@ class GradientTransformationExtraArgs(GradientTransformation):
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing; it has no fields.
+    """An empty state, for transformations that keep no state.
 
     >>> from toile import optim
     >>> optim.scale(0.5).init(jnp.ones(2))
@@ -192,7 +192,7 @@ class EmptyState(NamedTuple):
 
 
 def init_empty_state(params: Params) -> EmptyState:
-    """Make an empty state: the `init` of transformations that remember nothing.
+    """Make an empty state: the `init` of transformations that keep no state.
 
     Args:
         params: parameters, which are not read.
@@ -233,7 +233,7 @@ def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTrans
 
 
 def identity() -> GradientTransformation:
-    """Pass updates on unchanged.
+    """Return updates unchanged.
 
     Returns:
         A gradient transformation.
@@ -252,9 +252,9 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Replace updates by zeros, so that parameters stay as they are.
+    """Replace updates by zeros, so that parameters stay unchanged.
 
-    Used in `partition` for the parameters that are not trained.
+    It is used in `partition` for the parameters that are not trained.
 
     Returns:
         A gradient transformation.
@@ -269,7 +269,7 @@ def set_to_zero() -> GradientTransformation:
 
 
 def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransformation:
-    """Make a transformation of a function of updates and parameters.
+    """Make a transformation from a function of updates and parameters.
 
     Args:
         f: function from (updates, params), both whole trees, to new updates; `params` is None where
@@ -295,7 +295,7 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
 def stateless_with_tree_map(
     f: Callable[[ArrayLike, ArrayLike | None], ArrayLike],
 ) -> GradientTransformation:
-    """Make a transformation of a function of one leaf and its parameter.
+    """Make a transformation from a function of one leaf and its parameter.
 
     Args:
         f: function from (update, param), the arrays of one leaf, to the new update; `param` is None
@@ -324,7 +324,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
     """Make a transformation accept keywords that it does not read.
 
     Args:
-        tx: transformation; one that accepts keywords already is returned as it is.
+        tx: transformation; one that accepts keywords already is returned unchanged.
 
     Returns:
         A transformation that does the same and ignores further keywords of `update`.

@@ -66,7 +66,7 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
 def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
     """Scale all leaves down together so that their norm is at most a limit.
 
-    The direction of the updates stays. Updates whose norm is below the limit pass unchanged
+    The direction of the updates is kept. Updates whose norm is below the limit pass unchanged
     (Pascanu et al., 2012).
 
     Args:
@@ -142,8 +142,7 @@ def per_example_layer_norm_clip(
 ) -> tuple[base.ArrayTree, base.ArrayTree]:
     """Clip the gradient of each example leaf by leaf, and sum over the examples.
 
-    Each leaf has a limit of its own; the squares of the limits add up to the square of the global
-    one.
+    Each leaf has its own limit; the squares of the limits add up to the square of the global one.
 
     Args:
         grads: tree of gradients with one leading axis, that of the examples.
@@ -203,7 +202,7 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
     if axis is None and jnp.squeeze(x).ndim > 1:
         if x.ndim not in _UNIT_AXES:
             raise ValueError(
-                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (say which axis)"
+                f"unitwise_norm: needed at most 5 axes, got shape {x.shape} (pass axis)"
             )
         axis = _UNIT_AXES[x.ndim]
     square = jnp.sum(abs_sq(x), axis=axis, keepdims=True)
@@ -219,7 +218,7 @@ def unitwise_clip(
         g_norm: norm of each unit's gradient, in the shape of `grad`.
         max_norm: largest norm of each unit, in the shape of `grad`.
         grad: gradient.
-        div_eps: smallest value that `g_norm` counts as when it divides.
+        div_eps: lower bound for `g_norm` as a divisor.
 
     Returns:
         `grad` where `g_norm < max_norm`, elsewhere `grad * max_norm / g_norm`.
@@ -250,8 +249,7 @@ def adaptive_grad_clip(
     Args:
         clipping: largest ratio of the norm of a unit's gradient to that of its weights; 0.01 is a
             usual value.
-        eps: smallest value that the norm of the weights counts as, so that weights that are zero
-            can move.
+        eps: lower bound for the norm of the weights, so that weights that are zero can move.
         axis: axis or axes that belong to one unit; None for the rule of `unitwise_norm`.
 
     Returns:

@@ -122,7 +122,7 @@ def partition(
         param_labels: tree of labels like the parameters (or a prefix of it), a function from the
             parameters to such a tree, or a dict from globs of parameter paths to labels, of which
             the first that matches a leaf counts.
-        mask_compatible_extra_args: whether to mask also the keywords of `update` whose values have
+        mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
             the structure of the updates.
 
     Returns:
@@ -185,7 +185,7 @@ MultiTransformState = PartitionState
 def freeze(
     mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
 ) -> base.GradientTransformation:
-    """Replace updates by zeros where a mask holds, so that these parameters stay as they are.
+    """Replace updates by zeros where a mask holds, so that these parameters stay unchanged.
 
     Args:
         mask: the parameters that stay: a tree of bools (or a prefix of it), a function from the
@@ -211,7 +211,7 @@ def freeze(
 def selective_transform(
     optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """Apply an optimizer to the leaves outside a mask; the others stay and have no state.
+    """Apply an optimizer to the leaves outside a mask; the others stay unchanged and have no state.
 
     Args:
         optimizer: transformation of the leaves that are trained.

@@ -97,7 +97,7 @@ def conditionally_transform(
 ) -> base.GradientTransformationExtraArgs:
     """Apply a transformation only in steps where a condition holds.
 
-    In other steps the updates pass unchanged, and the inner state stays as it is.
+    In other steps the updates and the inner state stay unchanged.
 
     Args:
         inner: transformation to apply.
@@ -125,9 +125,9 @@ def conditionally_mask(
     inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation only in steps where a condition holds; else make no step.
+    """Apply a transformation only in steps where a condition holds; otherwise make no step.
 
-    In other steps the updates are zero, and the inner state stays as it is.
+    In other steps the updates are zero, and the inner state stays unchanged.
 
     Args:
         inner: transformation to apply.
@@ -174,10 +174,10 @@ class ApplyIfFiniteState(NamedTuple):
 def apply_if_finite(
     inner: base.GradientTransformation, max_consecutive_errors: int
 ) -> base.GradientTransformation:
-    """Make no step where a gradient contains an infinity or NaN.
+    """Skip steps whose gradients contain an infinity or NaN.
 
-    The updates are then zero, and the inner state stays as it is. After too many such gradients in
-    a row they are applied after all, so that the failure shows.
+    The updates are then zero, and the inner state stays unchanged. After too many such gradients in
+    a row they are applied after all, so that the failure is noticed.
 
     Args:
         inner: optimizer to protect.

@@ -54,7 +54,7 @@ class ZeroNansState(NamedTuple):
 def zero_nans() -> base.GradientTransformation:
     """Replace NaN in updates by zero.
 
-    Infinities stay. The state tells which leaves had NaN.
+    Infinities are kept. The state says which leaves had NaN.
 
     Returns:
         A gradient transformation.

@@ -152,16 +152,16 @@ def rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> GradientTransformationExtraArgs:
-    """Rprop, signs of gradients with a step size of its own for each element.
+    """Rprop, which moves each element by its own step size, against the sign of its gradient.
 
-    A step size is multiplied by `eta_plus` while the gradient's sign stays, and by `eta_minus` when
-    it turns. Gradients have to be those of the whole data, not of small batches (Riedmiller and
-    Braun, 1993). The updates are those of the step before: the first one is zero.
+    A step size is multiplied by `eta_plus` while the gradient's sign stays the same, and by
+    `eta_minus` when it changes. Gradients have to be those of the whole data, not of small batches
+    (Riedmiller and Braun, 1993). The updates are those of the step before: the first one is zero.
 
     Args:
         learning_rate: step size of all elements at the start.
-        eta_minus: factor of a step size when the sign of the gradient turns, less than 1.
-        eta_plus: factor of a step size when the sign stays, greater than 1.
+        eta_minus: factor less than 1 for a step size when the sign of the gradient changes.
+        eta_plus: factor greater than 1 for a step size when the sign stays the same.
         min_step_size: smallest step size.
         max_step_size: largest step size.
 
@@ -255,7 +255,7 @@ def lbfgs(
     learning_rate: ScalarOrSchedule | None = None, memory_size: int = 10,
     scale_init_precond: bool = True, linesearch: base.GradientTransformation | None = _ZOOM,
 ) -> GradientTransformationExtraArgs:
-    """L-BFGS, steps by an estimate of the inverse Hessian, with a line search.
+    """L-BFGS, which uses an estimate of the inverse Hessian and a line search.
 
     The direction is `-H @ g`, where H is made from the last `memory_size` differences of parameters
     and gradients (Liu and Nocedal, 1989); the line search finds the step size. It suits losses that

@@ -1,4 +1,4 @@
-"""Scaled gradients of a value that stays itself, and a normal distribution by its log scale."""
+"""A value with scaled gradients, and a normal distribution given by its log scale."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _with_scaled_gradient.defvjp(
 
 
 def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
-    """Return the inputs, whose gradients are multiplied by a factor on the way back.
+    """Return the inputs unchanged, and multiply their gradients by a factor in the backward pass.
 
     A factor of 0 stops gradients.
 
@@ -51,7 +51,7 @@ def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
 
 
 class MultiNormalDiagFromLogScale:
-    """Independent normal variables, by their means and the logarithms of their deviations.
+    """Independent normal variables, given by their means and the logarithms of their deviations.
 
     Args:
         loc: means.

@@ -65,7 +65,7 @@ def scale_by_factored_rms(
 ) -> base.GradientTransformation:
     """Divide updates by the root of their average square, which is factored for matrices.
 
-    Of an array whose two largest axes are long enough, only the averages of |g|² over each of the
+    For an array whose two largest axes are long enough, only the averages of |g|² over each of the
     two are kept; their outer product over their mean stands for the average square (Adafactor;
     Shazeer and Stern, 2018). At step t (from 1) the averages decay at the rate
     `1 - t**-decay_rate`.

@@ -14,8 +14,8 @@ __all__ = ["flatten"]
 def flatten(inner: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
     """Apply a transformation to one vector of all parameters.
 
-    A few operations on a long vector replace many on small arrays. The inner transformation sees no
-    leaves, so rules that depend on them (norms of leaves, masks) change; the leaves are
+    A few operations on a long vector replace many on small arrays. The inner transformation does
+    not see the leaves, so rules that depend on them (norms of leaves, masks) change; the leaves are
     concatenated, and so get one dtype.
 
     Args:

@@ -1,8 +1,8 @@
 """Hyperparameters as part of the state: seen, scheduled and set while training runs.
 
 `inject_hyperparams(adam)(learning_rate=1e-3)` keeps its numbers in `state.hyperparams` as arrays of
-the parameters' dtype. Another value there is another argument of a jitted step, not another step:
-`set_hyperparams` keeps dtypes, so that nothing is traced again.
+the parameters' dtype. They are arguments of a jitted step, and `set_hyperparams` keeps their
+dtypes, so changing them does not trace the step again.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _in_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _sorted_arguments(arguments: dict[str, Any], static: set[str]) -> tuple[dict, dict, dict]:
-    """Arguments as schedules, numbers, and what the factory gets as it is."""
+    """Arguments as schedules, as numbers, and those that the factory gets unchanged."""
     schedules, numbers, others = {}, {}, {}
     for name, value in arguments.items():
         if name in static or isinstance(value, bool):
@@ -154,13 +154,13 @@ def inject_hyperparams(
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
     """Keep the numeric arguments of an optimizer in its state, where they can be seen and set.
 
-    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers stay as they
-    are in the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and
-    anything that is not a number go to the factory as they are.
+    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers are kept in
+    the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and values
+    that are not numbers are passed to the factory unchanged.
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
-        static_args: name or names of arguments that go to the factory as they are.
+        static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
             parameters' dtypes.
 
@@ -229,7 +229,7 @@ def inject_stateful_hyperparams(
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
-        static_args: name or names of arguments that go to the factory as they are.
+        static_args: name or names of arguments that are passed to the factory unchanged.
         hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
             parameters' dtypes.
 
@@ -268,10 +268,11 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
     """Collect the hyperparameters that a state holds.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside of it are found.
+        state: state of any optimizer; those made by `inject_hyperparams` inside it are found.
 
     Returns:
-        A dict from names to values. Of equal names the outermost counts.
+        A dict from names to values. If a name occurs more than once, the outermost value is
+        returned.
 
     Differences:
         Optax does not have this function.
@@ -294,7 +295,7 @@ def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
     compiled again. A hyperparameter that has a schedule is overwritten by it in the next step.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside of it are changed.
+        state: state of any optimizer; those made by `inject_hyperparams` inside it are changed.
         values: new values by name.
 
     Returns:

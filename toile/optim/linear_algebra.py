@@ -64,7 +64,7 @@ def power_iteration(
     if callable(matrix):
         product = matrix
         if v0 is None:
-            raise ValueError("power_iteration: needed v0 where matrix is a function, got None")
+            raise ValueError("power_iteration: needed v0 if matrix is a function, got None")
     else:
         product = lambda v: jnp.matmul(matrix, v, precision=precision)
         if v0 is None:
@@ -168,7 +168,7 @@ def nnls(
 ) -> Array:
     """Solve a least-squares problem whose solution must not be negative.
 
-    Finds the `x >= 0` of least `norm(A @ x - b)` by accelerated projected gradients.
+    It finds the `x >= 0` that minimizes `norm(A @ x - b)` by accelerated projected gradients.
 
     Args:
         A: matrix of shape (m, n).

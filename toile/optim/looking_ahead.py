@@ -62,7 +62,7 @@ def lookahead(
     fast_optimizer: base.GradientTransformation, sync_period: ArrayLike, slow_step_size: ArrayLike,
     reset_state: bool = False,
 ) -> base.GradientTransformation:
-    """Let an optimizer run ahead, and move slow parameters a part of the way after it.
+    """Let an optimizer run ahead, and move slow parameters part of the way toward its result.
 
     Every `sync_period` steps the slow parameters move `slow_step_size` of the way to the fast ones,
     which then continue from there (Zhang et al., 2019). `init` and `update` take a
@@ -73,7 +73,7 @@ def lookahead(
         fast_optimizer: optimizer of the fast parameters.
         sync_period: number of steps between two moves of the slow parameters, often 5.
         slow_step_size: fraction of the way that they move, often 0.5.
-        reset_state: whether the state of the fast optimizer starts anew after each move.
+        reset_state: whether the state of the fast optimizer is reset after each move.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -97,7 +97,7 @@ def lookahead(
 
     def init_fn(params):
         if not hasattr(params, "fast"):
-            _log.warning("lookahead: got no LookaheadParams, taking them as the fast parameters")
+            _log.warning("lookahead: got no LookaheadParams, uses the parameters as the fast ones")
         state = fast_optimizer.init(getattr(params, "fast", params))
         return LookaheadState(state, jnp.zeros(shape=(), dtype=jnp.int32))
 

@@ -35,7 +35,7 @@ class MaskedState(NamedTuple):
 
 
 class MaskedNode(NamedTuple):
-    """The place of a leaf that a mask leaves out: a tree without leaves.
+    """Placeholder for a leaf that a mask leaves out; it is a tree without leaves.
 
     >>> from toile import optim
     >>> toile.tree.leaves({"a": optim.MaskedNode(), "b": 1.0})
@@ -44,7 +44,7 @@ class MaskedNode(NamedTuple):
 
 
 def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
-    """The tree of bools that a mask means: of globs, of a function, or itself."""
+    """The tree of bools for a mask given as globs, as a function, or as a tree."""
     if paths.globs_of(mask) is not None:
         return paths.mask_tree(mask, tree, who)
     callables = [callable(leaf) for leaf in trees.leaves(mask)]
@@ -70,7 +70,7 @@ def masked(
         mask: a tree of bools (or a prefix of it), a function from the parameters to such a tree, or
             a glob of parameter paths such as `"**/kernel"` or a list of globs. `*` stands for a
             part of one name, `**` for any number of names.
-        mask_compatible_extra_args: whether to mask also the keywords of `update` whose values have
+        mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
             the structure of the updates.
 
     Returns:

@@ -306,7 +306,7 @@ def micro_grad(
     Args:
         fun: loss of one example (or of a batch of one, see `keep_batch_dim`).
         has_aux: whether `fun` returns a pair (loss, aux).
-        argnums: positions of the arguments to differentiate by.
+        argnums: positions of the arguments to differentiate with respect to.
         batch_argnums: positions of the arguments with a batch axis, which is axis 0.
         keep_batch_dim: whether `fun` gets batches of one example, or examples without the axis.
         microbatch_size: number of examples that are differentiated at once; None for all.

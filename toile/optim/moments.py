@@ -25,7 +25,7 @@ __all__ = [
 
 
 def canonical(dtype: DTypeLike | None) -> Any:
-    """The dtype as arrays have it (float64 is float32 where x64 is off); None stays None."""
+    """The dtype that arrays have (float32 for float64 if x64 is off); None stays None."""
     return None if dtype is None else canonicalize_dtype(dtype)
 
 
@@ -54,7 +54,7 @@ def _zero_moments(state_class, mu_dtype=None, squares=1):
 
 
 class ScaleByAdamState(NamedTuple):
-    """State of `scale_by_adam` and of the transformations that average alike.
+    """State of `scale_by_adam` and of transformations with the same averages.
 
     Args:
         count: number of updates made so far.
@@ -79,14 +79,14 @@ def scale_by_adam(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of their average square.
 
-    Gives `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both corrected
-    for their start at zero. `adam` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both
+    corrected for their start at zero. `adam` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -144,14 +144,14 @@ def scale_by_amsgrad(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of the largest average square so far.
 
-    Gives `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps. `amsgrad` is
-    this with a learning rate.
+    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps.
+    `amsgrad` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -193,13 +193,13 @@ def scale_by_adamax(
 ) -> base.GradientTransformation:
     """Divide an average of updates by a decaying maximum of their sizes.
 
-    Gives `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`. `adamax` is
-    this with a learning rate.
+    The result is `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`.
+    `adamax` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, so that nothing is divided by zero.
+        eps: small number added to absolute gradients, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -253,8 +253,8 @@ def scale_by_lion(
 ) -> base.GradientTransformation:
     """Replace updates by the signs of a mix of them and their average.
 
-    Gives `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) * g`. `lion`
-    is this with a learning rate.
+    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) *
+    g`. `lion` is this with a learning rate.
 
     Args:
         b1: weight of the average against the update in c.
@@ -327,7 +327,7 @@ def scale_by_adan(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of the average of squares.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
 
@@ -388,14 +388,14 @@ def scale_by_belief(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of their average squared distance from it.
 
-    Gives `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both corrected
-    for their start at zero: steps are large where gradients are as expected. `adabelief` is this
-    with a learning rate.
+    The result is `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both
+    corrected for their start at zero: steps are large where gradients are as expected. `adabelief`
+    is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of `|g - m|**2`.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added to that average at each step.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
@@ -430,14 +430,14 @@ def scale_by_yogi(
 ) -> base.GradientTransformation:
     """Divide an average of updates by the root of a square that follows g² slowly.
 
-    Gives `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`, where m
-    and v are corrected for their start: unlike an average, v moves by a step of the size of |g|²,
-    however large v is. `yogi` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`,
+    where m and v are corrected for their start: unlike an average, v moves by a step of the size of
+    |g|², however large v is. `yogi` is this with a learning rate.
 
     Args:
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: how little v follows squared gradients in one step.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        b2: decay rate of v; nearer to 1, v follows squared gradients more slowly.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         initial_accumulator_value: value that m and v start with.
@@ -481,10 +481,10 @@ def scale_by_radam(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
-        threshold: length of the average square, in steps, from which on it is used.
+        threshold: number of steps that the average square must cover before it is used.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
 

@@ -41,7 +41,7 @@ def safe_norm(
     x: ArrayLike, min_norm: ArrayLike, ord: int | float | str | None = None,
     axis: None | tuple[int, ...] | int = None, keepdims: bool = False,
 ) -> Array:
-    """Compute `max(norm(x), min_norm)`, with a finite derivative also at zero.
+    """Compute `max(norm(x), min_norm)`, with a derivative that is finite even at zero.
 
     Args:
         x: array.
@@ -67,7 +67,7 @@ def safe_norm(
 
 
 def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
-    """Compute `max(sqrt(mean(|x|²)), min_rms)`, with a finite derivative also at zero.
+    """Compute `max(sqrt(mean(|x|²)), min_rms)`, with a derivative that is finite even at zero.
 
     Args:
         x: array.

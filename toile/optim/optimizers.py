@@ -52,7 +52,7 @@ def adam(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -93,7 +93,7 @@ def adamw(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with weight decay that is not divided by the average square.
+    """Adam with decoupled weight decay, which is not divided by the average square.
 
     A parameter p moves by `-learning_rate * (m / (sqrt(v + eps_root) + eps) + weight_decay * p)`,
     with the averages m and v of `adam` (Loshchilov and Hutter, 2019).
@@ -104,7 +104,7 @@ def adamw(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -163,7 +163,7 @@ def amsgrad(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -204,7 +204,7 @@ def adamax(
             steps taken to a number; 1e-3 is a usual value.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, so that nothing is divided by zero.
+        eps: small number added to absolute gradients, to avoid division by zero.
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
@@ -223,7 +223,7 @@ def adamaxw(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-8, weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adamax with weight decay that is not divided by the maximum.
+    """Adamax with decoupled weight decay, which is not divided by the maximum.
 
     A parameter p moves by `-learning_rate * (m / u + weight_decay * p)`, with m and u of `adamax`.
 
@@ -232,7 +232,7 @@ def adamaxw(
             steps taken to a number; 1e-3 is a usual value.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, so that nothing is divided by zero.
+        eps: small number added to absolute gradients, to avoid division by zero.
         weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
             learning rate.
         mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
@@ -270,10 +270,10 @@ def radam(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
-        threshold: length of the average square, in steps, from which on it is used.
+        threshold: number of steps that the average square must cover before it is used.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
 
@@ -310,7 +310,7 @@ def adabelief(
             steps taken to a number; 1e-3 is a usual value.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of `(g - m)**2`.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added to the average of `(g - m)**2` at each step.
         nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
             NAdam).
@@ -349,7 +349,7 @@ def adan(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of the average of squares.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
@@ -383,7 +383,7 @@ def lion(
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
-            Adam, with a weight decay that is larger by as much.
+            Adam, with a weight decay that is larger by the same factor.
         b1: weight of the average against the gradient in the sign.
         b2: decay rate of the average of gradients.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -421,8 +421,8 @@ def yogi(
     Args:
         learning_rate: step size, a number or a schedule; 0.01 is a usual value.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: how little v follows squared gradients in one step.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        b2: decay rate of v; nearer to 1, v follows squared gradients more slowly.
+        eps: small number added to the square root, to avoid division by zero.
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
@@ -442,7 +442,7 @@ def lamb(
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """LAMB, Adam whose step in each array has a length in proportion to the array's own norm.
+    """LAMB: Adam whose step in each array has a length proportional to the norm of the array.
 
     With u the step of `adamw` (weight decay included, without the learning rate), an array p moves
     by `-learning_rate * norm(p) / norm(u) * u` (by `-learning_rate * u` if a norm is zero). It is
@@ -454,7 +454,7 @@ def lamb(
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         weight_decay: strength of the decay, a number or a schedule.
@@ -482,7 +482,7 @@ def lars(
     weight_decay_mask: MaskOrFn = True, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0.0,
     trust_ratio_mask: MaskOrFn = True, momentum: ArrayLike = 0.9, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS, momentum whose step in each array has a length in proportion to the array's own norm.
+    """LARS: momentum whose step in each array has a length proportional to the norm of the array.
 
     With `u = g + weight_decay * p`, an array's velocity becomes
     `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
@@ -523,7 +523,7 @@ def lars(
 def fromage(
     learning_rate: ScalarOrSchedule, min_norm: ArrayLike = 1e-6
 ) -> GradientTransformationExtraArgs:
-    """Fromage, steps in proportion to the norm of each array, which is kept from growing.
+    """Fromage, whose steps are proportional to the norm of each array, which is kept from growing.
 
     An array p becomes `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 + learning_rate**2)`
     (Bernstein et al., 2020).
@@ -531,7 +531,7 @@ def fromage(
     Args:
         learning_rate: step size relative to the norm of an array, a number or a schedule; 0.01 is a
             usual value.
-        min_norm: smallest value that a norm counts as.
+        min_norm: lower bound for the norms.
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
@@ -558,7 +558,7 @@ def novograd(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.25,
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """NovoGrad, momentum of gradients that are divided by an average norm of their array.
+    """NovoGrad: momentum of gradients that are divided by an average norm of their array.
 
     With v the average of `norm(g)**2`, one number for each array,
     `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the array moves by
@@ -569,7 +569,7 @@ def novograd(
             steps taken to a number; 1e-3 is a usual value.
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         weight_decay: strength of the decay, a number.
@@ -599,8 +599,8 @@ def adagrad(
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 to 0.1 are usual values.
-        initial_accumulator_value: what the sum starts with.
-        eps: small number added to the sum, so that nothing is divided by zero.
+        initial_accumulator_value: initial value of the sum.
+        eps: small number added to the sum, to avoid division by zero.
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
@@ -623,7 +623,7 @@ def adadelta(
     learning_rate: ScalarOrSchedule | None = None, rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6,
     weight_decay: ScalarOrSchedule = 0.0, weight_decay_mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adadelta, whose steps are in proportion to the sizes of the steps before.
+    """Adadelta, whose steps are in proportion to the sizes of earlier steps.
 
     With v the average of g² and d that of squared steps, a step is
     `u = sqrt(d + eps) / sqrt(v + eps) * g` (Zeiler, 2012), and a parameter moves by
@@ -631,7 +631,7 @@ def adadelta(
 
     Args:
         learning_rate: factor of the steps, a number or a schedule; 1.0 is the rule as published.
-            None multiplies by nothing at all, not even -1: the updates then point uphill.
+            With None, updates are not multiplied at all, not even by -1, and point uphill.
         rho: decay rate of both averages.
         eps: small number under both square roots, which sets the size of the first steps.
         weight_decay: strength of the decay, a number or a schedule.
@@ -733,7 +733,7 @@ def rmsprop(
             steps taken to a number; 1e-3 is a usual value.
         decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number in the denominator, so that nothing is divided by zero.
+        eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average starts with; PyTorch starts with 0, TensorFlow 1 with
             1.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.
@@ -801,11 +801,11 @@ def optimistic_adam(
 
     Args:
         learning_rate: step size, a number.
-        optimism: weight of the difference to the last step; None for `learning_rate`.
+        optimism: weight of the difference from the last step; None for `learning_rate`.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
@@ -855,11 +855,11 @@ def optimistic_adam_v2(
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
         alpha: weight of the step.
-        beta: weight of the difference to the last step.
+        beta: weight of the difference from the last step.
         b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to

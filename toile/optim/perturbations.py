@@ -1,9 +1,10 @@
 """Smooth versions of functions that have no useful derivative, by the mean over perturbed inputs.
 
 f(x) becomes E[f(x + sigma z)] for noise z, estimated from samples. The derivatives, of any order,
-use values of f alone: the score-function estimator with the factor exp(l - stop(l)), l being the
-log probability of a sample; its value is 1, its derivative that of l.
+use only values of f (the score-function estimator).
 """
+# The estimator has the factor exp(l - stop(l)), where l is the log probability of a sample: its
+# value is 1, and its derivative is that of l.
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ class Normal:
 
 
 class Gumbel:
-    """Gumbel noise for `make_perturbed_fun`: the argmax of logits with it is a sample of their
-    softmax.
+    """Gumbel noise for `make_perturbed_fun`.
+
+    The argmax of logits with this noise is a sample from their softmax.
 
     >>> from toile.optim import perturbations
     >>> perturbations.Gumbel().log_prob(jnp.array([0.0]))

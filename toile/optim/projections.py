@@ -1,7 +1,7 @@
-"""The nearest point of a set, for trees: boxes, simplices, balls, spheres, planes.
+"""Projections of trees to sets: boxes, simplices, balls, spheres, planes.
 
-A tree counts as one vector of all its leaves. Each function gives the point of the set that is
-nearest to the tree in the Euclidean norm.
+A tree counts as one vector of all its leaves. Each function returns the point of the set that is
+nearest to it in the Euclidean norm.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def projection_box(tree: PyTree, lower: PyTree, upper: PyTree) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        lower, upper: bounds, trees like `tree`; where `tree` is one array also scalars.
+        lower, upper: bounds, trees like `tree`; they may be scalars if `tree` is one array.
 
     Returns:
         A tree like `tree`.
@@ -136,7 +136,7 @@ def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to numbers whose absolute values sum to `scale` at most.
+    """Project a tree to numbers whose absolute values sum to at most `scale`.
 
     Args:
         tree: tree of arrays, which counts as one vector.
@@ -175,7 +175,7 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to vectors of Euclidean length `scale` at most.
+    """Project a tree to vectors of Euclidean length at most `scale`.
 
     Args:
         tree: tree of arrays, which counts as one vector.

@@ -73,7 +73,7 @@ def scale_by_lbfgs(
 ) -> base.GradientTransformation:
     """Multiply gradients by an estimate of the inverse Hessian, made from past steps.
 
-    The two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It has to see the gradients
+    It is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It has to see the gradients
     themselves, as the first in a chain, and the sign is not flipped; `lbfgs` is this with a sign, a
     learning rate and a line search.
 

@@ -170,12 +170,12 @@ def scale_by_trust_ratio(
 ) -> base.GradientTransformation:
     """Multiply each leaf by the ratio of its parameter's norm to its own norm.
 
-    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 where one of the
-    norms is zero: a step then has a length in proportion to the parameter. `lars` and `lamb` use
-    it.
+    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, so that the length of a
+    step is proportional to the norm of the parameter, or 1 if one of the norms is zero. `lars` and
+    `lamb` use it.
 
     Args:
-        min_norm: smallest value that either norm counts as.
+        min_norm: lower bound for both norms.
         trust_coefficient: factor of the ratio.
         eps: small number added to the norm of the update.
 
@@ -207,7 +207,7 @@ def normalize_by_update_norm(
 
     Args:
         scale_factor: length that the updates get.
-        eps: small number added to the norm, so that nothing is divided by zero.
+        eps: small number added to the norm, to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -228,7 +228,7 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Subtract from each leaf with two axes or more its mean over all axes but the first.
+    """Subtract the mean over all axes but the first from each leaf with two or more axes.
 
     Other leaves pass unchanged (gradient centralization; Yong et al., 2020).
 
@@ -270,10 +270,10 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add to the updates how they changed since the last step.
+    """Add to the updates their change since the last step.
 
-    Gives `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g itself in
-    the first step).
+    The result is `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g
+    itself in the first step).
 
     Args:
         alpha: weight of the update.
@@ -338,7 +338,7 @@ def scale_by_distance_over_gradients(
     Args:
         reps_rel: size of the first step, relative to the parameter; small, because the distance
             grows by itself.
-        eps: small number added to the sum of squares, so that nothing is divided by zero.
+        eps: small number added to the sum of squares, to avoid division by zero.
         param_dtype: dtype in which the parameters at the start are stored.
         global_scale: factor of all steps.
 

@@ -24,8 +24,8 @@ def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTre
     Args:
         loss: function (params, inputs, targets) -> scalar.
         v: vector as long as all parameters together.
-        params: tree of parameters, by which the loss is differentiated.
-        inputs, targets: what the loss is given.
+        params: tree of parameters, with respect to which the loss is differentiated.
+        inputs, targets: further arguments of the loss.
 
     Returns:
         The product, a tree like `params`.
@@ -47,8 +47,8 @@ def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) ->
 
     Args:
         loss: function (params, inputs, targets) -> scalar.
-        params: tree of parameters, by which the loss is differentiated.
-        inputs, targets: what the loss is given.
+        params: tree of parameters, with respect to which the loss is differentiated.
+        inputs, targets: further arguments of the loss.
 
     Returns:
         A vector as long as all parameters together.
@@ -72,8 +72,8 @@ def fisher_diag(
 
     Args:
         negative_log_likelihood: function (params, inputs, targets) -> scalar.
-        params: tree of parameters, by which the function is differentiated.
-        inputs, targets: what the function is given.
+        params: tree of parameters, with respect to which the function is differentiated.
+        inputs, targets: further arguments of the function.
 
     Returns:
         A vector as long as all parameters together.

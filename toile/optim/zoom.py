@@ -28,8 +28,8 @@ class ZoomLinesearchInfo(NamedTuple):
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: by how much the last one missed the needed decrease; 0 where it reached it.
-        curvature_error: by how much the last one missed the needed flatness; 0 where it reached it.
+        decrease_error: by how much the last one missed the required decrease; 0 if it did not.
+        curvature_error: by how much the last one missed the required curvature; 0 if it did not.
 
     >>> from toile import optim
     >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error
@@ -160,7 +160,7 @@ class _Zoom:
         if self.verbose:
             print_if(
                 at_limit & ~found,
-                "scale_by_zoom_linesearch: the largest step size {size} is taken: the loss still "
+                "scale_by_zoom_linesearch: uses the largest step size {size}: the loss still "
                 "decreases there, with slope {slope}", size=size, slope=new.slope,
             )
         return _after(
@@ -254,14 +254,14 @@ def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
     }
     for condition, text in (
         (jnp.asarray(True), "failed; value {value}, slope {slope}, step size reached {size}, which "
-                            "misses decrease by {decrease} and slope by {curvature}"),
-        (length <= threshold, "the interval is down to {length}"),
+                            "violates the decrease by {decrease} and the slope by {curvature}"),
+        (length <= threshold, "the interval has shrunk to {length}"),
         (has_best, "taking step size {best}: the loss decreases, the slope is still large"),
         (~has_best & ~descends,
          "not a descent direction: the slope at 0 should be negative, got {slope}"),
-        (lost, "no decrease found; more steps may find one"),
+        (lost, "found no decrease; more steps may find one"),
         (lost & (search.now.size < jnp.finfo(jnp.float32).eps),
-         "step size {size} is below what float32 resolves; enable x64"),
+         "step size {size} is below the resolution of float32; enable x64"),
         (lost & (jnp.abs(start.slope) > 1e16),
          "the slope {slope} is very steep; rescale the parameters"),
         (~has_best & outside, "the loss is not finite; no step is made"),
@@ -304,13 +304,13 @@ def scale_by_zoom_linesearch(
         max_learning_rate: largest step size; None for no limit.
         tol: tolerance of both conditions.
         increase_factor: factor by which steps grow, greater than 1.
-        slope_rtol: part of the decrease that the slope promises which has to be reached, less than
-            `curv_rtol`.
+        slope_rtol: fraction, less than `curv_rtol`, of the decrease predicted by the slope that has
+            to be reached.
         curv_rtol: largest slope at the end relative to the one at the start, between `slope_rtol`
             and 1; smaller values search more precisely.
-        approx_dec_rtol: tolerance, relative to the loss, of a test of the decrease by slopes that
-            also counts and is more reliable near a minimum (Hager and Zhang, 2006); None to leave
-            it out.
+        approx_dec_rtol: tolerance, relative to the loss, of an alternative test of the decrease by
+            slopes, which is more reliable near a minimum (Hager and Zhang, 2006); None to leave it
+            out.
         stepsize_precision: length of the interval at which the search gives up, if it has found a
             decrease.
         initial_guess_strategy: where a search starts: "keep" for the last step size, "one" for 1,

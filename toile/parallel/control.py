@@ -28,7 +28,7 @@ ALIVE, GOODBYE, WAITING, STATUS, PING, PONG, VERDICT, FAILING = range(1, 9)
 
 
 class Member:
-    """What is known of a process: its rank, its pid and its machine."""
+    """What is known about a process: its rank, its pid and its machine."""
 
     __slots__ = ("rank", "pid", "host")
 
@@ -63,7 +63,7 @@ class Control:
         now = time.monotonic()
         self.heard = dict.fromkeys(self.others, now)
         self.looked = now
-        self.suspected: float | None = None  # when all were asked for a sign of life
+        self.suspected: float | None = None  # when all were asked for a heartbeat
         self.gone: dict[int, float] = {}  # when each process said goodbye
         self.failing: set[int] = set()  # ranks that have reported a failure
         self.histories: dict[Ranks, History] = {}
@@ -222,10 +222,10 @@ class Control:
         For local processes, /proc decides: a library that holds the interpreter lock for minutes
         also keeps the heartbeat thread from answering."""
         if self.members[rank].host != self.members[self.rank].host:
-            return "it is stopped, or its machine or network is gone"
+            return "it is stopped, or its machine or network is down"
         state = state_of(self.members[rank].pid)
         if state in ("T", "t"):
-            return "it is stopped, by a signal or a debugger"
+            return "it is stopped by a signal or a debugger"
         return "it has died" if state in ("X", "Z") else ""
 
     # ---- the end

@@ -392,7 +392,7 @@ def get_mesh() -> Mesh:
     """
     if state.trace is not None and state.trace.staging:
         raise ValueError(
-            "`get_mesh` can only be used outside of `toile.jit`. Maybe you want "
+            "`get_mesh` can only be used outside `toile.jit`. Maybe you want "
             "`toile.sharding.get_abstract_mesh()`?" + here()
         )
     return _concrete.value
@@ -404,7 +404,7 @@ def mesh_set() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Return the names and sizes of the axes of the current mesh, also inside jitted functions.
+    """Return the names and sizes of the axes of the current mesh, even inside jitted functions.
 
     Returns:
         The mesh without its devices; one without axes if none is set.
@@ -426,12 +426,12 @@ def mesh_in_force() -> Any:
 
 
 class set_mesh:
-    """Set the current mesh: for good, or as a context manager until the end of the block.
+    """Set the current mesh permanently or, as a context manager, until the end of the block.
 
     With a current mesh, `P("x")` can be used in place of a sharding, and `shard_map` needs no mesh.
 
     Args:
-        mesh: mesh to set; None for none.
+        mesh: mesh to set; None for no current mesh.
 
     >>> with toile.set_mesh(toile.make_mesh((1,), ("x",))):
     ...     print(toile.sharding.get_mesh().axis_names)
@@ -444,7 +444,7 @@ class set_mesh:
                 f"Expected mesh of type `toile.sharding.Mesh`. Got {type(mesh)}{here()}"
             )
         if state.trace is not None and state.trace.staging:
-            raise ValueError("`set_mesh` can only be used outside of `toile.jit`." + here())
+            raise ValueError("`set_mesh` can only be used outside `toile.jit`." + here())
         self.prev_mesh, self.prev_abstract_mesh = _concrete.value, _abstract.value
         _concrete.set(EMPTY if mesh is None else mesh)
         _abstract.set(EMPTY_ABSTRACT if mesh is None else mesh.abstract_mesh)
@@ -458,7 +458,7 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """Set the mesh that `get_abstract_mesh` returns inside a block: a context manager.
+    """Set the mesh that `get_abstract_mesh` returns in a `with` block.
 
     Args:
         mesh: mesh without devices.

@@ -139,7 +139,7 @@ def _check_devices(program: Program, first: Sharded | None, mesh: Mesh) -> None:
             f"Received incompatible devices for jitted computation. Got an argument of "
             f"{program.name} with {describe_devices(first)} and sharding_constraint inside jit "
             f"with device ids {sorted(d.id for d in mesh.devices.flat)} (use toile.device_put to "
-            f"bring them together){here()}"
+            f"move it there){here()}"
         )
 
 

@@ -42,7 +42,7 @@ def concrete(sharding: Any, what: str) -> Any:
         mesh = mesh_in_force()
         if mesh.empty:
             raise ValueError(
-                f"{what}: needed a mesh in force for {sharding}, got none (use toile.set_mesh, or "
+                f"{what}: needed a current mesh for {sharding}, got none (use toile.set_mesh, or "
                 "pass a NamedSharding)" + here()
             )
         return NamedSharding(mesh, sharding)

@@ -43,13 +43,13 @@ def pmap(
 ) -> PmapFunction:
     """Run a function on several devices at once, each on one slice of the arguments.
 
-    Like `vmap`, it maps over an axis, but each slice is computed on a device of its own: the axis
-    can have at most as many entries as there are devices. New code uses `jit` with shardings, or
+    Like `vmap`, it maps over an axis, but each slice is computed on its own device: the axis can
+    have at most as many entries as there are devices. New code should use `jit` with shardings, or
     `shard_map`.
 
     Args:
         fun: function of one slice.
-        axis_name: name of the mapped axis for collectives such as `lax.psum`; None for none.
+        axis_name: name of the mapped axis for collectives such as `lax.psum`; None for no name.
         in_axes: axis of each positional argument to map over, as for `vmap`; None to give the whole
             argument to each device. Keyword arguments are mapped over their first axis.
         out_axes: where the mapped axis is in each result; None for a result that is the same on all

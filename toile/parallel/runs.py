@@ -159,12 +159,12 @@ def whereabouts(histories: Mapping[Ranks, History], waits: Iterable[Report],
     """What a process that others wait for is doing, in words."""
     for own in waits:
         late = ", ".join(map(named, own.late))
-        return f"it waits itself in {own.what} of {own.run} for {late}"
+        return f"it is waiting in {own.what} of {own.run} for {late}"
     running = [h for h in histories.values() if h.count > h.finished]
     if running:
         return f"it is at {running[0].find(running[0].count)}"
     done = [h for h in histories.values() if h.count]
     if not done:
-        return "it has run no program with others yet"
+        return "it has not run a program with other processes"
     latest: Any = max(done, key=lambda h: len(h.ranks))
-    return f"it runs code of its own after {latest.find(latest.count)}"
+    return f"it runs other code after {latest.find(latest.count)}"

@@ -63,16 +63,16 @@ def shard_map(
 
     Args:
         f: function of parts.
-        out_specs: a `PartitionSpec` for each result, in a tree whose structure is the upper part of
-            that of the results: along which mesh axes parts are joined. Along other axes, results
-            must be the same on all devices.
+        out_specs: a `PartitionSpec` for each result, in a tree that is a prefix of the results: it
+            names the mesh axes along which parts are joined. Along other axes, results must be the
+            same on all devices.
         in_specs: a `PartitionSpec` for each argument, in a tuple or a tree like that of the
-            arguments: along which mesh axes it is divided. None for an argument that is passed
-            unchanged. By default, arguments are divided as they are placed.
+            arguments: it names the mesh axes along which the argument is divided. None for an
+            argument that is passed unchanged. By default, arguments are divided as they are placed.
         mesh: mesh to map over; None for the current one.
         axis_names: names of the mesh axes to map over; empty for all.
-        check_vma: whether to check that results which `out_specs` calls the same on all devices
-            are.
+        check_vma: whether to check that results are the same on all devices where `out_specs` says
+            so.
 
     Returns:
         A function of whole arrays that returns whole arrays.
@@ -239,7 +239,7 @@ class _Sharded:
             raise ValueError(
                 f"shard_map applied to {name_of(self.f)}: needed argument leaf {number} on the "
                 f"mesh {self.mesh} to infer in_specs, got one on {own.mesh} (use toile.device_put "
-                f"to bring it there, or pass in_specs){here()}"
+                f"to move it there, or pass in_specs){here()}"
             )
         if own.mapped & set(self.sizes):
             raise ValueError(

@@ -94,7 +94,7 @@ class PartitionSpec:
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """Return the spec of a cotangent: unreduced and reduced axes change places."""
+        """Return the spec of a cotangent, with unreduced and reduced axes swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def index(self, value: Any) -> int:

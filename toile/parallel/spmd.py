@@ -289,8 +289,8 @@ class Spmd(Carrier):
         owners = self.grid.processes
         if self.grid.spans and (not self.grid.is_whole or slot.exchange is not None):
             raise NotImplementedError(
-                f"{self.label}: needed all axes of a mesh with devices of other processes, outside "
-                f"of other mappings, got {self.grid.names} of {self.grid.mesh}{here()}"
+                f"{self.label}: needed all axes of a mesh with devices of other processes, and no "
+                f"other mapping around it, got {self.grid.names} of {self.grid.mesh}{here()}"
             )
         module = self._module()
         if owners is None:

@@ -33,7 +33,7 @@ NONE: Names = frozenset()
 
 
 class _Mode(threading.local):
-    """The checked axes of the current trace, and what is known of the inputs of traces."""
+    """The checked axes of the current trace, and what is known about the inputs of traces."""
 
     axes: tuple[tuple[Any, int], ...] = ()
     traces: weakref.WeakKeyDictionary[Any, _Variation]

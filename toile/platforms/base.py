@@ -61,8 +61,8 @@ class Platform:
         if not found:
             raise RuntimeError(
                 f"Unknown backend: '{self.name}' requested, but no platforms that are instances of "
-                f"{self.name} are present: needed {self.needs} (`python -m toile.doctor` says what "
-                f"is there){here()}"
+                f"{self.name} are present: needed {self.needs} (`python -m toile.doctor` checks "
+                f"this machine){here()}"
             )
         return found
 
@@ -203,7 +203,7 @@ class Platform:
         """What tells `toile.inspection` about compiled Programs: `platforms.gpu.kernel_reports`."""
         raise NotImplementedError(
             f"{self.name}: needed a device whose kernels can be shown, got one of a platform that "
-            f"does not tell about them (explain and profile work on the CPU and on GPUs){here()}"
+            f"does not describe them (explain and profile work on the CPU and on GPUs){here()}"
         )
 
     def release_code(self) -> None:

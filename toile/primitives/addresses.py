@@ -20,22 +20,23 @@ Dims = tuple[int, ...]
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which axes of the operand, the indices and the result of `lax.gather` belong together.
+    """How the axes of the operand, the indices and the result of `lax.gather` correspond.
 
-    A gather copies one window of the operand for each index vector. The operand's axes are divided
-    into three kinds: collapsed axes and batching axes are left out of a window, the others are
-    the window's axes, in order. The result has the window's axes at `offset_dims`, and the axes of
-    the indices (without the last, which holds the vectors) at the other places, in order.
+    A gather copies one window of the operand for each index vector. The operand's axes are of three
+    kinds: collapsed axes and batching axes are left out of a window, and the others are the
+    window's axes, in order. The result has the window's axes at `offset_dims`, and the axes of the
+    indices (without the last, which holds the vectors) at the other positions, in order.
 
     Args:
         offset_dims: axes of the result that run over a window, sorted.
         collapsed_slice_dims: axes of the operand along which a window has size 1 and which are
             left out of the result, sorted.
-        start_index_map: for each component of an index vector, the operand axis that it is a
-            position along.
-        operand_batching_dims: axes of the operand that go along with axes of the indices: window i
-            is read at position i of these axes. Sorted; they are left out of a window.
-        start_indices_batching_dims: the axes of the indices that go with them, one for each.
+        start_index_map: for each component of an index vector, the axis of the operand that it
+            indexes.
+        operand_batching_dims: axes of the operand that are paired with axes of the indices: window
+            i is read at position i of these axes. Sorted; they are left out of a window.
+        start_indices_batching_dims: the axes of the indices that are paired with them, one for
+            each.
 
     Columns 2 and 0 of a matrix, each a window of shape (2, 1) without its second axis:
 
@@ -46,7 +47,7 @@ class GatherDimensionNumbers(NamedTuple):
     Array([[3, 1],
            [6, 4]], dtype=int32)
 
-    One element of each row, at a column of its own:
+    One element of each row, each from a different column:
 
     >>> numbers = lax.GatherDimensionNumbers(
     ...     offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,),
@@ -63,21 +64,23 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which axes of the operand, the indices and the updates of `lax.scatter` belong together.
+    """How the axes of the operand, the indices and the updates of `lax.scatter` correspond.
 
     A scatter writes one window of the updates for each index vector. The updates have the window's
     axes at `update_window_dims`, and the axes of the indices (without the last, which holds the
-    vectors) at the other places, in order.
+    vectors) at the other positions, in order.
 
     Args:
         update_window_dims: axes of the updates that run over a window, sorted.
         inserted_window_dims: axes of the operand along which a window has size 1 and which the
-            updates lack, sorted.
-        scatter_dims_to_operand_dims: for each component of an index vector, the operand axis that
-            it is a position along.
-        operand_batching_dims: axes of the operand that go along with axes of the indices: window i
-            is written at position i of these axes. Sorted; the updates' windows lack them.
-        scatter_indices_batching_dims: the axes of the indices that go with them, one for each.
+            updates do not have, sorted.
+        scatter_dims_to_operand_dims: for each component of an index vector, the axis of the operand
+            that it indexes.
+        operand_batching_dims: axes of the operand that are paired with axes of the indices: window
+            i is written at position i of these axes. Sorted; windows in the updates do not have
+            them.
+        scatter_indices_batching_dims: the axes of the indices that are paired with them, one for
+            each.
 
     Write columns 2 and 0 of a matrix:
 
@@ -97,15 +100,15 @@ class ScatterDimensionNumbers(NamedTuple):
 
 
 class GatherScatterMode(enum.Enum):
-    """What happens to windows of a gather or scatter that are not wholly inside of the operand.
+    """How gather and scatter handle windows that are not entirely inside the operand.
 
-    Functions take a mode or its name as text.
+    Functions take a mode or its name as a string.
 
-    - `CLIP` ("clip"): they are moved so that they are inside.
-    - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for their elements, a scatter
-      leaves them out.
+    - `CLIP` ("clip"): they are shifted so that they are inside.
+    - `FILL_OR_DROP` ("fill" or "drop"): a gather returns a fill value for their elements, and a
+      scatter ignores them.
     - `PROMISE_IN_BOUNDS` ("promise_in_bounds"): the caller promises that there are none. If there
-      are, a gather moves them and a scatter leaves them out, but do not rely on it.
+      are any, a gather currently shifts them and a scatter ignores them, but do not rely on this.
     - `ONE_HOT` ("one_hot"): the same as `PROMISE_IN_BOUNDS` here.
     """
 

@@ -32,7 +32,7 @@ from toile.primitives.shapes import iota
 
 
 class FftType(enum.IntEnum):
-    """Which transform: forward or inverse, of complex or of real signals."""
+    """The type of a Fourier transform: forward or inverse, of complex or real signals."""
 
     FFT = 0
     IFFT = 1

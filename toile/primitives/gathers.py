@@ -206,7 +206,7 @@ class Scatter(Linear):
 
     @property
     def clips(self) -> bool:
-        """Whether windows that are partly or wholly outside the operand are moved inside."""
+        """Whether windows that are partly or entirely outside the operand are moved inside."""
         return self.mode is _CLIP
 
     def infer(self, operand: Aval, indices: Aval, updates: Aval) -> Aval:

@@ -124,7 +124,7 @@ def of_floats(rule: Rule[T]) -> Rule[T]:
             for aval in infer_list(op, [aval_of(x) for x in primals]):
                 if dtypes.kind(aval.dtype) in "iu":
                     raise TypeError(
-                        f"jet: needed arguments of floats, got {aval.str_short()} from {op.name} "
+                        f"jet: needed floating arguments, got {aval.str_short()} from {op.name} "
                         f"(convert them, or close over integers){here()}"
                     )
         return rule(self, op, primals, [zero_series if w else s for s, w in zip(series, whole)])

@@ -1,7 +1,7 @@
-"""Random numbers from explicit keys: the same names, arguments and numbers as `jax.random`.
+"""Random numbers from explicit keys, with the names, arguments and results of `jax.random`.
 
-Use each key once; `split` it for more. Equal keys give equal numbers, on every device and inside
-or outside jit.
+`key(seed)` makes a key, and `split` makes new keys from it; use each key only once. Equal keys give
+equal numbers, on every device and inside or outside `jit`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -84,7 +84,7 @@ def _report_raw_key(mode):
         warnings.warn(text, stacklevel=4)
     else:
         warnings.warn("Raw arrays as random keys to jax.random functions are deprecated: they are "
-                      f"taken for {flags.default_prng_impl} keys", FutureWarning, stacklevel=4)
+                      f"treated as {flags.default_prng_impl} keys", FutureWarning, stacklevel=4)
 
 
 def split_key(key, num=2):
@@ -110,7 +110,7 @@ def canonical_shape(shape: Any) -> Shape:
     if type(shape) is not tuple:
         shape = tuple(shape) if np.ndim(shape) else (shape,)
     if any(type(n) is int and n < 0 for n in shape):
-        raise ValueError(f"shape: needed sizes that are not negative, got {shape}{here()}")
+        raise ValueError(f"shape: needed non-negative sizes, got {shape}{here()}")
     return canonicalize_shape(shape, "sample")
 
 

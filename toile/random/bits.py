@@ -34,7 +34,7 @@ def bits(
     key: Array, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw unsigned integers, uniform over all values of their dtype.
+    """Draw unsigned integers from the uniform distribution over all values of their dtype.
 
     Args:
         key: random key, used for this call only.
@@ -147,8 +147,8 @@ def bernoulli(
         key: random key, used for this call only.
         p: probability of True, of a floating dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
-        mode: "low" compares `p` with one uniform number of its dtype, which is exact to about 1e-7
-            in float32; "high" uses twice as many random bits, for probabilities smaller than that.
+        mode: "low" compares `p` with one uniform number of its dtype, which is accurate to about
+            1e-7 in float32; "high" uses twice as many random bits, for smaller probabilities.
         out_sharding: sharding or partition spec; only its type is checked.
 
     Returns:
@@ -191,8 +191,9 @@ def randint(
     """Draw integers from the uniform distribution on [minval, maxval).
 
     The bounds are broadcast to `shape` and clipped to the range of `dtype`. Where `maxval` is not
-    above `minval`, the result is `minval`. Unless the number of possible values is a power of two,
-    a bias remains, which is negligible unless the interval covers most of the dtype's range.
+    above `minval`, the result is `minval`. If the number of possible values is not a power of two,
+    the numbers are slightly biased; this is negligible unless the interval covers most of the
+    dtype's range.
 
     Args:
         key: random key, used for this call only.
@@ -315,13 +316,13 @@ def permutation(
     key: Array, x: ArrayLike, axis: int = 0, independent: bool = False, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Put the integers below x, or the slices of an array, in random order.
+    """Shuffle the slices of an array, or the integers from 0 to x - 1.
 
     Args:
         key: random key, used for this call only.
-        x: array to shuffle, or an integer n that stands for `jnp.arange(n)`.
-        axis: axis along which slices change places.
-        independent: whether each vector along `axis` gets an order of its own. By default, whole
+        x: array to shuffle, or an integer n for `jnp.arange(n)`.
+        axis: axis along which to shuffle.
+        independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
         out_sharding: sharding or partition spec; only its type is checked.
 
@@ -368,24 +369,24 @@ def choice(
     p: ArrayLike | None = None, axis: int = 0,
     mode: Literal["highest", "high", "low"] | None = None
 ) -> Array:
-    """Draw elements of an array, or integers below a, with or without replacement.
+    """Draw elements of an array, or integers from 0 to a - 1, with or without replacement.
 
     Args:
         key: random key, used for this call only.
-        a: array to choose slices from along `axis`, or an integer n that stands for
-            `jnp.arange(n)`.
-        shape: how many choices are made, as a tuple; `()` gives one.
+        a: array to choose slices from along `axis`, or an integer n for `jnp.arange(n)`.
+        shape: shape of the array of choices, as a tuple; `()` gives a single choice.
         replace: whether an element can be chosen several times.
         p: weights of the elements, a vector that need not sum to 1; None for equal probabilities.
         axis: axis of `a` along which elements are chosen.
-        mode: how precise the noise is with weights and without replacement, as in `gumbel`.
+        mode: precision of the noise that is used with weights and without replacement, as in
+            `gumbel`.
 
     Returns:
-        An array with the dtype of `a`, in whose shape `shape` takes the place of `axis`.
+        An array of the dtype of `a`, in whose shape `axis` is replaced by `shape`.
 
     Raises:
         TypeError: `shape` is a number.
-        ValueError: more elements are wanted without replacement than there are.
+        ValueError: `replace` is False and `shape` has more elements than there are to choose from.
 
     >>> toile.random.choice(key(0), jnp.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int32)

@@ -23,7 +23,7 @@ from toile.random._arguments import canonical_shape, key_words, reused, wrapped_
 from toile.random.generators import random_fold_in, random_seed, random_split
 
 Key = NewType("Key", Array)
-Key.__doc__ = """An array of random keys, for annotations. At run time it returns its argument.
+Key.__doc__ = """The type of random keys, for annotations. Calling it returns its argument.
 
 >>> def dropout_mask(key: toile.random.Key): return toile.random.bernoulli(key, 0.9, (3,))
 >>> dropout_mask(toile.random.key(0)).shape
@@ -32,7 +32,7 @@ Key.__doc__ = """An array of random keys, for annotations. At run time it return
 
 
 class PRNGSpec:
-    """Names a generator without exposing it."""
+    """The name of a generator."""
 
     __slots__ = ("_impl",)
 
@@ -104,7 +104,8 @@ def key(
     Use each key once, and get more keys with `split` or `fold_in`.
 
     Args:
-        seed: integer. Without 64-bit types, only the low 32 bits of a Python integer are used.
+        seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
+            used.
         impl: name of the generator, one of `"threefry2x32"`, `"threefry4x32"`, `"philox2x32"`,
             `"philox4x32"`, `"rbg"` and `"unsafe_rbg"`; None for the default one, which is
             `"threefry2x32"` unless `toile.config` names another.
@@ -128,11 +129,12 @@ def key(
 def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
     """Make a random key in the older form: an array of its uint32 words.
 
-    All random functions accept such keys and then return new keys in this form. New code uses
+    All random functions accept such keys and then return new keys in this form. In new code, use
     `key`.
 
     Args:
-        seed: integer. Without 64-bit types, only the low 32 bits of a Python integer are used.
+        seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
+            used.
         impl: name of the generator; None for the default one. Raw words do not record it, so
             functions read them as keys of the default generator.
 
@@ -170,12 +172,12 @@ def _seeded(name, seed, impl):
 
 
 def split(key: Array, num: int | Sequence[int] = 2) -> Array:
-    """Make several new keys from a key.
+    """Make new keys from a key.
 
     The new keys are independent of each other and of the old key, which must not be used again.
 
     Args:
-        key: random key, not used again afterwards.
+        key: random key, which must not be used again afterwards.
         num: number of new keys, or the shape of the array of keys.
 
     Returns:
@@ -198,8 +200,9 @@ def fold_in(key: Array, data: ArrayLike) -> Array:
     """Make a new key from a key and an integer, such as the number of a step or device.
 
     Args:
-        key: random key. It may be combined with many integers, but not also used to draw numbers.
-        data: integer scalar, which must fit uint32.
+        key: random key. It may be combined with many integers, but must not be used to draw numbers
+            as well.
+        data: integer scalar, which must fit in uint32.
 
     Returns:
         One key. Different integers give different keys.
@@ -275,7 +278,7 @@ def key_impl(keys: Array) -> str:
     """Return the name of the generator of keys.
 
     Args:
-        keys: array of random keys; the older form counts as keys of the default generator.
+        keys: array of random keys; keys in the older form count as keys of the default generator.
 
     Returns:
         The name, which `key` accepts as `impl`.
@@ -290,8 +293,8 @@ def key_impl(keys: Array) -> str:
 def clone(key: Array) -> Array:
     """Return a key for deliberate reuse.
 
-    With the flag `jax_debug_key_reuse`, a second use of a key is an error; a clone may be used
-    again. Without the flag this returns the key unchanged.
+    If the flag `jax_debug_key_reuse` is set, a second use of a key is an error, but a clone may be
+    used again. If it is not set, this returns the key unchanged.
 
     Args:
         key: random key.

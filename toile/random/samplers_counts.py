@@ -42,7 +42,7 @@ def poisson(
         An array of the given shape and dtype.
 
     Differences:
-        JAX draws Poisson numbers only with Threefry keys; toile does with keys of all generators.
+        JAX draws Poisson numbers only with Threefry keys; toile accepts keys of all generators.
 
     >>> toile.random.poisson(key(0), 3.0, (4,))
     Array([0, 0, 4, 4], dtype=int32)
@@ -121,7 +121,7 @@ def binomial(
     key: Array, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None
 ) -> Array:
-    """Draw the number of successes in n independent trials of probability p.
+    """Draw the number of successes in n independent trials with success probability p.
 
     The probability of k successes is n! / (k! (n - k)!) p**k (1 - p)**(n - k). Where `n` is
     negative or `p` is outside [0, 1], the result is NaN.
@@ -248,7 +248,7 @@ def multinomial(
         p: probabilities of the outcomes along the last axis. They are divided by their sum.
         shape: shape of the result with the axis of outcomes last; None for the shape of `p`.
         dtype: dtype of the counts; None for float32 (float64 if 64-bit types are enabled).
-        unroll: how many outcomes one step of the loop over them draws (see `lax.scan`).
+        unroll: number of outcomes that each iteration of the loop draws (see `lax.scan`).
 
     Returns:
         An array of counts, which sum to `n` along the last axis.

@@ -33,8 +33,8 @@ def gamma(
 ) -> Array:
     """Draw floats from the gamma distribution with scale 1.
 
-    The density is x**(a - 1) exp(-x) / Γ(a) for x > 0. Multiply the result for another scale. It
-    can be differentiated with respect to `a`.
+    The density is x**(a - 1) exp(-x) / Γ(a) for x > 0. Multiply the result by a number to get
+    another scale. It can be differentiated with respect to `a`.
 
     Args:
         key: random key, used for this call only.
@@ -299,8 +299,8 @@ def chisquare(
 ) -> Array:
     """Draw floats from the chi-square distribution.
 
-    For whole `df`, it is the distribution of the sum of `df` squared standard normal numbers. The
-    density is proportional to x**(df / 2 - 1) exp(-x / 2) for x > 0.
+    If `df` is an integer, this is the distribution of the sum of `df` squared standard normal
+    numbers. The density is proportional to x**(df / 2 - 1) exp(-x / 2) for x > 0.
 
     Args:
         key: random key, used for this call only.
@@ -330,7 +330,7 @@ def f(
 ) -> Array:
     """Draw floats from the F distribution.
 
-    It is the distribution of the ratio of two independent chi-square numbers, each divided by its
+    This is the distribution of the ratio of two independent chi-square numbers, each divided by its
     degrees of freedom.
 
     Args:
@@ -421,7 +421,7 @@ def ball(
 ) -> Array:
     """Draw points uniformly from the unit ball of the p-norm.
 
-    The ball has the points x with sum(|x[i]| ** p) <= 1.
+    The ball consists of the points x with sum(|x[i]| ** p) <= 1.
 
     Args:
         key: random key, used for this call only.

@@ -54,16 +54,16 @@ def gumbel(
 ) -> Array:
     """Draw floats from the standard Gumbel distribution.
 
-    The density is exp(-x - exp(-x)). The index of the greatest of `logits` plus Gumbel noise is a
+    The density is exp(-x - exp(-x)). The index of the maximum of `logits` plus Gumbel noise is a
     sample of `categorical`.
 
     Args:
         key: random key, used for this call only.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        mode: how many random bits make a number. "low", the default, is the fastest; its float32
-            numbers do not exceed about 16. "high" and "highest" use more bits, for the far upper
-            tail.
+        mode: number of random bits for each number. "low", the default, is the fastest; in float32,
+            its numbers do not exceed about 16. "high" and "highest" use more bits, for the far
+            upper tail.
         out_sharding: sharding or partition spec; only its type is checked.
 
     Returns:
@@ -87,19 +87,19 @@ def categorical(
         key: random key, used for this call only.
         logits: logarithms of the probabilities along `axis`, up to a constant; -inf for an outcome
             that never occurs.
-        axis: axis of `logits` along which the outcomes are.
-        shape: shape of the result. It ends with a shape to which that of `logits` without `axis`
-            broadcasts; None for the latter, one index for each vector of logits.
-        replace: whether an outcome can be drawn several times. If not, the draws along the leading
-            axes of `shape` are distinct.
-        mode: how precise the noise is that makes the choice, as in `gumbel`.
+        axis: axis of the outcomes in `logits`.
+        shape: shape of the result. It must end with a shape to which the shape of `logits` without
+            `axis` broadcasts; None for that shape, which gives one index for each vector of logits.
+        replace: whether an outcome can be drawn several times. If False, the draws along the
+            leading axes of `shape` are distinct.
+        mode: precision of the noise that makes the choice, as in `gumbel`.
         out_sharding: sharding or partition spec; only its type is checked.
 
     Returns:
         An integer array of indices along `axis`.
 
     Raises:
-        ValueError: more outcomes are wanted without replacement than there are.
+        ValueError: `replace` is False and more draws are requested than there are outcomes.
 
     >>> logits = jnp.log(jnp.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
     >>> toile.random.categorical(key(0), logits)
@@ -249,18 +249,18 @@ def weibull_min(
 
     For scale 1 the density is c x**(c - 1) exp(-x**c) for x >= 0, where c is `concentration`.
 
-    Numbers of `shape` are drawn first, and the parameters are broadcast against them: with several
-    parameters and `shape=()`, all results come from one draw.
+    Numbers of shape `shape` are drawn first, and the parameters are broadcast against them: with
+    arrays of parameters and `shape=()`, all results come from a single draw.
 
     Args:
         key: random key, used for this call only.
-        scale: factor of the numbers.
+        scale: factor that multiplies the numbers.
         concentration: exponent c, positive.
         shape: shape of the independent numbers.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
-        An array of the shape that `shape` and those of the parameters broadcast to.
+        An array of the shape to which `shape` and the shapes of the parameters broadcast.
 
     >>> toile.random.weibull_min(key(0), 1.0, jnp.array([0.5, 2.0]), (5, 2)).shape
     (5, 2)
@@ -273,7 +273,7 @@ def geometric(
     key: Array, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw the number of trials up to the first success of probability p.
+    """Draw the number of trials up to and including the first success, with success probability p.
 
     The probability of k is p (1 - p)**(k - 1) for k = 1, 2, …
 
@@ -316,7 +316,7 @@ def triangular(
     Args:
         key: random key, used for this call only.
         left: lower end of the interval.
-        mode: place of the peak, between `left` and `right`. This is not checked.
+        mode: position of the peak, between `left` and `right`. This is not checked.
         right: upper end of the interval.
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.

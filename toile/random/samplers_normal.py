@@ -132,7 +132,7 @@ def truncated_normal(
 
 @functools.lru_cache(maxsize=256)
 def _truncation(lower, upper, dtype):
-    """erf of the bounds over sqrt(2), and the least and greatest number between the bounds."""
+    """erf of the bounds over sqrt(2), and the smallest and largest number between the bounds."""
     root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
     with np.errstate(all="ignore"):
         lower, upper = np.array(lower, dtype), np.array(upper, dtype)
@@ -238,7 +238,7 @@ def maxwell(
 ) -> Array:
     """Draw floats from the Maxwell distribution with scale 1.
 
-    It is the distribution of the length of a vector of three standard normal numbers. The density
+    This is the distribution of the length of a vector of three standard normal numbers. The density
     is sqrt(2 / π) x**2 exp(-x**2 / 2) for x >= 0.
 
     Args:
@@ -299,9 +299,9 @@ def double_sided_maxwell(
     Args:
         key: random key, used for this call only.
         loc: center of the distribution.
-        scale: factor of the numbers.
-        shape: leading axes of the result; `()` stands for the shape that the parameters broadcast
-            to, as in JAX.
+        scale: factor that multiplies the numbers.
+        shape: leading axes of the result; for `()`, as in JAX, the leading axes are the shape that
+            the parameters broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
@@ -324,12 +324,12 @@ def rayleigh(
 ) -> Array:
     """Draw floats from the Rayleigh distribution.
 
-    It is the distribution of `scale` times the length of a vector of two standard normal numbers.
+    This is the distribution of `scale` times the length of a vector of two standard normal numbers.
     The density is x / scale**2 exp(-x**2 / (2 scale**2)) for x >= 0.
 
     Args:
         key: random key, used for this call only.
-        scale: factor of the numbers, positive.
+        scale: factor that multiplies the numbers, positive.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
         out_sharding: sharding or partition spec; only its type is checked.

@@ -1,8 +1,9 @@
-"""The parts of SciPy that work on traced arrays, with the names of `jax.scipy`.
+"""The parts of SciPy that work under toile's transformations, with the names of `jax.scipy`.
 
-Subpackages load when first used: `import toile` stays light. None of them imports the real SciPy,
-save for window functions by name in `signal`, at the call that needs them.
+SciPy itself is not needed, except to look up window functions by name in `toile.scipy.signal`.
 """
+
+# Subpackages load when they are first used, so that `import toile` stays fast.
 
 from toile.engine.lazy import attach as _attach
 

@@ -1,8 +1,7 @@
-"""Discrete cosine transforms of type 2 and their inverses, through the FFT.
+"""Discrete cosine transforms of type 2 and their inverses, as in `jax.scipy.fft`."""
 
-Reordering the samples (evens, then odds backwards) makes the DCT the real part of a rotated FFT
-of the same length (Makhoul 1980).
-"""
+# Reordering the samples (even ones, then odd ones backward) makes the DCT the real part of a
+# rotated FFT of the same length (Makhoul 1980).
 
 from __future__ import annotations
 
@@ -60,24 +59,24 @@ def _split_complex(f: Callable[[Array], Array], x: Array) -> Array:
 
 def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
         norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Discrete cosine transform, of type 2, along an axis.
+    """Compute the discrete cosine transform of type 2 along an axis.
 
     Element `k` of the result is `2 Σ x[j] cos(π k (2j + 1) / (2n))`.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        n: length that `x` is cut or padded with zeros to; None for its own.
-        axis: axis that is transformed.
-        norm: `"ortho"` to make the transform orthogonal, by dividing the result by `√(2n)` and its
-            first element by a further `√2`; None or `"backward"` for no scaling.
+        n: length to which `x` is first truncated or zero-padded; None keeps its length.
+        axis: axis to transform.
+        norm: `"ortho"` to make the transform orthogonal, which divides the result by `√(2n)` and
+            its first element by another `√2`; None or `"backward"` for no scaling.
 
     Returns:
-        An array with size `n` along `axis`, floating or complex.
+        An array with size `n` along `axis`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else.
+        ValueError: `norm` has any other value.
 
     >>> from toile.scipy import fft
     >>> fft.dct(jnp.array([1.0, 1.0, 1.0]))
@@ -98,21 +97,21 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
 def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Inverse of the discrete cosine transform `dct`, along an axis.
+    """Compute the inverse discrete cosine transform along an axis: the inverse of `dct`.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        n: length that `x` is cut or padded with zeros to; None for its own.
-        axis: axis that is transformed.
+        n: length to which `x` is first truncated or zero-padded; None keeps its length.
+        axis: axis to transform.
         norm: scaling of the transform that is inverted, as in `dct`.
 
     Returns:
-        An array with size `n` along `axis`, floating or complex.
+        An array with size `n` along `axis`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else.
+        ValueError: `norm` has any other value.
     """
     x = array("idct", x)
     _check("idct", type, norm)
@@ -156,43 +155,43 @@ def _in_turns(name, transform, x, type, s, axes, norm):
 
 def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
          norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Discrete cosine transform, of type 2, along several axes, as `dct` along each.
+    """Compute the discrete cosine transform of type 2 along several axes.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths that `x` is cut or padded with zeros to along the axes; None for its own.
-        axes: axes that are transformed; None for the last ones, as many as `s` has entries, or all
-            if `s` is None.
+        s: lengths to which `x` is first truncated or zero-padded along the axes; None keeps its
+            lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transform, as in `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, floating or complex.
+        An array with the sizes `s` along `axes`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
     """
     return _in_turns("dctn", dct, x, type, s, axes, norm)
 
 
 def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
           norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Inverse of the discrete cosine transform `dctn`, along several axes.
+    """Compute the inverse discrete cosine transform along several axes: the inverse of `dctn`.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths that `x` is cut or padded with zeros to along the axes; None for its own.
-        axes: axes that are transformed; None for the last ones, as many as `s` has entries, or all
-            if `s` is None.
+        s: lengths to which `x` is first truncated or zero-padded along the axes; None keeps its
+            lengths.
+        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: scaling of the transform that is inverted, as in `dct`.
 
     Returns:
-        An array with the sizes `s` along `axes`, floating or complex.
+        An array with the sizes `s` along `axes`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` is anything else, or `s` has more entries than `x` has axes.
+        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
     """
     return _in_turns("idctn", idct, x, type, s, axes, norm)

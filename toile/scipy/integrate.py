@@ -1,4 +1,4 @@
-"""Integration of sampled functions."""
+"""Integration of sampled functions, as in `jax.scipy.integrate`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["trapezoid"]
 
 def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
               axis: int = -1) -> Array:
-    """Integral of sampled values along an axis, by the trapezoidal rule.
+    """Integrate samples along an axis by the trapezoidal rule.
 
     Args:
         y: values of the function.
-        x: points at which they are; None for points with distance `dx`.
-        dx: distance of the points; not used if `x` is given.
-        axis: axis along which the samples are.
+        x: positions of the samples; None for positions at distance `dx` from each other.
+        dx: distance between the samples; ignored if `x` is given.
+        axis: axis to integrate along.
 
     Returns:
         An array of the shape of `y` without `axis`, of a floating dtype.

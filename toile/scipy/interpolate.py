@@ -1,4 +1,4 @@
-"""Interpolation on rectilinear grids."""
+"""Interpolation on rectangular grids, as in `jax.scipy.interpolate`."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
 
 
 class RegularGridInterpolator:
-    """Function that interpolates values on a rectangular grid.
+    """A function that interpolates values on a rectangular grid.
 
-    The grid is the product of coordinates along each axis, which need not be evenly spaced. The
-    interpolator is called with points and returns values there; it is a pytree of its arrays.
+    The grid is the product of coordinates along each axis, which need not be evenly spaced. Call
+    the interpolator with points to get the values there. It is a pytree of its arrays.
 
     Args:
         points: coordinates of the grid along each axis: vectors of ascending numbers.
-        values: values on the grid: an array whose first axes belong to `points`; further axes are
+        values: values on the grid: an array whose first axes belong to `points`; other axes are
             kept in the results.
         method: `"linear"`, or `"nearest"` for the value at the nearest grid point.
-        bounds_error: not supported: only False.
+        bounds_error: must be False; other values are not supported.
         fill_value: result for points outside the grid; None to extrapolate (`"linear"`) or to use
             the nearest grid point (`"nearest"`).
 
     Raises:
         NotImplementedError: `bounds_error` is True.
-        ValueError: `method` is anything else, there are more `points` than axes of `values`, or
+        ValueError: `method` has any other value, there are more `points` than axes of `values`, or
             `fill_value` is complex and `values` are not.
 
     Differences:
-        In SciPy, `bounds_error` is True by default, descending coordinates and splines are
+        In SciPy, `bounds_error` is True by default, and descending coordinates and splines are
         supported.
 
     >>> from toile.scipy.interpolate import RegularGridInterpolator
@@ -80,19 +80,20 @@ class RegularGridInterpolator:
 
     def __call__(self, xi: ArrayLike | tuple[ArrayLike, ...],
                  method: Literal["linear", "nearest"] | None = None) -> Array:
-        """Interpolated values at the given points.
+        """Interpolate at the given points.
 
         Args:
             xi: points: an array whose last axis has one entry for each axis of the grid, or a tuple
                 of one array of coordinates for each axis, which are broadcast.
-            method: method to use in place of the one of the interpolator; None to keep it.
+            method: method to use instead of the interpolator's own; None to keep that.
 
         Returns:
-            An array of the shape of `xi` without its last axis, followed by the further axes of the
-            values.
+            An array of the shape of `xi` without its last axis, followed by the remaining axes of
+            the values.
 
         Raises:
-            ValueError: `method` is anything else, or the points have a wrong number of entries.
+            ValueError: `method` has any other value, or the points have the wrong number of
+                coordinates.
         """
         method = self.method if method is None else method
         _check_method(method)

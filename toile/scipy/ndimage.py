@@ -1,4 +1,4 @@
-"""Interpolation of arrays at real coordinates."""
+"""Interpolation of arrays at real-valued coordinates, as in `jax.scipy.ndimage`."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _nodes(coordinate, order):
 def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: int,
                     mode: Literal["constant", "nearest", "wrap", "mirror", "reflect"] = "constant",
                     cval: ArrayLike = 0.0) -> Array:
-    """Values of an array at real-valued indices, by interpolation.
+    """Interpolate an array at real-valued indices.
 
     Args:
         input: array whose values are interpolated.
-        coordinates: indices along each axis of `input`: one array for each axis, which broadcast
-            against one another.
+        coordinates: indices along each axis of `input`: one array for each axis, broadcast against
+            each other.
         order: 0 for the value at the nearest index (halves are rounded away from 0), 1 for linear
             interpolation.
         mode: values outside the array `a b c d`: `"constant"` for `cval`, `"nearest"` for the edge
@@ -71,8 +71,8 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
         integers, interpolated values are rounded.
 
     Raises:
-        NotImplementedError: `order` is greater than 1, or `mode` is anything else.
-        ValueError: the number of coordinates is not that of the axes of `input`.
+        NotImplementedError: `order` is greater than 1, or `mode` has any other value.
+        ValueError: the number of coordinate arrays is not the number of axes of `input`.
 
     Differences:
         SciPy has splines of higher order, and with `"constant"` returns `cval` for every index

@@ -1,4 +1,4 @@
-"""Trees as bytes, in Flax's msgpack format: each reads what the other writes.
+"""Trees as bytes in Flax's msgpack format; toile and Flax can read each other's files.
 
 `to_bytes` and `from_bytes` work on any tree of registered types; `msgpack_serialize` and
 `msgpack_restore` on nested dicts and lists of arrays and Python values. Arrays come back as
@@ -14,12 +14,11 @@ import numpy as np
 
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import KeyArray
+from toile.engine.lazy import attach_table
 from toile.engine.source import here
 from toile.engine.trace import Array
 from toile.errors import UnreadableFileError
 from toile.serialization import array_codes as encoding
-from toile.serialization.array_codes import pack as _msgpack_ext_pack
-from toile.serialization.array_codes import unpack as _msgpack_ext_unpack
 from toile.serialization.differences import Differences
 from toile.serialization.states import (
     current_path,
@@ -29,7 +28,6 @@ from toile.serialization.states import (
     restore_partially,
     to_state_dict,
 )
-from toile.serialization.states import registered as _STATE_DICT_REGISTRY  # noqa: F401
 from toile.serialization.structure import check, wrong
 from toile.tree_util import tree_map
 
@@ -38,6 +36,8 @@ __all__ = [
     "is_serializable", "msgpack_restore", "msgpack_serialize", "register_serialization_state",
     "restore_partially", "to_bytes", "to_state_dict",
 ]
+
+__getattr__, __dir__ = attach_table(__name__, {}, __path__[0])  # Flax's private names: toile.compat
 
 # Arrays of more bytes are written in pieces of this many.
 MAX_CHUNK_SIZE = 2**30
@@ -77,7 +77,7 @@ def from_bytes(
 
     Raises:
         ValueError: the structure differs, or arrays do not fit; all are listed.
-        toile.errors.UnreadableFileError: the bytes are something else.
+        toile.errors.UnreadableFileError: the bytes are not in this format.
 
     Differences:
         Flax does not compare shapes and dtypes.
@@ -103,7 +103,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
         The bytes, from which `msgpack_restore` restores the tree.
 
     Raises:
-        TypeError: the tree has something else, such as a tuple; `to_bytes` takes more types.
+        TypeError: the tree contains another type, such as a tuple; `to_bytes` takes more types.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.msgpack_serialize({"a": [1, 2.5]}))
@@ -113,7 +113,7 @@ def msgpack_serialize(pytree: PyTree, in_place: bool = False) -> bytes:
         pytree = tree_map(lambda x: x, pytree)
     pytree = _chunk_array_leaves_in_place(_as_numpy(pytree))
     try:
-        return msgpack.packb(pytree, default=_msgpack_ext_pack, strict_types=True)
+        return msgpack.packb(pytree, default=encoding.pack, strict_types=True)
     except TypeError as error:
         raise TypeError(
             f"msgpack_serialize: {error} (needed dicts and lists of arrays and Python values;"
@@ -131,7 +131,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
         The tree; arrays are NumPy arrays that may be changed.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are something else.
+        toile.errors.UnreadableFileError: the bytes are not in this format.
 
     >>> from toile import serialization
     >>> serialization.msgpack_restore(serialization.to_bytes((1, {"a": 2})))
@@ -141,7 +141,7 @@ def msgpack_restore(encoded_pytree: bytes) -> PyTree:
     check(data)
     try:
         tree = msgpack.unpackb(
-            data, ext_hook=_msgpack_ext_unpack, raw=False, strict_map_key=False
+            data, ext_hook=encoding.unpack, raw=False, strict_map_key=False
         )
         return _unchunk_array_leaves_in_place(tree)
     except UnreadableFileError as error:
@@ -157,8 +157,8 @@ def _as_numpy(x: Any, path: str = "") -> Any:
     if isinstance(x, KeyArray):
         raise TypeError(
             "msgpack_serialize: random keys have no NumPy form: needed numbers, got an array of"
-            f" {x.dtype} at path {path or '.'} (save toile.random.key_data(key), and make the key"
-            f" again by toile.random.wrap_key_data){here()}"
+            f" {x.dtype} at path {path or '.'} (save toile.random.key_data(key), and restore the"
+            f" key with toile.random.wrap_key_data){here()}"
         )
     if isinstance(x, Array):
         return np.asarray(x)

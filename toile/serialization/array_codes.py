@@ -61,7 +61,7 @@ def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def ndarray_from_bytes(data: bytes) -> np.ndarray:
-    """The array of a packed triple, in memory of its own."""
+    """The array of a packed triple, in new memory."""
     check(data, deepest=2)
     triple = msgpack.unpackb(data, raw=True)
     if type(triple) is not list or len(triple) != 3:
@@ -100,7 +100,7 @@ def dtype_from_name(name: str) -> np.dtype[Any]:
 
 
 def pack(x: Any) -> Any:
-    """What msgpack cannot write, as an extension type; anything else unchanged."""
+    """A value that msgpack cannot write, as an extension type; other values unchanged."""
     if isinstance(x, (np.ndarray, Array)):
         return msgpack.ExtType(ExtType.ndarray, ndarray_to_bytes(x))
     if isinstance(x, np.generic):
@@ -111,7 +111,7 @@ def pack(x: Any) -> Any:
 
 
 def unpack(code: int, data: bytes) -> Any:
-    """The value of an extension type; of an unknown code, as it is."""
+    """The value of an extension type; one with an unknown code is unchanged."""
     if code == ExtType.ndarray:
         return ndarray_from_bytes(data)
     if code == ExtType.npscalar:

@@ -1,4 +1,4 @@
-"""Where two state dicts differ, and the one filled in from the other.
+"""Where two state dicts differ, and filling in one from the other.
 
 A state dict is a nested dict with leaves. Paths are its keys joined by slashes. A leaf of the
 target is compared only where it is an array (or has a shape and a dtype): None, Python numbers and
@@ -18,7 +18,7 @@ from toile.engine.records import dataclass
 
 @dataclass(frozen=True)
 class Differences:
-    """What a state dict lacks of a target, has besides it, and has in another shape or dtype.
+    """The differences between a state dict and a target: missing, unexpected and misshaped entries.
 
     It is true if there is any difference; `str` lists them.
 
@@ -94,7 +94,7 @@ def leaf_paths(path: str, x: Any) -> list[str]:
 
 
 def by_field(state: Mapping[str, Any], fields: Any) -> Mapping[str, Any]:
-    """A named tuple's state by field, also where it was written in the form of before 2022."""
+    """A named tuple's state by field, even if it was written in the form used before 2022."""
     if set(state) != {"name", "fields", "values"} or set(fields) == set(state):
         return state
     names, values = state["fields"], state["values"]

@@ -81,7 +81,7 @@ def to_state_dict(target: PyTree) -> PyTree:
             registered types.
 
     Returns:
-        The state dict; of a leaf, the leaf.
+        The state dict; for a leaf, the leaf itself.
 
     >>> from toile import serialization
     >>> serialization.to_state_dict({"a": [1.0, 2.0], "b": None})
@@ -110,8 +110,7 @@ def from_state_dict(
     Args:
         target: a tree of the same structure as the one the state dict was made of.
         state: the state dict.
-        name: name of this part in messages; functions of registered types pass it for what they
-            hold.
+        name: name of this part in messages; functions of registered types pass it for their parts.
         check_shapes: whether arrays must have the shapes of those of `target`.
         check_dtypes: whether arrays must have the dtypes of those of `target`. `from_bytes` and
             `restore_checkpoint` check them; here it is off, since a state dict made by hand
@@ -164,7 +163,7 @@ def _mismatch_message(lines: list[str]) -> str:
 
 
 def _note_other_differences(error: ValueError, target: Any, state: Any) -> None:
-    """Add to the error at the first difference what else differs."""
+    """Add all other differences to the error for the first one."""
     # Functions of users run here a second time, on a state that is known to be wrong.
     with contextlib.suppress(Exception):
         found = fill(
@@ -203,10 +202,10 @@ def restore_partially(
 
 
 def is_serializable(target: object) -> bool:
-    """Tell whether a type has a state dict of its own.
+    """Tell whether objects of a type can be turned into a state dict.
 
     Args:
-        target: a type, or an object whose type is meant.
+        target: a type, or an object of that type.
 
     Returns:
         True for dicts, lists, tuples, dataclasses of `toile.struct` and registered types.
@@ -217,7 +216,7 @@ def is_serializable(target: object) -> bool:
 def register_serialization_state(
     ty: type, ty_to_state_dict: ToState, ty_from_state_dict: FromState, override: bool = False
 ) -> None:
-    """Say how objects of a type are turned into a state dict and restored from one.
+    """Define how objects of a type are turned into a state dict and restored from one.
 
     Args:
         ty: the type.
@@ -225,10 +224,10 @@ def register_serialization_state(
             it calls `to_state_dict` on what the object holds.
         ty_from_state_dict: function of (object, state) that returns a copy of the object with
             that state; it calls `from_state_dict` on what the object holds.
-        override: whether functions that are registered already are replaced.
+        override: whether functions that are already registered are replaced.
 
     Raises:
-        ValueError: the type is registered already, and `override` is False.
+        ValueError: the type is already registered, and `override` is False.
 
     >>> import fractions
     >>> from toile import serialization

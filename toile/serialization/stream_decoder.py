@@ -68,7 +68,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoded:
-    """A tree whose arrays have to be filled, and the checksum of all bytes outside of them."""
+    """A tree whose arrays have to be filled, and the checksum of all bytes outside them."""
 
     tree: Any
     placements: list[Placement]
@@ -76,7 +76,7 @@ class Decoded:
 
 
 def decode(source: Source, with_sums: bool = True) -> Decoded:
-    """The tree in a file; a ValueError says what is wrong with bytes that hold none."""
+    """The tree in a file; a ValueError says what is wrong if there is none."""
     try:
         return _Decoder(source, with_sums).run()
     except (OSError, MemoryError):
@@ -154,7 +154,7 @@ class _Decoder:
             into.key, into.has_key = value, True
 
     def _closed(self, value: Any) -> Any:
-        """A dict or list when all of it is there: the pieces of an array become the array."""
+        """A complete dict or list: the pieces of an array become the array."""
         if type(value) is not dict or encoding.CHUNKED not in value:
             return value
         if any(type(each.value) is not dict for each in self._open):
@@ -175,7 +175,7 @@ class _Decoder:
         return whole
 
     def _value(self) -> Any:
-        """The next value; of a dict or list, what is needed to read its entries."""
+        """The next value; for a dict or list, the state needed to read its entries."""
         if self._at >= len(self._data):
             self._refill(1)
         code = self._data[self._at]
@@ -268,7 +268,7 @@ class _Decoder:
         return taken
 
     def _refill(self, count: int) -> None:
-        """A window that begins where we are and has at least so many bytes."""
+        """A window that begins at the current position and has at least this many bytes."""
         offset = self._offset()
         if offset + count > self._source.size:
             raise ValueError(f"the file ends where {count} bytes should follow byte {offset}")
@@ -279,7 +279,7 @@ class _Decoder:
         self._data, self._start, self._at, self._unsummed = data, offset, 0, 0
 
     def _move_to(self, offset: int) -> None:
-        """Go on behind the data of an array, which is not part of the sum."""
+        """Skip the data of an array, which is not part of the sum."""
         if offset > self._source.size:
             raise ValueError(f"the file ends at {self._source.size}, needed {offset} bytes")
         self._sum_up()
@@ -294,7 +294,7 @@ class _Decoder:
 
 
 def _array_head(data: bytes, at: int) -> tuple[list[int], bytes, int, int] | None:
-    """The shape, name of the dtype, number of bytes and begin of the data of a packed array."""
+    """The shape, name of the dtype, number of bytes and start of the data of a packed array."""
     if data[at] != 0x93 or data[at + 1] & 0xF0 != 0x90:
         return None
     shape = []

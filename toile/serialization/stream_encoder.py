@@ -1,7 +1,7 @@
 """Trees as the bytes of `msgpack_serialize`, piece by piece, without a second copy of the arrays.
 
 `encode` walks a state dict once and computes every header; the arrays themselves stay where they
-are until their turn comes to be written. An array on another device is fetched alone and released
+are until they are written. An array on another device is fetched alone and released
 before the next one. Arrays that are not row-major are copied one block at a time.
 """
 
@@ -38,7 +38,7 @@ class _Held:
         return self.host
 
     def keep_now(self) -> None:
-        """Hold the values of this moment: arrays of toile cannot change, those of NumPy can."""
+        """Keep the current values: toile's arrays cannot change, but NumPy's can."""
         if isinstance(self.source, Array):
             self.fetch()
         else:
@@ -59,7 +59,7 @@ class Piece:
         self._held, self._start, self._stop, self._is_last = held, start, stop, is_last
 
     def keep_now(self) -> None:
-        """Hold the values of this moment, whatever happens to the array afterwards."""
+        """Keep the current values, even if the array changes later."""
         if self._start == 0:
             self._held.keep_now()
 
@@ -77,7 +77,7 @@ class Piece:
 
 
 def _elements(array: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """So many elements in C order: a view of a row-major array, else a copy of little more."""
+    """A range of elements in C order: a view of a row-major array, else a small copy."""
     if array.flags.c_contiguous:
         return array.reshape(-1)[start:stop]
     row = array.size // len(array)
@@ -179,7 +179,7 @@ def _bin_header(count: int) -> bytes:
     for code, width in ((0xC4, 1), (0xC5, 2), (0xC6, 4)):
         if count < 1 << 8 * width:
             return bytes([code]) + count.to_bytes(width, "big")
-    raise ValueError(f"needed less than 4 GiB in one array outside of dicts, got {count} bytes")
+    raise ValueError(f"needed less than 4 GiB in one array outside dicts, got {count} bytes")
 
 
 def _extension_header(count: int, path: str) -> bytes:

@@ -1,8 +1,8 @@
 """Whether bytes are one whole msgpack value, checked without decoding them.
 
-msgpack makes a list as long as the bytes say before it looks for the entries, and values as deep as
-it likes. `check` walks over the headers first: every length has to fit the bytes that follow, and
-nesting has a limit. What is decoded afterwards is bounded by the bytes that are there.
+msgpack allocates a list of the stated length before it looks for the entries, and does not limit
+nesting. `check` walks over the headers first: every length has to fit the bytes that follow, and
+nesting has a limit. The size of the decoded value is then bounded by the number of bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _header(data: Any, code: int, at: int) -> tuple[int, int, int]:
 
 
 def check(data: Any, deepest: int = MAX_DEPTH) -> None:
-    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most so many levels."""
+    """Raise unless `data`, a buffer of bytes, is one msgpack value of at most this many levels."""
     size, at = len(data), 0
     left = [1]  # the values that are still to come, at each level that is open
     pending = 1  # and at all of them: a value is a byte at least

@@ -70,9 +70,9 @@ def reason_of(cause: str) -> str:
 def warn_of_retraces(name: str, cause: str) -> None:
     """Warn that a function is compiled over and over."""
     warnings.warn(
-        f"jit: {name} is traced again and again ({cause[:300]}). Each trace costs a compilation: "
-        "give it arguments of fewer kinds (pad to a few shapes, keep dtypes), or see "
-        f"`f.why()`; `jit(f, max_traces=n)` makes it an error{here()}",
+        f"jit: {name} is traced repeatedly ({cause[:300]}). Each trace costs a compilation: "
+        "call it with fewer different shapes and dtypes (for example by padding), or see "
+        f"`f.why()`; `jit(f, max_traces=n)` turns this into an error{here()}",
         errors.RetraceWarning,
         stacklevel=5,
     )

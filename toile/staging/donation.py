@@ -79,7 +79,7 @@ def given_up(
     if unused and state.trace is None:
         warnings.warn(
             f"Some donated buffers were not usable: {', '.join(unused[:8])} (needed a result of the"
-            " same shape and dtype for each: donate what the results replace)",
+            " same shape and dtype for each: donate arguments that results replace)",
             stacklevel=user_stack_level(),
         )
     return tuple([i for i, a, out in zip(donated, avals, served, strict=True)

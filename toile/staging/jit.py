@@ -125,10 +125,10 @@ def _cache_of(fun: Callable[..., Any], options: Any) -> Cache:
 
 
 def clear_caches() -> None:
-    """Forget what `jit` has traced, and free compiled code that is not running and unused memory.
+    """Discard the traces of `jit`, and free unused memory and compiled code that is not running.
 
-    The next call of each jitted function traces and compiles again. A function that cannot be
-    hashed keeps what it has; its own `clear_cache` forgets that.
+    The next call of each jitted function traces and compiles again. The traces of a function that
+    cannot be hashed are kept: call its own `clear_cache`.
 
     >>> f = toile.jit(lambda x: 2 * x)
     >>> float(f(3.0))
@@ -200,10 +200,10 @@ class _Signature:
 
 
 class PjitFunction(Generic[P, R]):
-    """A function under `jit`: traced on its first call with each kind of arguments.
+    """A jitted function, which is traced on its first call with each kind of arguments.
 
-    `toile.jit` makes it, from the options that `jit` takes by name; `toile.stages.Wrapped` is
-    another name of the class. (The name is JAX's: packages recognize jitted functions by it.)
+    `toile.jit` makes it; `toile.stages.Wrapped` is another name of the class. Its own name is the
+    one that JAX uses, because packages recognize jitted functions by it.
 
     Args:
         fun: the function.
@@ -511,7 +511,7 @@ class PjitFunction(Generic[P, R]):
 
     # ---- looking inside
     def why(self) -> list[str]:
-        """Say why the function was traced, each time.
+        """List the reasons why the function was traced.
 
         Returns:
             The causes, oldest first: what differed from the most similar call before. The last 1000
@@ -530,7 +530,7 @@ class PjitFunction(Generic[P, R]):
         """Trace the function without running it.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
             **kwargs: keyword arguments.
 
         Returns:
@@ -552,7 +552,7 @@ class PjitFunction(Generic[P, R]):
         """Make the Program for arguments, to look at or to compile, without running it.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
             **kwargs: keyword arguments.
 
         Returns:
@@ -564,7 +564,7 @@ class PjitFunction(Generic[P, R]):
         """Find the shapes and dtypes of the results without computing them.
 
         Args:
-            *args: arguments; `ShapeDtypeStruct`s can take the places of arrays.
+            *args: arguments; `ShapeDtypeStruct`s can be given in place of arrays.
             **kwargs: keyword arguments.
 
         Returns:

@@ -111,13 +111,13 @@ def check_jittable(fun: Any) -> None:
     """Refuse what jit cannot trace, saying what it was given."""
     if isinstance(fun, staticmethod):
         raise TypeError(
-            f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside of "
+            f"staticmethod arguments are not supported, got {fun!r} (put @staticmethod outside "
             f"@jit){here()}"
         )
     if not callable(fun):
         raise TypeError(
-            f"Expected a callable value, got {fun!r}: jit needed a callable, got one of type "
-            f"{type(fun).__name__}{here()}"
+            f"Expected a callable value, got {fun!r}: jit needed a callable, got an object of "
+            f"type {type(fun).__name__}{here()}"
         )
     if inspect.isgeneratorfunction(fun):
         raise TypeError(

@@ -1,8 +1,8 @@
-"""What a training loop needs: states, metrics, data, mixed precision, checkpoints, schedules.
+"""Tools for training loops: states, metrics, data, mixed precision, checkpoints, schedules.
 
-Import its modules one by one (`from toile.training import train_state, checkpoints`), as Flax's;
-`value_and_grad`, which differentiates what is trainable in a state, stands here too, and so does
-`replicated`, which runs a step on many devices.
+Import its modules one by one, as in Flax: `from toile.training import train_state, checkpoints`.
+This module itself has `value_and_grad`, which differentiates with respect to the trainable
+parameters of a state, `replicated`, which runs a step on many devices, and helpers for it.
 """
 
 from toile.training.replicas import average, check_replicas

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from numpy.lib import format as npy_format
 
 from toile.engine.file_reader import check_values, element_count, guarded, unreadable
+from toile.engine.npy_headers import read_header
 from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
 from toile.training.loader import ArraySource
@@ -25,25 +25,24 @@ from toile.training.loader import ArraySource
 __all__ = ["map_file", "mapped_arrays", "npz_arrays"]
 
 StrPath = str | os.PathLike[str]
-_HEADERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 # What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
 _DAMAGE = (MemoryError, tokenize.TokenError, zlib.error, zipfile.BadZipFile, Warning)
 
 
 def mapped_arrays(files: StrPath | Mapping[str, StrPath]) -> ArraySource:
-    """Arrays of .npy files that stay on disk: only the rows of a batch are read.
+    """Open arrays in .npy files that stay on disk: only the rows of a batch are read.
 
-    For data larger than memory. The files must not change while they are used.
+    This is for data that is larger than memory. The files must not change while they are used.
 
     Args:
-        files: paths by the names that the arrays have in a batch, or a folder, all of whose .npy
-            files are taken under their own names.
+        files: paths by the names that the arrays have in a batch, or a folder: all .npy files in
+            it are used, with their own names.
 
     Returns:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: a file is damaged, or shorter than it says.
+        UnreadableFileError: a file is damaged, or shorter than its header says.
         ValueError: the arrays differ in length.
 
     >>> import tempfile
@@ -72,22 +71,22 @@ def map_file(path: StrPath, reader: str) -> np.ndarray:
     check_file(path, reader, "a .npy file")
     with guarded(reader, "a .npy file", f" ({os.fspath(path)})", also=_DAMAGE):
         with open(path, "rb") as file:  # NumPy would open an archive too, and leave it open
-            npy_format.read_magic(file)
+            read_header(file, os.fstat(file.fileno()).st_size)
         return _with_known_dtype(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource:
-    """The arrays of a .npz file, in memory.
+    """Read the arrays of a .npz file into memory.
 
     Args:
         path: a file of `np.savez` or `np.savez_compressed`.
-        names: which arrays a batch has; all of them unless given.
+        names: names of the arrays that a batch has; None for all of them.
 
     Returns:
         A source for a Loader.
 
     Raises:
-        UnreadableFileError: the file is damaged, or shorter than it says.
+        UnreadableFileError: the file is damaged, or shorter than its header says.
         ValueError: there is no array of that name, or the arrays differ in length.
 
     >>> import tempfile
@@ -111,7 +110,7 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     for name in names or ():
         if name not in there:
             raise ValueError(
-                f"npz_arrays: needed an array of {path}, which are {', '.join(there)}, got "
+                f"npz_arrays: needed one of the arrays {', '.join(there)} of {path}, got "
                 f"{name!r}{did_you_mean(name, there)}{here()}"
             )
     check_lengths("npz_arrays", arrays)
@@ -122,10 +121,7 @@ def _entry(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """One array of an archive; its header is compared with the entry's size."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
-        version = npy_format.read_magic(file)
-        if version not in _HEADERS:
-            raise ValueError(f"an array of format version {version}")
-        shape, fortran, dtype = _HEADERS[version](file)
+        shape, fortran, dtype = read_header(file, size)
         if dtype.hasobject:
             raise ValueError(f"{name} holds Python objects, which could run code")
         needed = element_count("npz_arrays", shape, dtype.itemsize) * dtype.itemsize

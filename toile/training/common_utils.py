@@ -1,4 +1,4 @@
-"""Small helpers of data-parallel loops: batches and keys per device, metrics gathered, one-hot."""
+"""Helpers for data-parallel loops: sharded batches and keys, gathered metrics, one-hot labels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stack_forest(forest: Sequence[PyTree]) -> PyTree:
 
 
 def get_metrics(device_metrics: Sequence[PyTree]) -> PyTree:
-    """Gather the metrics of many steps, of each of which all devices have a copy.
+    """Gather the metrics of many steps, each of which has a copy on every device.
 
     Args:
         device_metrics: for each step a tree of arrays with a first axis of devices.

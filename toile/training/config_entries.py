@@ -1,7 +1,7 @@
 """Configurations of any kind by dotted names: mappings, dataclasses, ml_collections' ConfigDict.
 
 `flat` lists the entries, `changed` gives a copy with some of them changed. Nothing is imported for
-this: a ConfigDict is known by its methods.
+this: a ConfigDict is recognized by its methods.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def changed(config: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of a configuration with some entries changed; the original stays as it is.
+    """A copy of a configuration with some entries changed; the original stays unchanged.
 
     Args:
         config: as for `flat`; dataclasses may be frozen.

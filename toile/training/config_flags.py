@@ -1,8 +1,7 @@
-"""`--config=FILE` and `--config.FIELD=VALUE`: the flags of ml_collections, with shorter errors.
+"""The flags `--config=FILE` and `--config.FIELD=VALUE` of ml_collections, with shorter errors.
 
-A file or a field that does not exist ends the program with one line that suggests the nearest right
-name; ml_collections raises an exception from its inside. ml_collections is loaded when a flag is
-defined.
+A file or a field that does not exist ends the program with one line that suggests the nearest
+existing name, instead of a traceback. ml_collections is imported when a flag is defined.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ def DEFINE_config_file(
 
 
 def unknown_field(flag: str, owner: str, field: str, known: Iterable[str]) -> str:
-    """Say that a flag sets a field that does not exist, and which one is probably meant.
+    """Write the error message for a flag that sets a field that does not exist.
 
     Args:
         flag: the flag, as it was given.
-        owner: what should have the field.
+        owner: name of the file or config that should have the field.
         field: the field that does not exist.
-        known: names of the fields that there are.
+        known: names of the existing fields.
 
     Returns:
         A line that suggests the nearest name, or lists all names if none is near.
@@ -111,8 +110,8 @@ def _check_file(name: str, path: Path, usual: Path) -> None:
     folder = path.parent if path.suffix and path.parent.is_dir() else usual
     there = {p.stem: str(p) for p in sorted(folder.glob("*.py")) if p.stem != "__init__"}
     near = nearest(path.stem, there)
-    hint = f"did you mean {there[near]!r}?" if near else f"there are {', '.join(there.values())}"
-    sys.exit(f"--{name}={path}: needed a file, got a path where there is none"
+    hint = f"did you mean {there[near]!r}?" if near else f"available: {', '.join(there.values())}"
+    sys.exit(f"--{name}={path}: needed a file, got a path that does not exist"
              + (f" ({hint})" if there else ""))
 
 

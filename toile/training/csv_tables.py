@@ -36,7 +36,7 @@ class Column:
     Args:
         name: its name in the header.
         categories: the names of its codes, in order; None for a column of numbers. The name "",
-            where it is there, stands for missing values.
+            if it is there, stands for missing values.
         mean: the mean of a column of numbers, without missing values.
 
     >>> Column("city", ("Bern", "Oslo")).categories[1]
@@ -49,12 +49,20 @@ class Column:
 
 
 class CsvTable(ArraySource):
-    """What `csv_table` gives: a source of examples that knows its columns.
+    """The source of examples that `csv_table` returns, with its columns.
 
     Args:
         arrays: `numbers`, `categories` and, if there is one, `target`.
         columns: the columns that inputs come from, in the order of the file.
-        target: the column to predict; None for none.
+        target: the column to predict; None if there is none.
+
+    >>> import pathlib, tempfile
+    >>> from toile.training import datasets
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "plants.csv")
+    >>> _ = file.write_text("height,kind\\n1.5,fern\\n0.5,moss\\n")
+    >>> table = datasets.csv_table(file, target="kind")
+    >>> table.numbers, table.target.categories
+    (('height',), ('fern', 'moss'))
     """
 
     def __init__(
@@ -84,11 +92,12 @@ def csv_table(
     categories: Sequence[str] = (), missing: Literal["error", "mean", "nan", "drop"] = "error",
     delimiter: str = ",", like: CsvTable | None = None,
 ) -> CsvTable:
-    """The rows of a CSV file with a header, as examples.
+    """Read the rows of a CSV file with a header, as examples.
 
     A column whose entries are all numbers is numeric; any other one, and those that `categories`
     names, become integer codes. An entry is missing if it is empty or one of NA, N/A, NaN, null,
-    None and ?, in any case. For categories, missing is a category of its own, named "".
+    None and ?, in any case. In columns of categories, missing values are a separate category, named
+    "".
 
     Args:
         path: the file, in UTF-8.
@@ -98,8 +107,8 @@ def csv_table(
         missing: what happens to missing numbers: an "error" that says where they are, the "mean"
             of the column, "nan", or "drop" the rows that have any.
         delimiter: the character between fields.
-        like: a table whose columns, codes and means are used (train and test file), and whose
-            target and ignored columns replace `target`, `ignore` and `categories`.
+        like: a table, such as that of the training data, whose columns, codes and means are used
+            for this file too; it replaces `target`, `ignore` and `categories`.
 
     Returns:
         A source for a Loader, whose batches have `numbers` (float32 [batch, n]), `categories`
@@ -108,7 +117,8 @@ def csv_table(
 
     Raises:
         FileNotFoundError: there is no such file.
-        UnreadableFileError: a row has more or fewer fields than the header, or the file is no text.
+        UnreadableFileError: a row has more or fewer fields than the header, or the file is not
+            text.
         ValueError: there is no column of that name, or values are missing.
 
     >>> import pathlib, tempfile
@@ -122,7 +132,7 @@ def csv_table(
     ([[1], [0]], [300.0, 550.0])
     """
     if missing not in _POLICIES:
-        raise ValueError(f"csv_table: needed missing= one of {_POLICIES}, got {missing!r}{here()}")
+        raise ValueError(f"csv_table: needed missing in {_POLICIES}, got {missing!r}{here()}")
     file = _read(path, delimiter)
     if like is not None:
         columns, goal = like.columns, like.target
@@ -168,7 +178,7 @@ class _File:
         for name in wanted:
             if name not in self.names:
                 raise ValueError(
-                    f"csv_table: needed a column of {self.path}, which are "
+                    f"csv_table: needed one of the columns of {self.path}, "
                     f"{', '.join(self.names)}, got {name!r}{did_you_mean(name, self.names)}{here()}"
                 )
 
@@ -187,7 +197,7 @@ class _File:
         return tuple(self.column(name, name in categories) for name in wanted), goal
 
     def column(self, name: str, as_categories: bool) -> Column:
-        """What a column has: numbers or categories."""
+        """The contents of a column: numbers or categories."""
         fields = self.fields(name)
         values = [_number(x) for x in fields if x]
         if not as_categories and None not in values:
@@ -198,7 +208,7 @@ class _File:
         return Column(name, tuple(sorted(set(fields), key=order)))
 
     def check_target(self, name: str, missing: str) -> None:
-        """Raise ValueError where the target has no value: none can be made up."""
+        """Raise ValueError if a target is missing: it cannot be filled in."""
         absent = [i for i, x in enumerate(self.fields(name)) if not x]
         if absent and missing != "drop":
             raise ValueError(
@@ -216,7 +226,7 @@ class _File:
         return np.flatnonzero(present)
 
     def numbers(self, column: Column, kept: np.ndarray, missing: str) -> np.ndarray:
-        """A column of numbers, with what is missing filled in."""
+        """A column of numbers, with missing ones filled in."""
         fields = self.fields(column.name)
         filling = column.mean if missing == "mean" else math.nan
         values = np.empty(len(kept), np.float32)

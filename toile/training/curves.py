@@ -1,7 +1,7 @@
-"""The metrics a run wrote down, as series, and as a picture by matplotlib for a README.
+"""Reading the metrics that a run has written, and drawing them with matplotlib.
 
-`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes; `picture` needs
-matplotlib, which is only loaded there.
+`history` reads `metrics.jsonl`, which `writers.create_default_writer` makes; `picture` draws a file
+with matplotlib, which nothing else needs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
         name: name of the metric.
 
     Returns:
-        A dict from steps to values; of a step that was repeated after an interruption, the last
+        A dict from steps to values; for a step that was repeated after an interruption, the last
         value.
 
     Raises:
@@ -53,10 +53,24 @@ def history(workdir: str | os.PathLike[str], name: str) -> dict[int, float]:
 
 
 def entries(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines with the numbers of their lines.
+    """Read the objects of a file of JSON lines.
 
-    A last line that a kill has cut short is left out; anything else that is not an object raises
-    `toile.errors.UnreadableFileError`.
+    A last line that is incomplete, because the writer was stopped, is left out.
+
+    Args:
+        path: path of the file.
+
+    Yields:
+        Pairs of the number of a line, from 1, and its object.
+
+    Raises:
+        toile.errors.UnreadableFileError: another line is not a JSON object.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "metrics.jsonl")
+    >>> _ = file.write_text('{"step": 1, "loss": 0.5}\\n{"step": 2, "lo')
+    >>> list(entries(file))
+    [(1, {'step': 1, 'loss': 0.5})]
     """
     lines = Path(path).read_bytes().split(b"\n")
     if not _is_json(lines[-1]):
@@ -88,7 +102,7 @@ def picture(
             values, such as from `history`.
 
     Returns:
-        True; False, and nothing is drawn, if matplotlib is not installed.
+        True; if matplotlib is not installed, False, and nothing is drawn.
 
     >>> from toile.training import curves
     >>> curves.picture("curve.png", {"loss": {"run": {1: 0.5, 2: 0.25}}})  # doctest: +SKIP

@@ -1,10 +1,10 @@
-"""Where data comes from: your own files, files that ship with examples, tensorflow-datasets.
+"""Sources of data: your own files, files that come with the examples, tensorflow-datasets.
 
 `image_folder`, `csv_table`, `npz_arrays` and `mapped_arrays` read files into sources for a Loader,
 and `split` divides any source. `shipped` finds a file beside an example or in the folders of the
-examples, so that a copied example still runs. `tfds_sources` reads a prepared data set by
-random access, for which TensorFlow is not needed, and says how to prepare one that is not there; it
-never downloads.
+examples, so that a copied example still runs. `tfds_sources` reads a prepared data set by random
+access, without TensorFlow. It never downloads anything; for a data set that is missing, its error
+says how to prepare it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from toile import random
+from toile.engine.annotations import PyTree
 from toile.engine.source import here
 from toile.training.array_files import mapped_arrays, npz_arrays
 from toile.training.csv_tables import Column, CsvTable, csv_table
@@ -50,7 +51,7 @@ class _Chosen:
         return many(rows) if many is not None else [self._source[row] for row in rows]
 
 
-def split(source: Any, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
+def split(source: PyTree, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
     """Divide a source into one to train on and one to test with.
 
     The division depends on the number of examples and the seed only. Nothing is read or copied.
@@ -58,7 +59,7 @@ def split(source: Any, test: float = 0.2, *, seed: int = 0) -> tuple[Any, Any]:
     Args:
         source: what a Loader takes: arrays with equal first axes, or a source of examples.
         test: the share of the examples to test with, between 0 and 1.
-        seed: which examples those are.
+        seed: number that determines which examples those are.
 
     Returns:
         Two sources for Loaders, in the order of the original. A table or an image folder gives
@@ -98,7 +99,7 @@ def shipped(name: str, example: str | os.PathLike[str]) -> Path:
         The path of the file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file is in none of these folders.
 
     >>> from toile.training.datasets import shipped
     >>> shipped("python_topics", "my_example.py").name

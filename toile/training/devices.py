@@ -1,4 +1,4 @@
-"""The devices a run uses: `--devices N` of the examples."""
+"""Choosing the devices of a run, for the option `--devices N` of the examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["first_devices"]
 
 
 def first_devices(count: int) -> list[Device]:
-    """Return some devices of this process; CPU devices are made as many as asked for.
+    """Return the first devices of this process, after making more CPU devices if needed.
 
     Args:
         count: number of devices.
@@ -20,7 +20,7 @@ def first_devices(count: int) -> list[Device]:
         The first `count` devices.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer devices, and they are not CPU devices.
 
     >>> from toile.training.devices import first_devices
     >>> [device.platform for device in first_devices(1)] in (["cpu"], ["gpu"])
@@ -33,6 +33,6 @@ def first_devices(count: int) -> list[Device]:
     if not 1 <= count <= len(found):
         raise ValueError(
             f"first_devices: needed a number of devices from 1 to {len(found)}, got {count} "
-            f"(TOILE_GPU_DEVICES={count} makes logical ones of the GPUs there are){here()}"
+            f"(TOILE_GPU_DEVICES={count} divides the GPUs into logical devices){here()}"
         )
     return found[:count]

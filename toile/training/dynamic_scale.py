@@ -23,11 +23,11 @@ class DynamicScale(dynamic_scale.DynamicScale):
 
     Small gradients in float16 become zero; multiplying the loss by a large number, and dividing the
     gradients by it, keeps them. Where gradients are not finite, the scale was too large: keep the
-    old parameters and go on with the new scale.
+    old parameters and continue with the new scale.
 
     Args:
-        growth_factor: what the scale is multiplied by when it grows.
-        backoff_factor: what the scale is multiplied by when it shrinks.
+        growth_factor: factor by which the scale grows.
+        backoff_factor: factor by which the scale shrinks.
         growth_interval: number of finite steps in a row before it grows.
         fin_steps: number of finite steps in a row so far.
         scale: the scale.

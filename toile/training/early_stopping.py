@@ -1,4 +1,4 @@
-"""Stopping when a metric no longer gets better."""
+"""Stopping when a metric no longer improves."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["EarlyStopping"]
 
 
 class EarlyStopping(struct.PyTreeNode):
-    """Stop when a metric that should fall no longer does.
+    """Decide when to stop training because a metric no longer decreases.
 
     A value improves on the best one if it is lower by more than `min_delta`. When more than
-    `patience` values in a row do not, `should_stop` is set.
+    `patience` values in a row do not improve, `should_stop` is set.
 
     Args:
         min_delta: how much lower than the best one a value must be.
-        patience: how many values in a row may not improve.
+        patience: number of values in a row that need not improve.
         best_metric: the best value so far.
         patience_count: number of values since the best one.
         should_stop: whether to stop.

@@ -1,7 +1,7 @@
 """The page of a report: HTML, style, tables, diagrams and embedded pictures, as one text.
 
-Everything that comes from outside is escaped, and the page forbids itself to load anything
-(Content-Security-Policy), so that a report of a stranger's run is safe to open.
+Everything that comes from outside is escaped, and the page's Content-Security-Policy forbids
+loading anything, so that a report from someone else is safe to open.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def pixels(image: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _one_image(image: np.ndarray) -> np.ndarray:
-    """An image [height, width, channels] of what a figure was given."""
+    """The input of a figure as one image [height, width, channels]."""
     has_channels = image.ndim > 2 and image.shape[-1] <= 4
     if image.ndim not in (2, 3, 4) or image.ndim == 4 and not has_channels:
         raise ValueError(

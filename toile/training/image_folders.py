@@ -27,14 +27,24 @@ _LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)  # of ITU-R BT.601, as 
 
 
 class ImageFolder:
-    """What `image_folder` gives: examples `{"image": uint8 [h, w, channels], "label": int32}`.
+    """The source that `image_folder` returns: images and their labels.
 
     Args:
         files: where the images are.
         labels: the class of each, as an index of `classes`.
         classes: the names of the classes, in the order of their labels.
-        size: the height and width of every image; None for as they are.
+        size: the height and width of every image; None to leave them as they are.
         channels: 1 or 3.
+
+    >>> import pathlib, tempfile
+    >>> from toile.training import datasets
+    >>> path = pathlib.Path(tempfile.mkdtemp())
+    >>> for name in ("cat", "dog"):
+    ...     (path / name).mkdir()
+    ...     np.save(path / name / "0.npy", np.zeros((4, 4, 3), np.uint8))
+    >>> folder = datasets.image_folder(path)
+    >>> folder.classes, len(folder)
+    (('cat', 'dog'), 2)
     """
 
     def __init__(
@@ -80,16 +90,16 @@ class ImageFolder:
 def image_folder(
     path: StrPath, *, size: int | tuple[int, int] | None = None, channels: int = 3
 ) -> ImageFolder:
-    """Images of a folder that has one subfolder for each class.
+    """Open a folder of images that has one subfolder for each class.
 
     The names of the subfolders, sorted, are the classes: `folder.classes[label]`. Subfolders of
-    these are searched too; files that are no images, and hidden ones, are left out. Photographs
-    are turned as their camera says. Labels are in `folder.labels` without any image being read.
+    these are searched too; hidden files and files that are not images are skipped. Photographs are
+    rotated as their metadata says. Labels are in `folder.labels`, without any image being read.
 
     Args:
         path: the folder.
-        size: height and width of the images, or one number for both: the largest part of that
-            shape in the middle of an image is resized to it. None: the images have one size.
+        size: height and width of the images, or one number for both: the largest centered part of
+            that shape is resized to it. None if all images have the same size.
         channels: 3 for colors, 1 for gray.
 
     Returns:
@@ -137,7 +147,7 @@ def _height_and_width(size: Any) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and n > 0 for n in pair):
         raise ValueError(
-            f"image_folder: needed size= a positive number or (height, width), got {size!r}{here()}"
+            f"image_folder: needed a positive size or (height, width), got {size!r}{here()}"
         )
     return pair
 

@@ -1,8 +1,8 @@
-"""Images for examples: generated ones that are always there, and the crops that training takes.
+"""Images for training: generated ones, which need no download, and random crops, shifts and flips.
 
-`textured_shapes` draws ten kinds of shapes, whose colours and textures say nothing about the kind.
-Crops, flips and cut-outs work on whole batches of bytes with a NumPy Generator, as the `augment` of
-a Loader; `resized_crop` is for photographs of any size.
+`textured_shapes` draws ten kinds of shapes, whose colors and textures do not depend on the kind.
+`shifted`, `flipped` and `cut_out` change batches of uint8 images with a NumPy Generator, as the
+`augment` of a Loader; the crops are for single images of any size.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def _texture(
 def textured_shapes(count: int, size: int, seed: int) -> Batch:
     """Draw images of ten kinds of shapes, for examples that need no download.
 
-    Place, size, turn, colors, textures and noise are random. A seed always gives the same images,
-    and the first ones do not depend on the number of images.
+    Position, size, rotation, colors, textures and noise are random. A seed always gives the same
+    images, and the first ones do not depend on the number of images.
 
     Args:
         count: number of images.
@@ -110,15 +110,15 @@ def textured_shapes(count: int, size: int, seed: int) -> Batch:
 def shifted(batch: Batch, rng: np.random.Generator, most: int) -> Batch:
     """Move each image of a batch by a random number of pixels.
 
-    Pixels that come in at the border are mirrored.
+    New pixels at the border are mirrored ones.
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).
         rng: random generator of NumPy.
-        most: largest move, in both directions.
+        most: largest number of pixels, along each axis.
 
     Returns:
-        A batch with other images.
+        The batch with changed images.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -143,7 +143,7 @@ def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
         rng: random generator of NumPy.
 
     Returns:
-        A batch with other images.
+        The batch with changed images.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -157,9 +157,9 @@ def flipped(batch: Batch, rng: np.random.Generator) -> Batch:
 
 
 def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
-    """Make a square of each image of a batch gray.
+    """Cover a random square of each image of a batch with gray.
 
-    The middle of the square is a random pixel, so that the square may reach over the border.
+    The middle of the square is a random pixel, so the square may extend beyond the border.
 
     Args:
         batch: dict with `image` of shape (n, height, width, channels).
@@ -167,7 +167,7 @@ def cut_out(batch: Batch, rng: np.random.Generator, size: int) -> Batch:
         size: side of the square in pixels.
 
     Returns:
-        A batch with other images, in which pixels of the square are 128.
+        The batch with changed images, in which the pixels of the square are 128.
 
     >>> import numpy as np
     >>> from toile.training import images
@@ -194,8 +194,8 @@ def resized_crop(
 ) -> np.ndarray:
     """Cut a part out of an image and resize it to a square.
 
-    The result is bilinear; where one of its pixels covers several of the image, these are averaged
-    first. Gray images become colored.
+    Interpolation is bilinear; where one pixel of the result covers several of the image, these are
+    averaged first. Gray images get three equal channels.
 
     Args:
         image: array of shape (height, width), or (height, width, 1 or 3).
@@ -219,7 +219,21 @@ def resized_crop(
 def resampled(
     image: np.ndarray, box: tuple[float, float, float, float], shape: tuple[int, int]
 ) -> Any:
-    """The part (top, left, height, width) of an image as uint8 [*shape, channels], bilinear."""
+    """Resize a part of an image with bilinear interpolation.
+
+    Where one pixel of the result covers several of the image, these are averaged first.
+
+    Args:
+        image: array of shape (height, width, channels).
+        box: the part: (top, left, height, width), in pixels, which need not be whole.
+        shape: height and width of the result.
+
+    Returns:
+        A uint8 array of shape (*shape, channels).
+
+    >>> resampled(np.full((8, 8, 3), 7, np.uint8), (0, 0, 8, 8), (2, 4)).shape
+    (2, 4, 3)
+    """
     top, left, height, width = box
     t, l = int(top), int(left)
     part = image[t : int(np.ceil(top + height)), l : int(np.ceil(left + width))]

@@ -1,8 +1,8 @@
-"""Ctrl-C that lets a loop finish its step: `with StopRequests() as stop: … if stop: break`.
+"""Stopping a loop after its current step: `with StopRequests() as stop: … if stop: break`.
 
-A signal during a step would leave the position of the data and the parameters one step apart; a
-loop that asks between steps saves a state that belongs together. SIGTERM, which clusters send
-before they take a machine away, is treated likewise.
+An interruption during a step could leave the position in the data and the parameters one step
+apart; a loop that stops between steps saves a consistent state. SIGTERM, which clusters send before
+they take a machine away, is treated like Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class StopRequests:
     """Let a loop finish its step when the process is asked to stop.
 
     In the `with` block, Ctrl-C (SIGINT) and SIGTERM do not interrupt: they make the object true. A
-    second Ctrl-C interrupts at once, as usual. Outside of the main thread, where Python delivers no
+    second Ctrl-C interrupts at once, as usual. Outside the main thread, where Python delivers no
     signals, nothing is changed.
 
     >>> import signal

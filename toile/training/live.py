@@ -1,7 +1,7 @@
-"""A plot of metrics that grows while a notebook's cell trains.
+"""A plot of metrics that is updated while a notebook cell trains.
 
-A loop gives numbers to a `Plot`, which draws them below the cell as SVG, again and again in the
-same place. It is a metric writer too (toile.metrics.writers). Nothing is fetched from a network.
+A loop gives numbers to a `Plot`, which draws them below the cell as SVG and updates the drawing in
+place. A `Plot` is also a metric writer (`toile.metrics.writers`). Nothing is loaded from a network.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Plot(MetricWriter):
     `eval/loss`, or `train_loss` and `eval_loss`.
 
     Args:
-        panels: names of the metrics of each panel, by title; metrics that are not listed have
-            panels as described. None for none listed.
+        panels: names of the metrics of each panel, by title. Metrics that are not listed have
+            panels as described above; None lists no metrics.
         log: whether vertical axes are logarithmic; or the titles of the panels whose axes are.
         size: width and height of a panel, in pixels.
-        every: seconds between two drawings, at least.
+        every: smallest number of seconds between two drawings.
 
     >>> from toile.training.live import Plot
     >>> plot = Plot(log=["loss"])
@@ -64,8 +64,8 @@ class Plot(MetricWriter):
     def add(self, step: int | float, /, **values: ArrayLike) -> None:
         """Add a point to each of some curves.
 
-        Arrays are copied from the device, which waits for them: in a fast loop, add every so many
-        steps.
+        Arrays are copied from the device, which waits for them: in a fast loop, do not add numbers
+        at every step.
 
         Args:
             step: where the points are along the horizontal axis.
@@ -93,12 +93,12 @@ class Plot(MetricWriter):
             self._display.refresh()
 
     def flush(self) -> None:
-        """Draw now what is not drawn yet."""
+        """Draw the points that have not been drawn."""
         if self._display is not None:
             self._display.flush()
 
     def close(self) -> None:
-        """Draw for the last time; more numbers can be added nevertheless."""
+        """Draw the remaining points; more can still be added."""
         self.flush()
 
     def _title(self, name: str) -> str:

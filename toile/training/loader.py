@@ -1,7 +1,7 @@
 """Batches of examples: shuffled by a key, loaded ahead in threads, split over processes, resumable.
 
 The order of an epoch depends on the key and the epoch only, and the position is two numbers; a
-loader restored from them yields exactly the batches that were left. Batch `b` of an epoch holds the
+loader restored from them yields exactly the batches that remained. Batch `b` of an epoch holds the
 same examples however many processes share it.
 """
 
@@ -31,26 +31,27 @@ class Loader:
     """Batches of a data set: shuffled, loaded ahead in threads, and resumable.
 
     A `for` loop runs over one epoch. The order of an epoch depends only on the key and the number
-    of the epoch, so a loader at a saved position goes on with exactly the batches that were left.
+    of the epoch, so a loader at a saved position continues with exactly the batches that remained.
 
     Args:
         source: tree of arrays whose first axes are equal, such as a dict of NumPy arrays; or a
             source of examples with `__len__` and `__getitem__`, as the functions of
-            `toile.training.datasets` give them.
+            `toile.training.datasets` return them.
         batch_size: number of examples in a batch, for each process.
-        key: key that shuffles every epoch anew; None keeps the order of the source.
-        last: what is done with a last batch that is not full: `"drop"` leaves it out, `"keep"`
-            makes it shorter, `"pad"` fills it up with zeros. Padded loaders add a mask to every
-            batch, True for real examples: the entry `mask` of a dict, one more entry of a tuple,
-            or the second of a pair with anything else.
-        transform: function of a batch that returns the batch to use; None for none.
+        key: key that shuffles every epoch differently; None keeps the order of the source.
+        last: what to do with a last batch that is not full: `"drop"` leaves it out, `"keep"` makes
+            it shorter, `"pad"` fills it up with zeros. Padded loaders add a mask to every batch,
+            True for real examples: the entry `mask` of a dict, one more entry of a tuple, or the
+            second of a pair with anything else.
+        transform: function of a batch that returns the batch to use; None for no transform.
         augment: function of a batch and a NumPy random generator, which depends on the key, the
-            epoch and the batch only; it is called before `transform`. None for none.
+            epoch and the batch only; it is called before `transform`. None for no augmentation.
         prefetch: number of batches to make ahead; 0 for none.
         threads: number of threads that make batches; 0 for none.
-        process_index: number of this process among those that share the data; None asks toile.
-        process_count: number of processes that share the data; None asks toile. Each gets
-            other examples.
+        process_index: number of this process among those that share the data; None for
+            `toile.process_index()`.
+        process_count: number of processes that share the data, each of which gets different
+            examples; None for `toile.process_count()`.
 
     Raises:
         ValueError: there are too few examples for a batch, or the arrays do not fit together.
@@ -76,7 +77,7 @@ class Loader:
         process_index: int | None = None, process_count: int | None = None,
     ):
         if last not in _POLICIES:
-            raise ValueError(f"Loader: needed last= one of {_POLICIES}, got {last!r}{here()}")
+            raise ValueError(f"Loader: needed last in {_POLICIES}, got {last!r}{here()}")
         if batch_size < 1:
             raise ValueError(f"Loader: needed batch_size >= 1, got {batch_size}{here()}")
         self._source = as_source(source)
@@ -130,7 +131,7 @@ class Loader:
         return self._epoch * len(self) + self._batch
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the batches that are left of the current epoch, which then ends."""
+        """Iterate over the remaining batches of the current epoch."""
         epoch = self._epoch
         for number, batch in self._ahead(epoch, self._batch):
             self._epoch, self._batch = epoch, number + 1
@@ -145,10 +146,10 @@ class Loader:
     def state_dict(self) -> dict[str, int]:
         """Return the position, for a checkpoint.
 
-        Batches that were handed out count, those that are loaded ahead do not.
+        Batches that were returned count; those that are loaded ahead do not.
 
         Returns:
-            A dict of ints: `epoch` and `batch`, and numbers that tell other data or options apart.
+            A dict of ints: `epoch` and `batch`, and numbers that identify the data and the options.
         """
         return {"epoch": self._epoch, "batch": self._batch, **self._identity()}
 
@@ -186,7 +187,7 @@ class Loader:
         self._epoch, self._batch = epoch, batch
 
     def _identity(self) -> dict[str, int]:
-        """What decides the order of batches, as numbers."""
+        """The settings that determine the order of batches, as numbers."""
         bits = [] if self._key is None else _words(self._key)
         mixed = 0
         for word in bits:
@@ -247,7 +248,7 @@ class Loader:
         return batch if self._transform is None else self._transform(batch)
 
     def _examples(self, indices: np.ndarray) -> Any:
-        """The examples of a batch, stacked. Of no examples: as many axes and no entries."""
+        """The examples of a batch, stacked; for no indices, arrays whose first axis is empty."""
         if isinstance(self._source, ArraySource):
             return self._source.take(indices)
         wanted = indices.tolist() or [0]
@@ -258,7 +259,7 @@ class Loader:
 
 
 class ArraySource:
-    """A tree of arrays as a source of examples, whose batches are taken at once.
+    """A source of examples from a tree of arrays, which takes the rows of a batch at once.
 
     Arrays may be memory-mapped files: rows are read when they are taken.
 
@@ -307,8 +308,14 @@ class ArraySource:
         return chosen
 
 
-def as_source(source: Any) -> Any:
-    """What a Loader was given as a source of examples: itself, or the rows of a tree of arrays.
+def as_source(source: PyTree) -> Any:
+    """Convert data that a Loader accepts to a source of examples.
+
+    Args:
+        source: tree of arrays whose first axes are equal, or a source of examples.
+
+    Returns:
+        An `ArraySource` for a tree of arrays; a source of examples is returned unchanged.
 
     >>> len(as_source({"x": np.zeros((3, 2))}))
     3
@@ -331,7 +338,7 @@ def _words(key: Any) -> list[int]:
 
 
 def _padded(batch: Any, real: int, size: int) -> Any:
-    """The batch filled up with zeros, and a mask of what is real."""
+    """The batch padded with zeros, and a mask of the real examples."""
 
     def fill(x: np.ndarray) -> np.ndarray:
         if len(x) == size:
@@ -342,7 +349,7 @@ def _padded(batch: Any, real: int, size: int) -> Any:
     if isinstance(full, dict):
         if "mask" in full:
             raise ValueError(
-                f"Loader: needed a batch without 'mask' to pad, got one with it{here()}"
+                f"Loader: needed a batch without an entry 'mask' to pad it, got one{here()}"
             )
         return {**full, "mask": mask}
     return (*full, mask) if type(full) is tuple else (full, mask)

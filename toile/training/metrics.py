@@ -53,20 +53,20 @@ class Metric(struct.PyTreeNode):
     @classmethod
     def from_model_output(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the metric of one batch, from the outputs of a model."""
-        raise NotImplementedError(f"{cls.__name__}: needed from_model_output, got none{here()}")
+        raise NotImplementedError(f"{cls.__name__}: needed the method from_model_output{here()}")
 
     @classmethod
     def empty(cls) -> Self:
         """Make the metric of no data: merging with it changes nothing."""
-        raise NotImplementedError(f"{cls.__name__}: needed empty, got none{here()}")
+        raise NotImplementedError(f"{cls.__name__}: needed the method empty{here()}")
 
     def merge(self, other: Self) -> Self:
         """Return the metric of the data of both."""
-        raise NotImplementedError(f"{type(self).__name__}: needed merge, got none{here()}")
+        raise NotImplementedError(f"{type(self).__name__}: needed the method merge{here()}")
 
     def compute(self) -> Any:
         """Return the value of the metric."""
-        raise NotImplementedError(f"{type(self).__name__}: needed compute, got none{here()}")
+        raise NotImplementedError(f"{type(self).__name__}: needed the method compute{here()}")
 
     def reduce(self) -> Self:
         """Merge metrics that are stacked along the first axis, such as those of all devices."""
@@ -157,8 +157,8 @@ def _masked(values: Any, mask: Any) -> tuple[Any, Any]:
     mask = jnp.atleast_1d(mask)
     if mask.shape != values.shape[: mask.ndim]:
         raise ValueError(
-            f"metric: needed a mask that begins the shape of the values, {values.shape}, got "
-            f"{mask.shape}{here()}"
+            f"metric: needed a mask whose shape is a prefix of that of the values, "
+            f"{values.shape}, got {mask.shape}{here()}"
         )
     mask = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values, jnp.broadcast_to(mask, values.shape).astype(jnp.float32)
@@ -228,7 +228,7 @@ class Sum(Average):
 
 
 class Std(Metric):
-    """Standard deviation of values, that of all of them and not of a sample.
+    """Standard deviation of values: that of the population, not of a sample.
 
     Args:
         total: sum of the values so far.
@@ -332,7 +332,7 @@ def _check_classes(who: str, logits: Any, labels: Any) -> None:
 
 
 class Accuracy(Average):
-    """Share of examples whose largest logit is that of the label.
+    """Fraction of examples whose largest logit is that of the label.
 
     Args:
         total: number of correct examples so far.
@@ -361,9 +361,10 @@ class Accuracy(Average):
 
 
 class TopKAccuracy(Average):
-    """Share of examples whose label is among the k largest logits; k is 5, or `TopKAccuracy.of(k)`.
+    """Fraction of examples whose label is among the k largest logits; by default k is 5.
 
-    Of equal logits, that of the lower class counts as larger.
+    `TopKAccuracy.of(k)` is the metric for another k. Among equal logits, that of the lower class
+    counts as larger.
 
     Args:
         total: number of correct examples so far.
@@ -442,8 +443,8 @@ class LastValue(Average):
 class CollectingMetric(Metric):
     """Keep outputs of all batches, for metrics that need all of them at once.
 
-    `from_outputs` says which; a subclass may compute something from `super().compute()`. Merge
-    outside of compiled functions, because the tree grows.
+    `from_outputs` selects them; a subclass may compute something from `super().compute()`. Merge
+    outside compiled functions, because the tree grows.
 
     Args:
         values: for each output the parts of it so far.

@@ -1,7 +1,7 @@
-"""Training in half precision: which dtypes parameters, computation and results have, and scaling.
+"""Training in half precision: dtypes of parameters, computation and results, and loss scaling.
 
 Parameters are kept in `param_dtype` (the master weights, float32) and cast where the model is
-applied; gradients come back in it, since a cast is linear. float16 also needs its loss scaled
+applied; gradients come back in that dtype. float16 also needs its loss scaled
 (`Policy.loss_scale`); bfloat16 has float32's range and does not.
 """
 
@@ -203,7 +203,7 @@ class StaticScale(struct.PyTreeNode):
     """Loss scale that stays the same.
 
     Args:
-        scale: what the loss is multiplied by, and the gradients are divided by.
+        scale: number by which the loss is multiplied and the gradients are divided.
 
     >>> from toile.training.mixed_precision import StaticScale
     >>> _, finite, value, grad = StaticScale(1024.0).value_and_grad(jnp.square)(jnp.float32(3))
@@ -221,9 +221,9 @@ class StaticScale(struct.PyTreeNode):
 
         Args:
             fun: function that returns a scalar.
-            argnums: positions of the arguments to differentiate by.
+            argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function that returns (scale, finite, value, gradients).
@@ -238,7 +238,7 @@ class StaticScale(struct.PyTreeNode):
 
 
 class NoScale(struct.PyTreeNode):
-    """No loss scale, with the interface of one; its `finite` is always True and costs nothing.
+    """A loss scale that does nothing, for dtypes that need none; its `finite` is always True.
 
     >>> from toile.training.mixed_precision import NoScale
     >>> _, finite, value, grad = NoScale().value_and_grad(jnp.square)(jnp.float32(3))
@@ -254,9 +254,9 @@ class NoScale(struct.PyTreeNode):
 
         Args:
             fun: function that returns a scalar.
-            argnums: positions of the arguments to differentiate by.
+            argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (scalar, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function that returns (scale, True, value, gradients).

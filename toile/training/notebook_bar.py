@@ -1,4 +1,4 @@
-"""The progress bar in a notebook: one output with HTML, with what the bar on a terminal has."""
+"""The progress bar in a notebook: an HTML output with the same contents as on a terminal."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NotebookBar:
                 "text/plain": "  ".join([*label, *texts])}  # fmt: skip
 
     def _track(self) -> str:
-        """The bar itself: how much of the total is done. Without a total there is none."""
+        """The bar itself, which shows the completed fraction; empty without a total."""
         if not self._total:
             return ""
         done = 100 * min(max(self._done / self._total, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""An iterator that works ahead in a thread of its own."""
+"""An iterator that loads items ahead, in its own thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ITEM, _ERROR, _END = range(3)
 class PrefetchIterator:
     """Take items from an iterator ahead of their use, in a thread; deprecated.
 
-    `toile.training.loader.Loader` loads ahead by itself. An error of the iterator is raised where
-    its item would have come.
+    `toile.training.loader.Loader` loads ahead by itself. An error of the iterator is raised in
+    place of its item.
 
     Args:
         data_iter: the iterator.
-        buffer_size: largest number of items to be ahead; at least 1.
+        buffer_size: largest number of items to load ahead; at least 1.
 
     >>> import warnings
     >>> from toile.training.prefetch_iterator import PrefetchIterator
@@ -63,7 +63,7 @@ class PrefetchIterator:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop working ahead; what is in the buffer can still be taken."""
+        """Stop loading ahead; items in the buffer can still be taken."""
         self._closed.set()
         try:
             self._queue.put_nowait((_END, None))  # wakes a consumer that waits

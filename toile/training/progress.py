@@ -1,7 +1,7 @@
-"""Progress bars for loops, with rates and the time that is left, on terminals and in notebooks.
+"""Progress bars for loops, with rates and remaining time, on terminals and in notebooks.
 
-On a terminal `rich` draws the bar, in a notebook it is HTML (toile.training.notebook_bar); where
-output goes to a file or a pipe nothing is printed and nothing is loaded.
+On a terminal, `rich` draws the bar; in a notebook it is HTML. Where output goes to a file or a
+pipe, nothing is drawn.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def progress(
         iterable: what to iterate over; None for a bar that `advance` moves.
         total: number of items, where the iterable has no length; None if it is not known.
         label: text before the bar.
-        unit: what an item is called, for the rate.
+        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
         start: number of items that were done before, as in a run that is resumed.
-        stream: where to draw; None is below the cell in a notebook, and stderr elsewhere.
+        stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     Returns:
@@ -57,9 +57,9 @@ class Progress:
         iterable: what to iterate over; None for a bar that `advance` moves.
         total: number of items, where the iterable has no length; None if it is not known.
         label: text before the bar.
-        unit: what an item is called, for the rate.
+        unit: name of an item in the singular ("batch"), for the rate ("batches/s").
         start: number of items that were done before.
-        stream: where to draw; None is below the cell in a notebook, and stderr elsewhere.
+        stream: where to draw; None draws below the cell in a notebook, and on stderr elsewhere.
         enabled: whether to draw; None draws in a notebook, and if `stream` is a terminal.
 
     >>> from toile.training.progress import progress
@@ -130,7 +130,7 @@ class Progress:
             self._bar.show(text)
 
     def print(self, text: str) -> None:
-        """Print a line above the bar, in a notebook below it, or a line where there is no bar.
+        """Print a line: above the bar, or below it in a notebook; there need not be a bar.
 
         Args:
             text: the line.
@@ -145,7 +145,7 @@ def is_drawing() -> bool:
     """Tell whether a bar is on the screen now; a second one would be drawn over it.
 
     Returns:
-        True if there is.
+        True if there is one.
 
     >>> from toile.training.progress import is_drawing
     >>> is_drawing()
@@ -173,7 +173,7 @@ class Bar(Protocol):
         """Draw it for the last time."""
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Count that many more items as done."""
 
     def show(self, text: str) -> None:
         """The text next to the bar."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from toile.displays.nouns import plural
+
 
 def rate(per_second: float | None, unit: str) -> str:
-    """A speed as text.
+    """Format a speed in items per second, or in seconds per item where it is below 1.
 
-    >>> rate(12.34, "step"), rate(0.5, "epoch"), rate(None, "step")
-    ('12.3 steps/s', '2.0 s/epoch', '')
+    >>> rate(12.34, "step"), rate(3.0, "batch"), rate(250.0, "MB"), rate(0.5, "epoch")
+    ('12.3 steps/s', '3.0 batches/s', '250.0 MB/s', '2.0 s/epoch')
     """
     if not per_second:
         return ""
     if per_second < 1:
         return f"{1 / per_second:.1f} s/{unit}"
-    return f"{per_second:.1f} {unit}s/s"
+    return f"{per_second:.1f} {plural(unit)}/s"
 
 
 def clock(seconds: float | None) -> str:

@@ -1,7 +1,8 @@
-"""What a train step knows of the devices it runs on while `training.replicated` traces it.
+"""What a train step knows about its devices while `training.replicated` traces it.
 
-`average` is the mean of a tree over devices and `fold` a key of each device's own; both leave their
-argument alone in a step that runs on one device, so a step is written once. `TrainState` uses them.
+`average` is the mean of a tree over devices, and `fold` gives each device its own key. In a step
+that runs on one device both return their argument unchanged, so that the same step works for any
+number of devices. `TrainState` uses them.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def average(values: PyTree) -> PyTree:
     """Average the floating-point arrays of a tree over the devices of a replicated step.
 
     It is for steps that `replicated` runs; elsewhere, and on one device, it returns its argument.
-    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices count by
-    their number of real examples.
+    `TrainState.apply_gradients` calls it for gradients. Where a batch is padded, devices are
+    weighted by their numbers of real examples.
 
     Args:
         values: tree of arrays.
@@ -64,7 +65,7 @@ def average(values: PyTree) -> PyTree:
         A tree in which floating-point arrays are the means over devices.
 
     >>> from toile.training import average
-    >>> average({"grad": jnp.float32(2)})  # outside of a replicated step
+    >>> average({"grad": jnp.float32(2)})  # outside a replicated step
     {'grad': Array(2., dtype=float32)}
     """
     if _current.axis is None:
@@ -92,7 +93,7 @@ def _means(leaves: list[Any]) -> list[Any]:
 
 
 def average_metrics(values: PyTree) -> PyTree:
-    """Average what a step measured over the devices of a replicated step.
+    """Average metrics over the devices of a replicated step.
 
     `replicated` calls it for the metrics that a step returns.
 
@@ -103,7 +104,7 @@ def average_metrics(values: PyTree) -> PyTree:
         A tree of the same structure.
 
     >>> from toile.training.replicas import average_metrics
-    >>> average_metrics({"loss": 2.0})  # outside of a replicated step
+    >>> average_metrics({"loss": 2.0})  # outside a replicated step
     {'loss': 2.0}
     """
     if _current.axis is None:
@@ -127,7 +128,7 @@ def fold(key: PyTree) -> PyTree:
         key: a key, or a tree of keys.
 
     Returns:
-        The key with the number of the device folded in; outside of a replicated step, the key.
+        The key with the number of the device folded in; outside a replicated step, the key.
 
     >>> from toile.training.replicas import fold
     >>> bool((toile.random.key_data(fold(key(1))) == toile.random.key_data(key(1))).all())
@@ -140,7 +141,7 @@ def fold(key: PyTree) -> PyTree:
 
 
 def changed(state: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """New values of a state's fields, averaged where they are not the old ones."""
+    """New values of a state's fields, averaged if they have changed."""
     if _current.axis is None:
         return fields
     kept = {id(x) for name in fields for x in tree.leaves(getattr(state, name, None))}
@@ -156,7 +157,7 @@ def _is_metric(x: Any) -> bool:
 
 
 def _differing_processes(values: Any) -> list[str]:
-    """The arrays that other processes have with other bits than the first one; all call this."""
+    """The arrays whose bits differ from the first process's; all processes call this."""
     if process_count() == 1:
         return []
     paths, sums = [], []
@@ -205,8 +206,8 @@ def check_replicas(values: PyTree) -> PyTree:
     if wrong:
         more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise ValueError(
-            f"check_replicas: needed the same bits on all devices, got others in "
-            f"{', '.join(wrong[:5])}{more} (average what differs between devices with "
+            f"check_replicas: needed the same bits on all devices, got different ones in "
+            f"{', '.join(wrong[:5])}{more} (average values that differ with "
             f"toile.training.average){here()}"
         )
     return values

@@ -39,30 +39,30 @@ def replicated(
     train_step: Callable[..., Any], *, devices: Sequence[Device] | None = None,
     axis_name: str = "batch", donate: bool = True,
 ) -> Replicated:
-    """Run a training step for one device on many.
+    """Run a training step, written for one device, on many devices.
 
-    Each device has the whole state and its part of the batch. Gradients are averaged by
-    `TrainState.apply_gradients`, as is whatever else changes in the state; a step without it calls
-    `toile.training.average`. Metrics that the step returns are averaged. `ModelState` draws other
-    random numbers on each device.
+    Each device has the whole state and its part of the batch. `TrainState.apply_gradients` averages
+    the gradients and all other changes of the state; a step that does not use it calls
+    `toile.training.average`. Metrics that the step returns are averaged. `ModelState` draws
+    different random numbers on each device.
 
     The batch is divided along the first axes of its arrays. If its size is not a multiple of the
     number of devices, a batch with a Boolean entry `mask` is padded, with False in `mask`, and
-    devices count by their real examples. Where the program has several processes, each gives its
-    own part of the batch, all of one size.
+    devices are weighted by their numbers of real examples. In a program of several processes, each
+    passes its own part of the batch; all parts have the same size.
 
     Args:
         train_step: function (state, batch, ...) -> (state, metrics). All devices get the same
             further arguments, but random keys among them differ.
-        devices: the devices; None is all.
-        axis_name: name of the mapped axis inside of the step, for `BatchNorm` and the like.
+        devices: the devices; None for all.
+        axis_name: name of the mapped axis inside the step, for `BatchNorm` and the like.
         donate: whether the memory of the old state is reused, so that it cannot be read again.
 
     Returns:
         A function like `train_step`, compiled. Its method `replicate` puts a state on the devices.
 
     Raises:
-        ValueError: (in a call) the batch cannot be divided, and has no `mask`.
+        ValueError: when called, if the batch cannot be divided and has no `mask`.
 
     >>> import numpy as np
     >>> import toile.linen as nn
@@ -91,8 +91,8 @@ class Replicated:
 
     Args:
         train_step: function (state, batch, ...) -> (state, metrics).
-        devices: the devices; None is all.
-        axis_name: name of the mapped axis inside of the step.
+        devices: the devices; None for all.
+        axis_name: name of the mapped axis inside the step.
         donate: whether the memory of the old state is reused.
 
     >>> from toile import training
@@ -198,7 +198,7 @@ class Replicated:
 
 
 class _AloneTrace(BatchTrace):
-    """An axis of size 1 that no value has: results that vmap gives one for lose it at once."""
+    """An axis of size 1 that no value has; it is removed from results that vmap adds it to."""
 
     __slots__ = ()
 
@@ -207,7 +207,7 @@ class _AloneTrace(BatchTrace):
 
 
 def _alone(step: Callable[..., Any], axis_name: str) -> Callable[..., Any]:
-    """The step of the only device, with the axis in scope."""
+    """The step on a single device, with the axis in scope."""
 
     @functools.wraps(step, updated=())
     def run(*args: Any) -> Any:
@@ -223,6 +223,6 @@ def _mask_of(batch: Any) -> Any:
 
 
 def _own(x: Any) -> Any:
-    """A random key of this device's own; anything else as it is."""
+    """This device's own random key for a key; any other value unchanged."""
     is_key = isinstance(x, Array) and dtypes.is_extended(x.dtype)
     return replicas.fold(x) if is_key else x

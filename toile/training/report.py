@@ -1,8 +1,8 @@
-"""What a run was and what came of it, as one HTML file that needs nothing else.
+"""Reports of training runs, each a single HTML file that needs no other files.
 
-A loop fills a `Report`, or `read` takes what the writers of `toile.metrics` left in a folder. The
-file has no script and loads nothing: it can be mailed, archived and opened without a network.
-`python -m toile.training.report WORKDIR` writes WORKDIR/report.html.
+A loop fills a `Report`, or `Report.read` fills it from the files that the writers of
+`toile.metrics` have written. The page has no scripts and loads nothing: it can be mailed, archived
+and opened without a network. `python -m toile.training.report WORKDIR` writes WORKDIR/report.html.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Report:
         cls, workdir: str | os.PathLike[str], config: Any = None, *, title: str = "",
         echo: bool | TextIO = False,
     ) -> Report:
-        """A report of a run that has ended, with what its writers left: see `read`.
+        """Make a report of a run that has ended, from the files in its folder; see `read`.
 
         Args:
             workdir: the folder of the run.
-            config: its configuration; what `write_hparams` wrote unless given.
-            title: the heading; the name of the folder unless given.
+            config: its configuration; None for the one that `write_hparams` wrote.
+            title: the heading; "" for the name of the folder.
             echo: as for `Report`.
 
         Returns:
@@ -92,8 +92,8 @@ class Report:
         """Add the configuration.
 
         Args:
-            config: a mapping, a dataclass or an ml_collections.ConfigDict, nested as deep as it
-                is; entries of a second call replace those of the same name.
+            config: a mapping, a dataclass or an ml_collections.ConfigDict, which may be nested;
+                entries of a second call replace those of the same name.
         """
         self._config |= config_entries.flat(config)
 
@@ -175,7 +175,7 @@ class Report:
 
         Args:
             name: the metric.
-            title: what is printed above it; the name unless given.
+            title: what is printed above it; "" for the name.
             log: whether the vertical axis is logarithmic.
         """
         series = self._series.get(name, {})
@@ -185,7 +185,7 @@ class Report:
     def picture(
         self, path: str | os.PathLike[str], panels: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Draw curves into a PNG by matplotlib, for a README: see `curves.picture`.
+        """Draw curves into a PNG file with matplotlib, for a README.
 
         Args:
             path: the file.
@@ -202,7 +202,7 @@ class Report:
     # ---- what writers left
 
     def read(self, workdir: str | os.PathLike[str]) -> None:
-        """Add what the writers of a run left in its folder: metrics, texts, hyperparameters.
+        """Add what the writers of a run wrote to its folder: metrics, texts, hyperparameters.
 
         `metrics.jsonl` is read if it is there, else `metrics.csv`, else TensorBoard's event files.
 
@@ -256,10 +256,10 @@ class Report:
     # ---- the page
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page, by way of a temporary file.
+        """Write the page to a file, which is replaced in one step.
 
         Args:
-            path: the file; its folder is made where it is missing.
+            path: the file; its folder is created if it does not exist.
 
         Returns:
             The path.

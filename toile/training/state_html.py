@@ -43,14 +43,14 @@ def state_html(state: TrainState) -> str:
 
 
 def _trained(state: TrainState) -> str:
-    """How many parameters are trained, where not all of them are."""
+    """How many parameters are trained; empty if all of them are."""
     if state.trainable is None:
         return ""
     return f", {branch_of(state._trained()).size:,} of them trained"
 
 
 def _number(x: Any) -> str:
-    """A number, or what is known of it."""
+    """A number, or what is known about it."""
     if isinstance(x, ConcreteArray) and x.is_deleted():
         return "? (deleted)"
     if not is_array(x) or x.ndim or isinstance(x, Tracer):
@@ -60,14 +60,14 @@ def _number(x: Any) -> str:
 
 
 def _function(f: Any) -> str:
-    """The name of a function; of a method also the class of its object."""
+    """The name of a function; for a method, with the class of its object."""
     name = getattr(f, "__name__", type(f).__name__)
     owner = getattr(f, "__self__", None)
     return name if owner is None else f"{type(owner).__name__}.{name}"
 
 
 def _optimizer(opt_state: Any, lines: int) -> str:
-    """The states of the transformations that an optimizer is made of, where they keep anything."""
+    """The states of the transformations in an optimizer, without empty ones."""
     kept = [(s, branch_of(s)) for s in _states(opt_state)]
     kept = [(s, branch) for s, branch in kept if branch.arrays]
     if not kept:

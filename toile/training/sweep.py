@@ -1,8 +1,8 @@
-"""Sweeps: a training function is called with many configurations, each in a process of its own.
+"""Sweeps: a training function is called with many configurations, each in its own process.
 
-Results go to `results.jsonl` in the folder of the sweep, a line for each point when it has ended.
-A sweep that was interrupted goes on with the same call: points that have finished are not run
-again. A point that fails is recorded with its error, and the others go on.
+Results are written to `results.jsonl` in the folder of the sweep, one line for each point when it
+ends. After an interruption, the same call continues the sweep: finished points are not run again. A
+point that fails is recorded with its error, and the others continue.
 `python -m toile.training.sweep FOLDER METRIC` prints the table of results.
 """
 
@@ -36,11 +36,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a point.
+    """The result of one point of a sweep.
 
     Args:
         point: the values by dotted name.
-        metrics: the numbers that the run reached; empty if it failed.
+        metrics: the final metrics of the run; empty if it failed.
         error: why it failed; "" if it did not.
         seconds: how long it took.
         workdir: the folder of the run, which has its `log.txt`.
@@ -62,24 +62,25 @@ class Result:
 
 
 def run(
-    train: Callable[..., Any], config: Any, points: Sequence[Mapping[str, Any]],
+    train: Callable[..., Any], config: object, points: Sequence[Mapping[str, Any]],
     folder: str | os.PathLike[str], *, workers: int = 1, retry_failed: bool = True,
     environments: Sequence[Mapping[str, str]] = (),
 ) -> list[Result]:
-    """Call a training function at each point, and collect what it reaches.
+    """Call a training function at each point, and collect its metrics.
 
-    Each call has a new process, which imports the module of the function: in a script, the call of
-    `run` belongs under `if __name__ == "__main__":`. The processes share the cores. What a run
-    prints is in `log.txt` of its folder. Ctrl-C ends the runs, which may save first, and the sweep.
+    Each call runs in a new process, which imports the module of the function: in a script, the call
+    of `run` belongs under `if __name__ == "__main__":`. The processes share the cores. The
+    output of a run is in `log.txt` in its folder. Ctrl-C ends the runs, which may save first, and
+    the sweep.
 
     Args:
-        train: a function of a configuration and a folder to write to. The numbers of the mapping
-            that it returns are its metrics, and the last values of `metrics.jsonl` in its folder,
-            if it wrote that. A run whose folder has a checkpoint should continue from it.
+        train: a function of a configuration and a folder to write to. Its metrics are the numbers
+            in the mapping that it returns, and the last values in `metrics.jsonl` in its folder, if
+            it wrote that file. A run whose folder has a checkpoint should continue from it.
         config: the configuration that points change: a dict, a dataclass or a ConfigDict.
-        points: values by dotted name, as `grid` and `random_points` give.
+        points: values by dotted name, as `grid` and `random_points` return them.
         folder: where results and the folders of the runs are.
-        workers: how many runs at a time.
+        workers: number of runs at a time.
         retry_failed: whether points that have failed before are run again.
         environments: environment variables of each worker, for instance
             `[{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]`.
@@ -128,7 +129,7 @@ def _ended(
     train: Callable[..., Any], configs: Mapping[str, Any], points: Iterable[dict[str, Any]],
     folder: Path, slots: list[dict[str, str]],
 ) -> Iterable[Result]:
-    """The results of points, each when its run has ended; at the end no process is left."""
+    """The results of points, each when its run has ended; no process remains at the end."""
     waiting, free = collections.deque(points), list(reversed(slots))
     running: dict[Any, tuple[Run, dict[str, Any], Path, dict[str, str], float]] = {}
     try:
@@ -220,7 +221,7 @@ def _results(path: Path) -> list[Result]:
 
 
 def read(folder: str | os.PathLike[str]) -> list[Result]:
-    """The results that a sweep has so far, the last one of each point.
+    """Read the results that a sweep has so far, the last one of each point.
 
     Args:
         folder: the folder that `run` was given.
@@ -245,10 +246,10 @@ def read(folder: str | os.PathLike[str]) -> list[Result]:
 
 
 def table(results: Sequence[Result], by: str, *, largest: bool = False) -> str:
-    """The results as text, sorted by a metric; what failed stands at the end, with its error.
+    """Format results as text, sorted by a metric; failed points come last, with their errors.
 
     Args:
-        results: what `run` or `read` gave.
+        results: what `run` or `read` returned.
         by: the metric.
         largest: whether the largest value comes first; else the smallest does.
 
@@ -304,7 +305,7 @@ def main(arguments: list[str]) -> int:
     """`python -m toile.training.sweep FOLDER METRIC [--largest]` prints the table of results."""
     names = [a for a in arguments if a != "--largest"]
     if len(names) != 2:
-        print("needed the folder of a sweep and a metric, and --largest if more is better",
+        print("needed the folder of a sweep and a metric, and --largest if larger is better",
               file=sys.stderr)  # fmt: skip
         return 2
     try:

@@ -62,13 +62,13 @@ class Range:
 
 
 def uniform(low: float, high: float) -> Range:
-    """Numbers between two, all equally likely.
+    """Describe numbers between two bounds, all equally likely.
 
     Args:
-        low, high: the least and the greatest.
+        low, high: the smallest and the largest number.
 
     Returns:
-        What `random_points` draws from.
+        A distribution for `random_points`.
 
     >>> uniform(0, 1).draw(0.25)
     0.25
@@ -77,13 +77,13 @@ def uniform(low: float, high: float) -> Range:
 
 
 def log_uniform(low: float, high: float) -> Range:
-    """Numbers between two whose logarithms are equally likely, for learning rates and the like.
+    """Describe numbers between two bounds, uniform in their logarithms, such as learning rates.
 
     Args:
-        low, high: the least and the greatest, both positive.
+        low, high: the smallest and the largest number, both positive.
 
     Returns:
-        What `random_points` draws from.
+        A distribution for `random_points`.
 
     >>> log_uniform(1e-4, 1e-2).draw(0.5)
     0.001
@@ -92,13 +92,13 @@ def log_uniform(low: float, high: float) -> Range:
 
 
 def integers(low: int, high: int) -> Range:
-    """Whole numbers between two, both included.
+    """Describe whole numbers between two bounds, both included, all equally likely.
 
     Args:
-        low, high: the least and the greatest.
+        low, high: the smallest and the largest number.
 
     Returns:
-        What `random_points` draws from.
+        A distribution for `random_points`.
 
     >>> integers(2, 5).draw(0.0)
     2
@@ -107,7 +107,7 @@ def integers(low: int, high: int) -> Range:
 
 
 def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """All combinations of values.
+    """Make points of all combinations of values.
 
     Args:
         space: the values of each entry of the configuration, by its dotted name.
@@ -125,13 +125,13 @@ def grid(space: Mapping[str, Sequence[Any]]) -> list[Point]:
 def random_points(
     space: Mapping[str, Sequence[Any] | Range], count: int, *, seed: int = 0
 ) -> list[Point]:
-    """Points drawn at random; the first ones are the same however many there are.
+    """Draw points at random; the first ones are the same however many are drawn.
 
     Args:
         space: for each entry of the configuration, by its dotted name, a list of values, or
             `uniform`, `log_uniform` or `integers`.
-        count: how many points.
-        seed: other points for another seed.
+        count: number of points.
+        seed: seed of the random numbers.
 
     Returns:
         Points for `sweep.run`.
@@ -172,7 +172,7 @@ def _plain(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(
-        f"sweep: needed numbers, texts, booleans, None, or lists of them for {name!r}, got a "
+        f"sweep: needed numbers, strings, booleans, None, or lists of them for {name!r}, got a "
         f"{type(value).__name__}{here()}"
     )
 

@@ -1,8 +1,8 @@
-"""One run of a sweep in a process of its own, and what the sweep learns about it.
+"""One run of a sweep in its own process, and what the sweep learns about it.
 
-The process is started anew (not forked), writes what it prints into `log.txt` of its folder, and
-sends one message: its metrics or its error, as JSON. One that dies without a message has failed.
-It is in a session of its own, so that Ctrl-C reaches the sweep alone, and ends when the sweep does.
+The process is spawned (not forked), writes its output to `log.txt` in its folder, and sends one
+message: its metrics or its error, as JSON. A process that ends without a message has failed. It
+has its own session, so that Ctrl-C reaches the sweep alone, and ends when the sweep does.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _child(pipe: Connection, train: Callable[..., Any], config: Any, folder: str) -> None:
-    """Call the function, and send what came of it."""
+    """Call the function, and send its result or error."""
     if hasattr(os, "setsid"):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()

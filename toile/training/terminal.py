@@ -1,6 +1,6 @@
 """Curves and small pictures as characters, for the end of a training run in a terminal.
 
-Nothing is loaded and no colours are used: what is printed can be pasted into a README.
+Nothing is imported and no colors are used: the text can be pasted into a README.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def picture(image: np.ndarray, threshold: float = 0.5) -> str:
         The text.
 
     Raises:
-        ValueError: the image has other than two axes.
+        ValueError: the image does not have two axes.
 
     >>> import numpy as np
     >>> from toile.training.terminal import picture
@@ -126,7 +126,7 @@ def side_by_side(blocks: Sequence[str], gap: int = 2, width: int | None = None) 
     Args:
         blocks: texts of one or more lines.
         gap: number of spaces between blocks.
-        width: width of each block; None is that of its longest line.
+        width: width of each block; None for that of its longest line.
 
     Returns:
         The text.

@@ -1,4 +1,4 @@
-"""The progress bar on a terminal, drawn by `rich`, which is slow to load: so is this module."""
+"""The progress bar on a terminal. It imports `rich`, which is slow, so it is loaded when needed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Text as numbers: documents from files or tensorflow-datasets, tokenizers, packing into rows.
 
 Every tokenizer has `size`, `encode` and `decode`; 0 is padding and 1 the end of a document. `pack`
-puts documents into rows of equal length, several in a row where they are short, and marks which is
-which, so that attention and positions can be kept apart.
+puts documents into rows of equal length, several in a row where they are short, and numbers the
+documents of a row, so that attention and positions can be kept separate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPEN_ROWS = 16  # rows that still wait for a document that fits
 
 
 class Bytes:
-    """Tokenizer whose tokens are the bytes of UTF-8, from 2 on.
+    """Tokenizer whose tokens are the bytes of UTF-8, numbered from 2.
 
     Its attribute `size`, the number of tokens, is 258: 0 is padding and 1 the end of a document.
 
@@ -186,7 +186,7 @@ def documents_of_tfds(
         count: largest number of texts of the first split; 0 for all.
 
     Returns:
-        For each split a sequence of texts, which are read when they are asked for.
+        For each split a sequence of texts, which are read when they are accessed.
 
     >>> from toile.training.text import documents_of_tfds
     >>> train, test = documents_of_tfds("lm1b", ["train", "test"])  # doctest: +SKIP

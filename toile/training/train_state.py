@@ -1,9 +1,9 @@
-"""The state of a training run: parameters, optimizer and step, and what else a model carries.
+"""The state of a training run: step, parameters, optimizer and other variables of a model.
 
-`TrainState` is Flax's. With `trainable=` only some parameters are optimized, and `value_and_grad`
-differentiates those only: the others have no gradient (their place holds None), so nothing that is
-done to gradients costs anything for them. `ModelState` also carries every other collection and the
-random streams, so that a loop does not change when BatchNorm or Dropout joins the model.
+`TrainState` is that of Flax. With `trainable=`, only some parameters are optimized, and
+`value_and_grad` differentiates only those: the gradients of the others are None, so they cost
+nothing. `ModelState` also carries every other collection and the random streams, so that a loop
+does not change when BatchNorm or Dropout joins the model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TrainState(struct.PyTreeNode):
         params: the parameters.
         tx: the optimizer, such as `toile.optim.adam(1e-3)`.
         opt_state: state of the optimizer.
-        trainable: which parameters are optimized; None is all. See `create`.
+        trainable: which parameters are optimized; None for all. See `create`.
 
     >>> import toile.linen as nn
     >>> from toile import optim, training
@@ -118,8 +118,8 @@ class TrainState(struct.PyTreeNode):
             params: the parameters.
             tx: the optimizer.
             trainable: which parameters are optimized: a pattern of paths, such as `"head/**"`, or
-                several; a tree of bools, or the upper part of one; or a function from parameters to
-                such a tree. None is all. The optimizer has no state for the others.
+                several; a tree of bools, or a prefix of one; or a function from parameters to such
+                a tree. None for all. The optimizer has no state for the others.
             **kwargs: values of fields of a subclass.
 
         Raises:
@@ -145,10 +145,10 @@ def value_and_grad(
     axis_name: str | None = None, scale: DynamicScale | StaticScale | NoScale | None = None,
     **kwargs: PyTree,
 ) -> Any:
-    """Compute a function of a state's parameters and its gradients by those that are trainable.
+    """Compute a function of a state's parameters and its gradients for the trainable ones.
 
-    Parameters that are not trainable are constants; in the gradients there is None in their place,
-    so that norms, clipping and optimizers do not see them.
+    Parameters that are not trainable are constants. Their gradients are None, so that norms,
+    clipping and optimizers do not see them.
 
     Args:
         fun: function of (params, *args, **kwargs) that returns a scalar, or with `has_aux` a
@@ -156,8 +156,8 @@ def value_and_grad(
         state: a `TrainState`, or anything with `params`.
         *args, **kwargs: further arguments of `fun`.
         has_aux: whether `fun` returns a pair, of which the second is not differentiated.
-        axis_name: mapped axis over which gradients are averaged; None for none.
-        scale: a loss scale, such as a `DynamicScale`; None for none.
+        axis_name: mapped axis over which gradients are averaged; None for no averaging.
+        scale: a loss scale, such as a `DynamicScale`; None for no scaling.
 
     Returns:
         (value, gradients), with `has_aux` ((value, aux), gradients); with `scale`, (new scale,
@@ -202,7 +202,7 @@ class ModelState(TrainState):
         opt_state: state of the optimizer.
         collections: variables other than parameters, by collection.
         rngs: keys by name of random stream.
-        trainable: which parameters are optimized; None is all. See `TrainState.create`.
+        trainable: which parameters are optimized; None for all. See `TrainState.create`.
 
     >>> import toile.linen as nn
     >>> from toile import optim, training
@@ -239,7 +239,7 @@ class ModelState(TrainState):
             tx: the optimizer.
             variables: all variables, such as from `model.init`; None if the next ones are given.
             params: the parameters, instead of those in `variables`.
-            rngs: keys by name of random stream, or one key for all streams; None for none.
+            rngs: keys by name of random stream, or one key for all streams; None for no keys.
             collections: further collections, by name.
             trainable: which parameters are optimized; see `TrainState.create`.
             **kwargs: values of fields of a subclass.
@@ -327,8 +327,8 @@ class ModelState(TrainState):
 
         Args:
             grads: gradients, a tree like `params`; None for parameters that are not trainable.
-            collections: collections that `forward` said have changed; those that the state does not
-                have are left out.
+            collections: changed collections, as `forward` returns them; those that the state does
+                not have are left out.
             **kwargs: new values of further fields.
         """
         changed = {k: v for k, v in (collections or {}).items() if k in self.collections}
@@ -362,7 +362,7 @@ class _Chosen:
 
 
 def _comparable(trainable: Any, params: Any) -> Any:
-    """`trainable=` as structure: globs and functions as they are, a tree of bools by its paths."""
+    """`trainable=` as structure: globs and functions unchanged, a tree of bools by its paths."""
     globs = paths.globs_of(trainable)
     if globs is not None:
         return globs
@@ -398,7 +398,7 @@ def _merged(params: Any, part: Any) -> Any:
 
 
 def _join(params: Any, part: Any) -> Any:
-    """`_merged`, past the variables that have no optimizer."""
+    """`_merged`, ignoring variables without an optimizer."""
     if not _overwrites(params):
         return _merged(params, part)
     return {**part, "params": _merged(params["params"], part["params"])}

@@ -1,4 +1,4 @@
-"""WideResNet-28-10 on CIFAR-10: SGD, a cosine, mixup, averaged weights; 200 epochs in bfloat16."""
+"""WideResNet-28-10 on CIFAR-10: SGD, cosine decay, mixup, averaged weights, bfloat16."""
 
 import ml_collections
 
@@ -7,28 +7,28 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "tfds"  # CIFAR-10; "shapes": generated images in its format
-    config.train_examples = 50_000  # of the generated ones
+    config.dataset = "tfds"  # CIFAR-10; "shapes" generates images in its format
+    config.train_examples = 50_000  # number of generated images
     config.held_out = 10_000
-    config.shift = 4  # images are moved by up to so many pixels, at random
+    config.shift = 4  # shift images at random by up to this many pixels
     config.flip = True
-    config.cut_out = 16  # a grey square of so many pixels; 0: none
-    config.mixup = 0.2  # parameter of the beta distribution; 0: none
+    config.cut_out = 16  # side of the gray square in pixels; 0 turns it off
+    config.mixup = 0.2  # parameter of the beta distribution; 0 turns it off
     config.label_smoothing = 0.0
 
     config.model = "wide_resnet"  # or resnet
     config.depth = 28  # of the WideResNet
     config.width = 10
     config.dropout = 0.0
-    config.blocks = (2, 2, 2, 2)  # of the ResNet, by stage: ResNet-18
+    config.blocks = (2, 2, 2, 2)  # of the ResNet, per stage; these make ResNet-18
     config.features = 64
     config.precision = "mixed_bfloat16"  # weights stay in float32; or mixed_float16, float32
 
-    config.learning_rate = 0.1  # reached after the warm-up, falls to 0 along a cosine
+    config.learning_rate = 0.1  # the peak after warmup; cosine decay to 0
     config.warmup_steps = 400
     config.momentum = 0.9
     config.weight_decay = 5e-4
-    config.ema_decay = 0.999  # of the averaged parameters, which are evaluated
+    config.ema_decay = 0.999  # of the averaged parameters, which evaluation uses
     config.batch_size = 128
     config.num_steps = 78_000  # 200 epochs
     config.seed = 0

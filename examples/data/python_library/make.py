@@ -1,4 +1,4 @@
-"""How library.zip was made, with Python 3.11.7: `python -m examples.data.python_library.make`."""
+"""Make library.zip, with Python 3.11.7: `python -m examples.data.python_library.make`."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ LEFT_OUT = {
 
 
 def is_chosen(path: Path) -> bool:
-    """Whether a file is of the right size, plain, and under Python's licence alone."""
+    """Whether a file has the right size, is plain, and has only Python's own license."""
     inside = path.relative_to(LIB)
     if len(inside.parts) > 2 or LEFT_OUT & set(inside.parts) or str(inside) in TABLES:
         return False
@@ -29,7 +29,7 @@ def is_chosen(path: Path) -> bool:
 
 
 def main() -> None:
-    """Write the archive, the same bytes each time."""
+    """Write the archive, with the same bytes each time."""
     chosen = [path for path in sorted(LIB.rglob("*.py")) if is_chosen(path)]
     with zipfile.ZipFile(Path(__file__).parent / "library.zip", "w") as archive:
         for path in (LIB / "LICENSE.txt", *chosen):

@@ -1,7 +1,7 @@
-"""Makes topics.txt from the interpreter's own help: `python -m examples.data.python_topics.make`.
+"""Make topics.txt from the interpreter's help: `python -m examples.data.python_topics.make`.
 
-Topics come in the order of their names. Sections that several topics share appear once: a paragraph
-that came before, apart from its line breaks, is left out, and so is a topic with little else.
+Topics are sorted by name. Sections that several topics share appear once: a paragraph that has
+appeared before, apart from its line breaks, is left out, and so is a topic with little else.
 """
 
 import pydoc_data.topics
@@ -13,7 +13,7 @@ SHORTEST = 150  # characters
 
 
 def documents(topics: dict[str, str]) -> list[str]:
-    """The topics without what an earlier one has said."""
+    """Return the topics without the paragraphs of earlier ones."""
     seen: set[str] = set()
     found = []
     for name in sorted(topics):

@@ -1,4 +1,4 @@
-"""Flax's recipe for ogbg_molpcba: five GCN layers of width 256 by Adam, batches of 256 graphs."""
+"""Flax's recipe for ogbg_molpcba: five GCN layers of width 256, Adam, batches of 256 graphs."""
 
 import ml_collections
 
@@ -7,20 +7,20 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "tfds"  # ogbg_molpcba; "generated": molecules made up here; "karate"
-    config.train_examples = 3000  # generated ones
+    config.dataset = "tfds"  # ogbg_molpcba; or "generated" molecules, or "karate"
+    config.train_examples = 3000  # number of generated examples
     config.held_out = 1000
-    config.pad_nodes = 512  # batches are padded to multiples of so many nodes and edges
+    config.pad_nodes = 512  # pad batches to multiples of this many nodes and edges
     config.pad_edges = 1024
 
     config.layer = "gcn"  # or gat
     config.layers = 5
     config.features = 256
-    config.residual = True  # layers add to what was there, after a LayerNorm
+    config.residual = True  # add the output of each layer to its input, after a LayerNorm
     config.dropout = 0.1
-    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.001  # falls to 0 along a cosine
+    config.learning_rate = 0.001  # the start of a cosine decay to 0
     config.weight_decay = 0.0
     config.batch_size = 256  # graphs
     config.num_steps = 100_000

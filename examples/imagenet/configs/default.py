@@ -1,4 +1,4 @@
-"""ResNet-50 on ImageNet in bfloat16: Flax's recipe (100 epochs of 1,024), labels smoothed."""
+"""ResNet-50 on ImageNet in bfloat16: Flax's recipe with label smoothing (100 epochs)."""
 
 import ml_collections
 
@@ -7,13 +7,13 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "imagenet2012"  # or "imagenette"; "shapes": generated images
-    config.train_examples = 20_000  # of the generated ones
+    config.dataset = "imagenet2012"  # or "imagenette", or "shapes" (generated images)
+    config.train_examples = 20_000  # number of generated images
     config.held_out = 2_000
     config.stored_size = 224
     config.image_size = 224  # of the crops
-    config.smallest_area = 0.08  # the share of an image that a crop has at least
-    config.eval_share = 0.875  # of the side, for evaluation
+    config.smallest_area = 0.08  # the smallest share of an image in a random crop
+    config.eval_share = 0.875  # the share of the side in the center crop of evaluation
     config.loader_threads = 8
 
     config.model = "resnet50"  # or resnet18, resnet34, resnet101, resnet152
@@ -23,7 +23,7 @@ def get_config() -> ml_collections.ConfigDict:
 
     config.optimizer = "sgd"  # or "lars", "lamb"
     config.schedule = "cosine"  # or "square"
-    config.learning_rate = 0.1  # for 256 images; reached after the warm-up
+    config.learning_rate = 0.1  # per 256 images; the peak after warmup
     config.warmup_steps = 6255  # 5 epochs
     config.momentum = 0.9
     config.weight_decay = 1e-4

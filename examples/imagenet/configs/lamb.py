@@ -12,7 +12,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 16_384
     config.optimizer = "lamb"
     config.schedule = "square"
-    config.learning_rate = 0.00022  # 0.014 at this batch
+    config.learning_rate = 0.00022  # 0.014 at this batch size
     config.warmup_steps = 390  # 5 epochs
     config.weight_decay = 0.01
     config.num_steps = 7038  # 90 epochs

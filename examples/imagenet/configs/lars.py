@@ -1,4 +1,4 @@
-"""The recipe of default.py with batches of 16,384: LARS, a rate that falls with the square."""
+"""The recipe of default.py with batches of 16,384: LARS, with quadratic decay."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 16_384
     config.optimizer = "lars"
     config.schedule = "square"
-    config.learning_rate = 0.39  # 25 at this batch
+    config.learning_rate = 0.39  # 25 at this batch size
     config.warmup_steps = 390  # 5 epochs
     config.momentum = 0.9
     config.weight_decay = 1e-4

@@ -1,4 +1,4 @@
-"""Flax's recipe for lm1b: six layers of width 512 on the One Billion Word benchmark; bfloat16."""
+"""Flax's recipe for lm1b: six layers of width 512 on the One Billion Word benchmark, bfloat16."""
 
 import ml_collections
 
@@ -7,21 +7,21 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "tfds"  # "topics": the text that ships; "file": two text files
-    config.tfds_name = "lm1b"  # any data set whose examples have a `text`
+    config.dataset = "tfds"  # or "topics" (the included text), or "file" (two text files)
+    config.tfds_name = "lm1b"  # any data set whose examples have a `text` feature
     config.train_split = "train"
     config.test_split = "test"
-    config.train_documents = 0  # so many of them only; 0: all
-    config.train_file = "wikitext-2-raw/wiki.train.raw"  # of dataset "file"
+    config.train_documents = 0  # use only this many; 0 uses all
+    config.train_file = "wikitext-2-raw/wiki.train.raw"  # for dataset "file"
     config.test_file = "wikitext-2-raw/wiki.test.raw"
-    config.held_out = 9  # every ninth topic of the text that ships
+    config.held_out = 9  # hold out every ninth topic of the included text
 
     config.tokenizer = "sentencepiece"  # or "bytes"
-    config.vocabulary_file = "runs/lm1b_sentencepiece.model"  # made where it is not there
+    config.vocabulary_file = "runs/lm1b_sentencepiece.model"  # created if it does not exist
     config.vocabulary_size = 30_000
-    config.vocabulary_documents = 200_000  # from which it is made
+    config.vocabulary_documents = 200_000  # documents to create it from
     config.length = 128
-    config.pack = True  # several documents in a row
+    config.pack = True  # put several documents into a row
 
     config.features = 512
     config.layers = 6
@@ -30,7 +30,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.mlp_features = 2048
     config.dropout = 0.1
     config.tied = False
-    config.remat = False  # layers are computed again for their gradients: less memory, more time
+    config.remat = False  # recompute layers for their gradients: less memory, more time
     config.scan_layers = True
     config.precision = "mixed_bfloat16"  # weights stay in float32; or mixed_float16, float32
 
@@ -40,7 +40,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.warmup_steps = 1000
     config.beta2 = 0.98
     config.weight_decay = 0.1
-    config.clip_norm = 1e9  # none
+    config.clip_norm = 1e9  # no clipping
     config.batch_size = 256
     config.num_steps = 500_000
     config.seed = 0

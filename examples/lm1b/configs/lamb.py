@@ -1,4 +1,4 @@
-"""The recipe of default.py with batches of 4,096 rows: LAMB, a longer warm-up, remat."""
+"""The recipe of default.py with batches of 4,096 rows: LAMB, longer warmup, remat."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ def get_config() -> ml_collections.ConfigDict:
     config.batch_size = 4096  # over all devices
     config.remat = True
 
-    # 16 times the rows: 4 (the square root of that) times the rate AdamW has, as LAMB's authors do.
+    # 16 times the rows, so 4 times AdamW's rate: the square root, as LAMB's authors do.
     config.optimizer = "lamb"
     config.schedule = "cosine"
     config.learning_rate = 0.0064

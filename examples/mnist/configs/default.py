@@ -1,4 +1,4 @@
-"""Flax's recipe for MNIST, SGD with momentum on batches of 128, with a schedule and shifts."""
+"""Flax's recipe for MNIST (SGD with momentum, batches of 128), with a schedule and shifts."""
 
 import ml_collections
 
@@ -7,14 +7,14 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "digits"  # the 5,000 that ship; "tfds": all 70,000, by tensorflow-datasets
-    config.train_examples = 0  # so many of them only; 0: all
-    config.shift = 1  # images are moved by up to so many pixels, at random
+    config.dataset = "digits"  # the 5,000 included ones; "tfds" for all 70,000
+    config.train_examples = 0  # use only this many; 0 uses all
+    config.shift = 1  # shift images at random by up to this many pixels
 
     config.features = (32, 64)  # channels of the convolutions
     config.hidden = 256
 
-    config.learning_rate = 0.1  # reached after the warm-up, from where it falls along a cosine
+    config.learning_rate = 0.1  # the peak after warmup, followed by cosine decay
     config.warmup_steps = 30
     config.momentum = 0.9
     config.batch_size = 128

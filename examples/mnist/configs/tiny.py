@@ -1,4 +1,4 @@
-"""A network of a few thousand weights on 600 digits, for tests: seconds, and no great accuracy."""
+"""A network of a few thousand weights on 600 digits, for tests: fast, but not accurate."""
 
 import ml_collections
 

@@ -1,4 +1,4 @@
-"""Flax's recipe, LSTMs of width 512 and Adam at 0.003, with a warmup: all sums right, soon."""
+"""Flax's recipe (LSTMs of width 512, Adam at 0.003) with a warmup, which gets all sums right."""
 
 import ml_collections
 
@@ -8,16 +8,16 @@ def get_config() -> ml_collections.ConfigDict:
     config = ml_collections.ConfigDict()
 
     config.max_digits = 3  # of the second number; the first is below 100
-    config.smallest = 0  # number there is
-    config.held_out = 1000  # sums that are never trained on
-    config.reverse = True  # questions are read backwards
-    config.both_orders = False  # whether it is trained on 358+7 too, where 7+358 is
+    config.smallest = 0  # the smallest number in a sum
+    config.held_out = 1000  # sums that are not used for training
+    config.reverse = True  # read questions backward
+    config.both_orders = False  # train on 358+7 as well as 7+358
 
     config.features = 512
-    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.003  # reached after the warmup; falls to 0 along a cosine
-    config.warmup_steps = 750  # with 250 of them 2,500 steps still leave 1% of the sums wrong
+    config.learning_rate = 0.003  # the peak after warmup; cosine decay to 0
+    config.warmup_steps = 750  # with only 250, 1% of the sums are wrong after 2,500 steps
     config.clip_norm = 1.0
     config.batch_size = 128
     config.num_steps = 2500

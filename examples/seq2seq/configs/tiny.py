@@ -1,4 +1,4 @@
-"""LSTMs of width 128 on sums of two-digit numbers: a minute of one core."""
+"""LSTMs of width 128 on sums of two-digit numbers: a minute on one core."""
 
 import ml_collections
 
@@ -11,14 +11,14 @@ def get_config() -> ml_collections.ConfigDict:
     config.smallest = 10
     config.held_out = 500
     config.reverse = True
-    config.both_orders = True  # else one or two of the sums held out stay wrong
+    config.both_orders = True  # otherwise one or two held-out sums stay wrong
 
     config.features = 128
     config.precision = "float32"
 
     config.learning_rate = 0.008
     config.warmup_steps = 500
-    config.clip_norm = float("inf")  # none, as in Flax's example
+    config.clip_norm = float("inf")  # no warmup, as in Flax's example
     config.batch_size = 128
     config.num_steps = 2000
     config.seed = 0

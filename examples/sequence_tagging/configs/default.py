@@ -1,4 +1,4 @@
-"""Two layers of LSTMs of width 256 on a Universal Dependencies treebank: parts of speech."""
+"""Two layers of LSTMs of width 256 that learn parts of speech from a UD treebank."""
 
 import ml_collections
 
@@ -7,23 +7,23 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "conllu"  # two files in CoNLL-U; "python": the library that ships
+    config.dataset = "conllu"  # two CoNLL-U files; or "python" (the included library)
     config.train_file = "UD_English-EWT/en_ewt-ud-train.conllu"
     config.test_file = "UD_English-EWT/en_ewt-ud-dev.conllu"
     config.column = "upos"  # or xpos, deprel …
-    config.files = 0  # of the Python library; 0: all
-    config.held_out = 5  # every fifth of these files
-    config.min_count = 2  # a word that occurs less often is unknown
-    config.length = 64  # tokens; what is longer is cut into windows
+    config.files = 0  # of the Python library; 0 for all
+    config.held_out = 5  # hold out every fifth of these files
+    config.min_count = 2  # rarer words are unknown
+    config.length = 64  # tokens; longer sequences are cut into windows
 
     config.model = "bilstm"  # or transformer
     config.features = 256
     config.layers = 2
     config.heads = 4  # of the transformer
     config.dropout = 0.3
-    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.002  # reached after the warm-up, falls to 0 along a cosine
+    config.learning_rate = 0.002  # the peak after warmup; cosine decay to 0
     config.warmup_steps = 100
     config.weight_decay = 0.01
     config.clip_norm = 1.0

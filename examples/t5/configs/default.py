@@ -1,11 +1,11 @@
-"""T5 1.1 base, pretrained on C4 as published: default.gin has the numbers."""
+"""T5 1.1 base, pretrained on C4 as published; default.gin has the hyperparameters."""
 
 import ml_collections
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Which gin files are read; a later one changes what an earlier one says."""
+    """The gin files to read; later files override earlier ones."""
     config = ml_collections.ConfigDict()
-    config.gin_files = ("default.gin",)  # with small.gin, large.gin, xl.gin or xxl.gin: other sizes
-    config.num_steps = 0  # 0: what the files say
+    config.gin_files = ("default.gin",)  # other sizes add small.gin, large.gin, xl.gin or xxl.gin
+    config.num_steps = 0  # 0 keeps the value of the files
     return config

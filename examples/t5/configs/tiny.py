@@ -1,10 +1,10 @@
-"""A small model on the bytes of Python's help topics: tiny.gin has the numbers."""
+"""A small model on the bytes of Python's help topics; tiny.gin has the hyperparameters."""
 
 import ml_collections
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """Which gin files are read; default.py explains the fields."""
+    """The gin files to read; default.py explains the fields."""
     config = ml_collections.ConfigDict()
     config.gin_files = ("tiny.gin",)
     config.num_steps = 0

@@ -1,4 +1,4 @@
-"""Flax's recipe for SST-2: a BiLSTM of width 256 on word vectors of 300, by Adam at 0.0005."""
+"""Flax's recipe for SST-2: a BiLSTM of width 256 on word vectors of size 300, Adam at 0.0005."""
 
 import ml_collections
 
@@ -7,20 +7,20 @@ def get_config() -> ml_collections.ConfigDict:
     """The hyperparameters; `--config.NAME=VALUE` changes one on the command line."""
     config = ml_collections.ConfigDict()
 
-    config.dataset = "tfds"  # glue/sst2; "generated": reviews made up here
-    config.train_examples = 8000  # generated ones
+    config.dataset = "tfds"  # glue/sst2; or "generated" reviews
+    config.train_examples = 8000  # number of generated examples
     config.held_out = 2000
-    config.min_count = 2  # a word in fewer sentences is unknown
-    config.length = 60  # words of a sentence; what is longer is cut
+    config.min_count = 2  # words in fewer sentences are unknown
+    config.length = 60  # words; longer sentences are cut
 
-    config.model = "bilstm"  # or bag: a mean of word vectors
+    config.model = "bilstm"  # or bag, a mean of word vectors
     config.embedding = 300
     config.hidden = 256
     config.dropout = 0.5
     config.word_dropout = 0.1
-    config.precision = "float32"  # or mixed_bfloat16, mixed_float16: weights stay in float32
+    config.precision = "float32"  # or mixed_bfloat16, mixed_float16 (weights stay in float32)
 
-    config.learning_rate = 0.0005  # falls to 0 along a cosine
+    config.learning_rate = 0.0005  # the start of a cosine decay to 0
     config.clip_norm = 1.0
     config.batch_size = 64
     config.num_steps = 10520  # 10 epochs of SST-2

@@ -20,7 +20,7 @@ def supported(dtype: Any) -> bool:
 
 
 def real_part(dtype: Any) -> Any:
-    """The dtype of a complex number's parts; a real dtype is returned as it is."""
+    """The dtype of a complex number's parts; a real dtype is returned unchanged."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
 
 

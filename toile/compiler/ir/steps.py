@@ -62,7 +62,7 @@ class Constant:
 
 
 class Output:
-    """The buffer of a result of the Program, allocated anew in each call."""
+    """The buffer of a result of the Program, a new one in each call."""
 
     __slots__ = ("index", "aval")
 

@@ -286,7 +286,7 @@ class Arithmetic(Printer):
         return x if kind(x.dtype) in "bu" else self.select(self.lt(x, 0), self.neg(x), x)
 
     def sign(self, x: Value) -> Value:
-        """-1, 0 or 1; NaN and signed zeros are returned as they are."""
+        """-1, 0 or 1; NaN and signed zeros are returned unchanged."""
         if x.imag:
             raise Unsupported("sign of a complex number in a kernel")
         zero, one = self.constant(0, x.dtype), self.constant(1, x.dtype)

@@ -110,7 +110,7 @@ class Verifier:
             return buffer.array.nbytes
         aval = getattr(buffer, "aval", None)
         if aval is None and buffer not in self.extents:
-            raise PlanError("a pointer that moves is used outside of its loop")
+            raise PlanError("a pointer that moves is used outside its loop")
         return self.extents[buffer] if aval is None else aval.nbytes
 
     def write(self, where: Address, nbytes: int, content: Content) -> None:

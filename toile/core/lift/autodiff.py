@@ -38,7 +38,7 @@ def vjp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the value of a function of a scope, and a function that gives its gradients.
+    """Compute the value of a function of a scope, and a function that computes its gradients.
 
     Args:
         fn: function of the scope and `primals`.
@@ -63,7 +63,7 @@ def _vjp(
     name: str, fn: Callable[..., Any], scope: Scope, primals: tuple[Any, ...], has_aux: bool,
     vjp_variables: CollectionFilter, variables: CollectionFilter, rngs: PRNGSequenceFilter,
 ) -> Any:  # fmt: skip
-    """(value, function from its cotangent to gradients), and what is auxiliary if `has_aux`."""
+    """(value, function from its cotangent to gradients), and auxiliary results if `has_aux`."""
 
     def inner(packed: Packed, *args: Any) -> Any:
         moving, fixed = packed.variables
@@ -128,8 +128,8 @@ def jvp(
         scope: the scope.
         primals: tuple of the arguments of `fn`.
         tangents: tuple of the directions of the arguments, of the same shapes.
-        variable_tangents: directions of the variables, by collection; collections that are not
-            there are constant.
+        variable_tangents: directions of the variables, by collection; collections without an entry
+            are constant.
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
 
@@ -163,7 +163,7 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a scope a gradient of its own.
+    """Give a function of a scope a custom gradient.
 
     Args:
         fn: function of a scope and arguments.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Marks a collection that goes into a transformation along an axis and does not come out.
+    """Marks a collection that is an input of a transformation, along an axis, and not a result.
 
     It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
 
@@ -33,7 +33,7 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Marks a collection that only comes out of a transformation, along an axis.
+    """Marks a collection that is only a result of a transformation, along an axis.
 
     It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
 
@@ -56,7 +56,7 @@ Axes = tuple[tuple[Any, ...], tuple[Any, ...]]  # filters and, in the same order
 
 
 def in_and_out(variable_axes: Mapping[CollectionFilter, Any]) -> tuple[Axes, Axes]:
-    """Filters and axes of what goes in, and of what comes out."""
+    """Filters and axes for inputs, and for outputs."""
     ins = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, Out)]
     outs = [(k, _axis(v)) for k, v in variable_axes.items() if not isinstance(v, In)]
     return unzipped(ins), unzipped(outs)
@@ -117,7 +117,7 @@ def _is_key(x: Any) -> bool:
 
 
 def split_streams(groups: Any, splits: tuple[bool, ...], size: int) -> tuple[Any, ...]:
-    """A key for each step in the groups that are split; the others as they are."""
+    """A key for each step in the groups that are split; other groups are unchanged."""
     return tuple(
         tree_map_rngs(lambda key: random.split(key, size), group) if split else group
         for group, split in zip(groups, splits, strict=True)

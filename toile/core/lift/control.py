@@ -31,8 +31,8 @@ def while_loop(
 ) -> C:
     """Repeat `c = body_fn(scope, c)` while `cond_fn(scope, c)` is true.
 
-    Of streams that are split, step i gets the key folded with i, and its condition the key folded
-    with -i.
+    For split streams, step i gets the key with i folded in, and its condition the key with -i
+    folded in.
 
     Args:
         cond_fn: function of the scope and the carry that returns a Boolean scalar.
@@ -42,8 +42,8 @@ def while_loop(
         init: the first carry, a tree of arrays.
         carry_variables: filter of the collections that each step may change for the next one.
         broadcast_variables: filter of the collections that can be read; True is all others.
-        split_rngs: for each random stream whether every step gets a key of its own (True) or all
-            get the same (False); streams that are not listed are not visible.
+        split_rngs: for each random stream, whether every step gets its own key (True) or all get
+            the same (False); streams that are not listed are not visible.
 
     Returns:
         The last carry.

@@ -43,15 +43,15 @@ def vmap(
         fn: function of a scope and arguments.
         variable_axes: for each collection the axis along which its variables differ, or None for
             variables that all share. Keys are names, or other filters of collections.
-        split_rngs: for each random stream whether every index gets a key of its own (True) or
-            all get the same (False).
+        split_rngs: for each random stream, whether every index gets its own key (True) or all get
+            the same (False).
         in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
             tuple with an entry, or a tree of entries, for each. None is not mapped.
         out_axes: axis that is added to each result, as `in_axes`.
         axis_size: size of the axis; needed only where no argument and no variable has it.
         axis_name: name of the axis, for functions such as `toile.lax.pmean`.
         spmd_axis_name: name of the axis of a mesh that the axis is split along.
-        metadata_params: what boxes around variables are told about the axis.
+        metadata_params: information about the axis for the boxes around variables.
 
     Returns:
         A function like `fn`.
@@ -95,10 +95,10 @@ def scan(
     metadata_params: Mapping[Any, Any] = {},
     check_constancy_invariants: bool = True,
 ) -> Callable[..., Any]:
-    """Loop over a function of a scope: each step takes a carry and slices, and gives a new carry.
+    """Loop over a function of a scope: each step takes a carry and slices, and returns a new carry.
 
-    The function is `(scope, carry, *xs) -> (carry, ys)`. Collections of variables and random
-    streams that are not listed are not visible inside.
+    The function has the form `(scope, carry, *xs) -> (carry, ys)`. Collections of variables and
+    random streams that are not listed are not visible inside.
 
     Args:
         fn: function of a scope, a carry and slices of `xs`.
@@ -106,8 +106,8 @@ def scan(
             step. Keys are names, or other filters of collections.
         variable_broadcast: filter of the collections that are the same in every step.
         variable_carry: filter of the collections that each step may change for the next one.
-        split_rngs: for each random stream whether every step gets a key of its own (True) or all
-            get the same (False).
+        split_rngs: for each random stream, whether every step gets its own key (True) or all get
+            the same (False).
         in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
             a tree of entries, for each. `broadcast` stands for a value that all steps share.
         out_axes: axis along which each of `ys` is stacked, as `in_axes`.
@@ -115,8 +115,8 @@ def scan(
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function of (variables, random streams) of each step that returns both as
-            the step sees them; None for none.
-        metadata_params: what boxes around variables are told about the axis.
+            the step sees them; None to leave them unchanged.
+        metadata_params: information about the axis for the boxes around variables.
         check_constancy_invariants: whether it is an error if variables of `variable_broadcast`
             depend on the step.
 
@@ -183,14 +183,13 @@ def remat_scan(
     Args:
         body_fn: function of a scope and a carry that returns the next carry.
         lengths: number of steps of each loop, the outermost first.
-        policy: function that says which intermediate results are kept, such as those of
+        policy: function that selects the intermediate results to keep, such as those of
             `toile.checkpoint_policies`; None keeps none.
         variable_broadcast: filter of the collections that are the same in every step.
         variable_carry: filter of the collections that each step may change for the next one.
         variable_axes: for each collection the axis along which its variables differ from step to
             step; by default axis 0 for all.
-        split_rngs: for each random stream whether every step gets a key of its own; by default
-            all do.
+        split_rngs: for each random stream, whether every step gets its own key; by default all do.
 
     Returns:
         A function of (scope, carry) that returns the last carry.

@@ -1,4 +1,4 @@
-"""How scopes cross the border of a transformation: the one mechanism under all lifted ones.
+"""How scopes enter and leave a transformation: the mechanism behind all lifted ones.
 
 Outside, the variables and random streams of some scopes are grouped by filters, which makes them
 plain trees. Inside, scopes are made from such trees, a function of scopes runs, and the variables
@@ -30,7 +30,7 @@ Groups = tuple[tuple[Any, ...], ...]  # by filter, then by scope
 
 
 def _copied(x: Any) -> Any:
-    """The same tree with dicts of its own; FrozenDicts and values are shared."""
+    """The same tree with copied dicts; FrozenDicts and values are shared."""
     if x.__class__ is dict:
         return {k: _copied(v) for k, v in x.items()}
     return x
@@ -39,7 +39,7 @@ def _copied(x: Any) -> Any:
 def _grouped(
     xs: Mapping[str, Any], filters: Sequence[Filter]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The entries of `xs`, each in the group of the first filter that takes it; what is left."""
+    """The entries of `xs`, each in the group of the first filter that matches it, and the rest."""
     groups: list[dict[str, Any]] = [{} for _ in filters]
     left = []
     for name, value in xs.items():
@@ -57,7 +57,7 @@ def _transposed(rows: Sequence[Sequence[Any]]) -> Groups:
 
 
 def _minimal(scopes: Sequence[Scope]) -> tuple[list[Scope], list[tuple[Scope, tuple[str, ...]]]]:
-    """The scopes that are below no other, and for each scope the way to it from one of those.
+    """The scopes that are below no other, and for each scope its path from one of those.
 
     Variables of a scope that is below another one are among the other's: a variable that two
     scopes reach must cross the border once."""
@@ -91,7 +91,7 @@ def flat_counts(counters: Mapping[Any, Any], path: tuple[Any, ...] = ()) -> dict
 
 
 class Packed:
-    """Scopes on their way through a transformation."""
+    """Scopes that are passed through a transformation."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Packed:
         ]
 
     def _collections(self, scope: Scope, filters: Sequence[Filter]) -> list[dict[str, Any]]:
-        """The variables of a scope by filter; what cannot come out again is frozen."""
+        """The variables of a scope by filter; those that cannot be results are frozen."""
         scope._populate_collections()
         groups, _ = _grouped(scope._variables, filters)
         return [
@@ -191,13 +191,13 @@ class Packed:
 
     @staticmethod
     def completed(before: tuple[Any, ...], after: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A group that came out, with the collections in it that could not change.
+        """A group of results, with the collections in it that could not change.
 
         They are not among the results; the next step of a loop needs them all the same."""
         return tuple({**a, **b} for a, b in zip(before, after, strict=True))
 
     def publish(self, groups: Any) -> None:
-        """Outside: write what came out to the original scopes."""
+        """Outside: write the results to the original scopes."""
         for scope, counts in self.before:
             if flat_counts(scope.rng_counters) != counts:
                 scope._check_writable(f"draws keys inside {self.name}")
@@ -237,9 +237,9 @@ def _warn_dropped(name: str | None, kwargs: Mapping[str, Any]) -> None:
     pronoun = "it" if len(kwargs) == 1 else "them"
     warnings.warn(
         f'kwargs are not supported in {name}, so "{names}" is(are) ignored: pass {pronoun} by '
-        f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for what "
-        f"is the same everywhere), or close over {pronoun}, as a field of the module or with "
-        f"functools.partial{here()}",
+        f"position (with an entry in in_axes: None under vmap, nn.broadcast under scan, for "
+        f"arguments that are not mapped), or close over {pronoun}, as a field of the module or "
+        f"with functools.partial{here()}",
         RuntimeWarning,
         stacklevel=3,
     )

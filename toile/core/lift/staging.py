@@ -1,7 +1,7 @@
 """jit and checkpoint of functions of scopes, and folding of random streams as jit does it.
 
-A jitted function of a scope runs its Python once; what that did to the counters of random draws is
-kept in the structure of its result, and done again by each call that finds it traced.
+The Python code of a jitted function of a scope runs once. Its changes to the counters of random
+draws are kept in the structure of its result, and repeated by each later call.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def checkpoint(
     static_argnums: int | tuple[int, ...] = (),
     policy: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
-    """Save memory: recompute a function of a scope for its gradient.
+    """Recompute a function of a scope in the backward pass, to save memory.
 
     Args:
         fn: function of a scope and arguments.
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
         concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is kept from merging the recomputation with the first
-            computation. It may be False inside of `scan`.
+        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
+            computation. It may be False inside `scan`.
         static_argnums: positions of arguments that are not traced; the argument after the scope
             is number 0.
-        policy: function that says which intermediate results are kept, such as those of
+        policy: function that selects the intermediate results to keep, such as those of
             `toile.checkpoint_policies`; None keeps none.
 
     Returns:
@@ -140,7 +140,7 @@ def jit(
     device: Device | None = None,
     backend: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile a function of a scope: its Python code runs once for each kind of arguments.
+    """Compile a function of a scope, which is traced once for each set of shapes and dtypes.
 
     Args:
         fn: function of a scope, a hashable key and arguments; the key says what else, besides
@@ -150,7 +150,7 @@ def jit(
         static_argnums: positions of arguments that are constants of the trace; the scope is
             number 0, and the key is not counted.
         static_argnames: names of keyword arguments that are constants of the trace.
-        donate_argnums: positions of arguments whose memory may be reused, counted as
+        donate_argnums: positions of arguments whose memory may be reused, counted as in
             `static_argnums`.
         device: device to run on; None is the default device.
         backend: name of the platform to run on; None is the default.

@@ -49,15 +49,16 @@ def dot_product_attention(
     deterministic: bool = False,
     precision: PrecisionLike = None,
 ) -> Array:
-    """Means of the values for each query: `softmax(query @ key / sqrt(channels) + bias) @ value`.
+    """Compute attention: `softmax(query @ key / sqrt(channels) + bias) @ value`.
 
     Args:
         scope: scope that has the random stream `dropout`, if weights are dropped.
         query: array of shape (batch, *positions, heads, channels).
         key: array of shape (batch, *positions, heads, channels).
-        value: array of shape (batch, *positions, heads, channels); its channels may be others.
+        value: array of shape (batch, *positions, heads, channels); the number of channels may
+            differ.
         dtype: dtype of the weights.
-        bias: added before the softmax; None for none.
+        bias: added before the softmax; None for no bias.
         axis: axis or axes attended over; None is all positions.
         broadcast_dropout: whether all examples and heads drop the same weights.
         dropout_rng: key for dropout; None is the next key of the stream `dropout`.
@@ -140,13 +141,13 @@ def multi_head_dot_product_attention(
     """Project to queries, keys and values, attend in every head, and project back.
 
     With `cache`, each call decodes one position. At first the collection `cache` has a function
-    from the shape of batch and positions to a `CacheEntry`; the caller puts its result in its
-    place.
+    from the shape of batch and positions to a `CacheEntry`; the caller replaces the function by its
+    result.
 
     Args:
         scope: scope of the projections `query`, `key`, `value` and `out`.
-        inputs_q: what queries are made from, of shape (batch, *positions, features).
-        inputs_kv: what keys and values are made from; None is `inputs_q`.
+        inputs_q: input of the queries, of shape (batch, *positions, features).
+        inputs_kv: input of the keys and values; None is `inputs_q`.
         num_heads: number of heads.
         dtype: dtype to compute in.
         qkv_features: features of all heads together; None is those of `inputs_q`.
@@ -155,7 +156,7 @@ def multi_head_dot_product_attention(
         causal_mask: whether later positions are hidden.
         padding_mask: positions of queries that are 0 are hidden.
         key_padding_mask: the same for keys; None is `padding_mask`.
-        segmentation: number of the segment of each position; others are hidden.
+        segmentation: number of the segment of each position; other segments are hidden.
         key_segmentation: the same for keys; None is `segmentation`.
         cache: whether keys and values are kept, to decode one position at a time.
         broadcast_dropout: whether all examples and heads drop the same weights.
@@ -221,7 +222,7 @@ def _first(given: Any, default: Any) -> Any:
 
 
 def _as_bias(masks: list[Any], dtype: Any) -> Any:
-    """What to add to the logits: 0 where all masks hold, a large negative number elsewhere."""
+    """A bias for the logits: 0 where all masks hold, a large negative number elsewhere."""
     if not masks:
         return None
     mask = functools.reduce(jnp.logical_and, masks)

@@ -1,7 +1,7 @@
-"""The cache of decoding: keys and values of the positions so far, one more with each call.
+"""The cache for decoding: the keys and values of all positions so far; each call adds one.
 
-It is the variable 'entry' of the collection 'cache'. How many positions there will be is not known
-when it is declared, so that it starts as a function from their shape to the CacheEntry.
+It is the variable 'entry' of the collection 'cache'. The number of positions is not known when it
+is declared, so it starts as a function from their shape to the CacheEntry.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CacheEntry(struct.PyTreeNode):
 def advance_cache(
     scope: Scope, inputs: Any, key: Any, value: Any, axes: tuple[int, ...]
 ) -> CacheEntry | None:
-    """The cache with the key and value of one more position, None if it is not there yet."""
+    """The cache with the key and value of one more position; None if there is no cache yet."""
     if not scope.has_variable("cache", "entry"):
         scope.put_variable("cache", "entry", _cache_maker(key.ndim, key.shape[-2:]))
         return None
@@ -38,15 +38,16 @@ def advance_cache(
     if not isinstance(entry, CacheEntry):
         raise ValueError(
             "multi_head_dot_product_attention: Cache is not initialized. Needed a CacheEntry, got "
-            f"{type(entry).__name__} (call the function that init left in 'cache' with the "
-            f"shape of batch and positions){here()}"
+            f"{type(entry).__name__} (call the function that init stored in 'cache' with the "
+            f"shape of the batch and the positions){here()}"
         )
     sizes = entry.key.shape
     expected = (*(1 if a in axes else sizes[a] for a in range(len(sizes) - 2)), inputs.shape[-1])
     if expected != inputs.shape:
         raise ValueError(
             "multi_head_dot_product_attention: Invalid shape provided, expected shape "
-            f"{expected} instead got {inputs.shape} (a cache takes one position a call){here()}"
+            f"{expected} instead got {inputs.shape} (with a cache, a call takes one position)"
+            f"{here()}"
         )
     # The count of positions, as indices into the axes attended over, the last running fastest.
     start, left = [0] * len(sizes), entry.i

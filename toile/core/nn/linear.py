@@ -107,15 +107,14 @@ def dense_general(
     bias_init: Callable[..., Any] = initializers.zeros,
     precision: PrecisionLike = None,
 ) -> Any:
-    """Apply a linear map over any axes of the input, to new axes at its end.
+    """Apply a linear map from any axes of the input to new axes at the end.
 
     Args:
         scope: scope of the parameters `kernel` and `bias`.
         inputs: array that has the axes.
         features: size of the new axis, or sizes of several.
         axis: axis or axes of the input to sum over.
-        batch_dims: leading axes that have a kernel and a bias of their own for each index, all of
-            which start equal.
+        batch_dims: leading axes with a separate kernel and bias for each index, which start equal.
         bias: whether a bias is added.
         dtype: dtype to compute in.
         kernel_init: initializer of the kernel.

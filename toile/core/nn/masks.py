@@ -12,7 +12,7 @@ __all__ = ["make_padding_mask"]
 
 
 def check_attention_axes(axes: tuple[int, ...], ndim: int) -> None:
-    """An error unless the axes lie between the batch and the heads."""
+    """Raise an error unless the axes are between the batch and the heads."""
     if not all(1 <= a < ndim - 2 for a in axes):
         raise ValueError(
             "Attention axis must be between the batch axis and the last-two axes, got "

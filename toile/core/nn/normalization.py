@@ -161,13 +161,14 @@ def batch_norm(
             are updated, except when they are created.
         axis: axis or axes of the features; statistics are taken over all others.
         momentum: how much of the averages remains at each update.
-        epsilon: small number that is added to the variance, against division by zero.
+        epsilon: small number that is added to the variance, to avoid division by zero.
         dtype: dtype of the result.
         bias: whether a bias is added.
         scale: whether the result is multiplied by a scale.
         bias_init: initializer of the bias.
         scale_init: initializer of the scale.
-        axis_name: name of a mapped axis over which statistics are taken too; None for none.
+        axis_name: name of a mapped axis over which statistics are also taken; None for no such
+            axis.
         axis_index_groups: groups of indices of that axis that share statistics.
         kind: collection of the averages.
 
@@ -215,7 +216,7 @@ def layer_norm(
     Args:
         scope: scope of the parameters `scale` and `bias`, of the size of the last axis.
         x: array with at least one axis.
-        epsilon: small number that is added to the variance, against division by zero.
+        epsilon: small number that is added to the variance, to avoid division by zero.
         dtype: dtype of the scale and the bias in the computation.
         bias: whether a bias is added.
         scale: whether the result is multiplied by a scale.
@@ -259,7 +260,7 @@ def group_norm(
         x: array of shape (batch, ..., channels).
         num_groups: number of groups; None if `group_size` is given.
         group_size: number of channels in a group; None if `num_groups` is given.
-        epsilon: small number that is added to the variance, against division by zero.
+        epsilon: small number that is added to the variance, to avoid division by zero.
         dtype: dtype of the result.
         bias: whether a bias is added.
         scale: whether the result is multiplied by a scale.

@@ -26,19 +26,19 @@ def pool(
     strides: Sequence[int] | None,
     padding: str | Sequence[tuple[int, int]],
 ) -> Array:
-    """Reduce every window of the axes between batch and features.
+    """Reduce every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
-    there may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
+    may be no batch axis, or several.
 
     Args:
         inputs: array to pool.
         init: value that each window starts from, the neutral element of `reduce_fn`.
         reduce_fn: function of two values, such as `toile.lax.add`.
-        window_shape: size of the window along each axis of space.
-        strides: step between windows along each axis of space; None is 1.
-        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
-            the value `init`.
+        window_shape: size of the window along each spatial axis.
+        strides: step between windows along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
+            value `init`.
 
     Returns:
         An array of shape (*batch, *new space, features).
@@ -80,16 +80,16 @@ def avg_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
-    """Take the mean of every window of the axes between batch and features.
+    """Take the mean of every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
-    there may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
+    may be no batch axis, or several.
 
     Args:
         inputs: array to pool.
-        window_shape: size of the window along each axis of space.
-        strides: step between windows along each axis of space; None is 1.
-        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space.
+        window_shape: size of the window along each spatial axis.
+        strides: step between windows along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis.
         count_include_pad: whether padding counts as zeros; otherwise the mean is that of the
             elements that are not padding.
 
@@ -115,17 +115,17 @@ def max_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """Take the maximum of every window of the axes between batch and features.
+    """Take the maximum of every window over the spatial axes.
 
-    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
-    there may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
+    may be no batch axis, or several.
 
     Args:
         inputs: array to pool.
-        window_shape: size of the window along each axis of space.
-        strides: step between windows along each axis of space; None is 1.
-        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
-            the value -inf.
+        window_shape: size of the window along each spatial axis.
+        strides: step between windows along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
+            value -inf.
 
     Returns:
         An array of shape (*batch, *new space, features).
@@ -145,15 +145,15 @@ def min_pool(
 ) -> Array:
     """Take the minimum of every window of the axes between batch and features.
 
-    Inputs have shape (*batch, *space, features), with as many axes of space as the window has;
-    there may be no batch axis, or several.
+    Inputs have shape (*batch, *space, features), with as many spatial axes as the window has; there
+    may be no batch axis, or several.
 
     Args:
         inputs: array to pool.
-        window_shape: size of the window along each axis of space.
-        strides: step between windows along each axis of space; None is 1.
-        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each axis of space. Padding has
-            the value inf.
+        window_shape: size of the window along each spatial axis.
+        strides: step between windows along each spatial axis; None is 1.
+        padding: `"SAME"`, `"VALID"`, or a pair (low, high) for each spatial axis. Padding has the
+            value inf.
 
     Returns:
         An array of shape (*batch, *new space, features).

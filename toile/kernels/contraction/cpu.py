@@ -188,7 +188,7 @@ def _matrices(p: Problem, cut: Matrices, packed: bool = False) -> Launch:
     if cut.column_step < cut.columns.extent:
         return replace(launch, apart="its units are blocks of columns")
     rows = _rows(p, cut, packed)
-    return replace(launch, rows=rows, apart="" if rows else "its rows do not lie in order")
+    return replace(launch, rows=rows, apart="" if rows else "its rows are not stored in order")
 
 
 def _rows(p: Problem, cut: Matrices, packed: bool) -> Rows | None:

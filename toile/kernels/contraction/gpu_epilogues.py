@@ -43,7 +43,7 @@ Equations = dict[int, Equation]  # by identity
 
 
 def fuse_epilogues(program: Program) -> Program:
-    """The Program with products fused with what follows them."""
+    """The Program with products fused with the operations after them."""
     products = [e for e in program.equations if _is_product(e)]
     if not products or not flags.allow_excess_precision or cublaslt.engine() is None:
         return program

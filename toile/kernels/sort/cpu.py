@@ -319,7 +319,7 @@ class _Best:
         self.choose(better, at, where, self.place, self.at)
 
     def compare_lane(self, key: str, at: str) -> None:
-        """Keep the better value or, of equal ones, the first."""
+        """Keep the better value, or the first if they are equal."""
         f = self.f
         old, where = f.load(self.type, self.key), f.load("i32", self.at)
         worse = f.value(f"xor i1 {self.better(old, key)}, true")

@@ -1,8 +1,8 @@
 """Argmax and argmin along an axis.
 
-Keys (`gpu_keys`) turn every comparison into one of unsigned integers: the greatest wins, of equal
-ones the one with the lowest index. Warps process parts of rows, threads parts of columns; if there
-are several parts, a second pass compares their results.
+Keys (`gpu_keys`) turn every comparison into one of unsigned integers: the greatest wins; among
+equal ones, the one with the lowest index. Warps process parts of rows, threads parts of columns; if
+there are several parts, a second pass compares their results.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Writer(Sums):
 
     def scan(self, op: Scan, e: Equation, ins: list[Any]) -> list[Held]:
         if any(isinstance(x, Stored) for x in ins[op.consts + op.carry:]):
-            raise Unsupported("a loop inside of a loop over an array that stays in memory")
+            raise Unsupported("a loop inside a loop over an array that stays in memory")
         c, n = op.consts, op.consts + op.carry
         trips = self.constants[constant_key(np.asarray(op.length, np.int64))].name
         slots = [self.slots(x) for x in ins[c:n]]

@@ -1,4 +1,4 @@
-"""How modules cross the border of a transformation.
+"""How modules enter and leave a transformation.
 
 Outside, the scopes of a module, of the modules in its fields and of the modules and Variables in
 its arguments are collected. Inside, all of them are built again over the scopes that the
@@ -59,7 +59,7 @@ def _map_fields(
 
 
 class Crossing:
-    """One call of a transformed method: what goes in, and what is built inside.
+    """One call of a transformed method: its inputs, and the modules built inside.
 
     `cls` is the class of the module inside; by default that of the module outside."""
 
@@ -87,7 +87,7 @@ class Crossing:
         return index
 
     def _replace(self, x: Any) -> Any:
-        """The placeholder of a bound module or Variable; anything else as it is."""
+        """The placeholder of a bound module or Variable; any other value unchanged."""
         if not _is_bound(x):
             return x
         if x._id not in self.replaced:
@@ -101,7 +101,7 @@ class Crossing:
         return self.replaced[x._id]
 
     def _collect(self, x: Any) -> None:
-        """Add the scopes of a module and of what its fields hold."""
+        """Add the scopes of a module and of the modules in its fields."""
         if x._id in self.indices:
             return
         if isinstance(x, Module):
@@ -130,7 +130,7 @@ class Crossing:
             return built[x.index]
 
         def rebuilt(x: Any) -> Any:
-            """What a field holds, over its new scope."""
+            """The value of a field, over its new scope."""
             if not _is_bound(x):
                 return x
             index = self.indices[x._id]

@@ -29,7 +29,7 @@ def vjp(
     rngs: PRNGSequenceFilter = True,
     multi_scope: bool = False,
 ) -> Any:
-    """Compute the value of a function of a module, and a function that gives its gradients.
+    """Compute the value of a function of a module, and a function that computes its gradients.
 
     Args:
         fn: function of the module and `primals`.
@@ -78,7 +78,7 @@ def value_and_grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute a scalar function of a module and its gradients by the arguments, not by variables.
+    """Compute a scalar function of a module and its gradients with respect to the arguments.
 
     Args:
         fn: function of the module and `primals` that returns a scalar.
@@ -125,7 +125,7 @@ def grad(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> Any:
-    """Compute the gradients of a scalar function of a module by its arguments, not by variables.
+    """Compute the gradients of a scalar function of a module with respect to its arguments.
 
     Args:
         fn: function of the module and `primals` that returns a scalar.
@@ -171,8 +171,8 @@ def jvp(
         mdl: the module.
         primals: tuple of the arguments of `fn`.
         tangents: tuple of the directions of the arguments, of the same shapes.
-        variable_tangents: directions of the variables, by collection; collections that are not
-            there are constant.
+        variable_tangents: directions of the variables, by collection; collections without an entry
+            are constant.
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
 
@@ -201,7 +201,7 @@ def custom_vjp(
     grad_vars: CollectionFilter = "params",
     nondiff_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
-    """Give a function of a module a gradient of its own.
+    """Give a function of a module a custom gradient.
 
     Args:
         fn: function of a module and arguments.

@@ -54,15 +54,15 @@ def vmap(
             argument is a module.
         variable_axes: for each collection the axis along which its variables differ, or None for
             variables that all share. Keys are names, or other filters of collections.
-        split_rngs: for each random stream whether every index gets a key of its own (True) or
-            all get the same (False).
+        split_rngs: for each random stream, whether every index gets its own key (True) or all get
+            the same (False).
         in_axes: axis of each argument that is mapped over: an int or None for all of them, or a
             tuple with an entry, or a tree of entries, for each. None is not mapped.
         out_axes: axis that is added to each result, as `in_axes`.
         axis_size: size of the axis; needed only where no argument and no variable has it.
         axis_name: name of the axis, for functions such as `toile.lax.pmean`.
         spmd_axis_name: name of the axis of a mesh that the axis is split along.
-        metadata_params: what boxes around variables are told about the axis, such as
+        metadata_params: information about the axis for the boxes around variables, such as
             `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, by default `__call__`; or a dict from names
             to the options for each.
@@ -93,9 +93,9 @@ def jit(
     backend: str | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Compile a module: its Python code runs once for each kind of fields, variables and arguments.
+    """Compile a module; it is traced again only for new fields, shapes or dtypes.
 
-    It is usual to compile the whole training step by `toile.jit` instead; this is for a part of a
+    Usually the whole training step is compiled with `toile.jit` instead. This is for a part of a
     model that is used often, since equal modules share one trace.
 
     Args:
@@ -138,7 +138,7 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Save memory: recompute a module for its gradient instead of keeping intermediate results.
+    """Recompute a module in the backward pass, to save memory for intermediate results.
 
     Args:
         target: class of modules, in which `methods` are transformed; or a function whose first
@@ -146,10 +146,10 @@ def checkpoint(
         variables: filter of the collections that are visible inside; True is all.
         rngs: filter of the random streams that are visible inside; True is all.
         concrete: must be False; use `static_argnums`.
-        prevent_cse: whether the compiler is kept from merging the recomputation with the first
-            computation. It may be False inside of `scan`.
+        prevent_cse: whether the compiler is prevented from merging the recomputation with the first
+            computation. It may be False inside `scan`.
         static_argnums: positions of arguments that are not traced; the module is number 0.
-        policy: function that says which intermediate results are kept, such as those of
+        policy: function that selects the intermediate results to keep, such as those of
             `toile.checkpoint_policies`; None keeps none.
         methods: names of the methods to transform, by default `__call__`; or a dict from names
             to the options for each.
@@ -189,14 +189,13 @@ def remat_scan(
     Args:
         target: class of modules, or a function whose first argument is a module.
         lengths: number of steps of each loop, the outermost first.
-        policy: function that says which intermediate results are kept, such as those of
+        policy: function that selects the intermediate results to keep, such as those of
             `toile.checkpoint_policies`; None keeps none.
         variable_broadcast: filter of the collections that are the same in every step.
         variable_carry: filter of the collections that each step may change for the next one.
         variable_axes: for each collection the axis along which its variables differ from step to
             step; by default axis 0 for all.
-        split_rngs: for each random stream whether every step gets a key of its own; by default
-            all do.
+        split_rngs: for each random stream, whether every step gets its own key; by default all do.
 
     Returns:
         A class, if `target` is one; otherwise a function like `target`.
@@ -229,12 +228,12 @@ def scan(
     _split_transpose: bool = False,
     check_constancy_invariants: bool = True,
 ) -> Target:
-    """Loop over a module: each step takes a carry and slices of the inputs, and gives a new carry.
+    """Loop over a module; each step takes a carry and slices of inputs, and returns a new carry.
 
-    The method of the module is `(carry, *xs) -> (carry, ys)`. The loop passes the carry from step
-    to step, cuts `xs` and variables along an axis, and stacks `ys`. A deep stack of equal layers
-    is traced and compiled once this way. Collections of variables and random streams that are not
-    listed are not visible inside.
+    The method of the module has the form `(carry, *xs) -> (carry, ys)`. The loop passes the carry
+    from step to step, slices `xs` and variables along an axis, and stacks `ys`. A deep stack of
+    equal layers is traced and compiled once this way. Collections of variables and random streams
+    that are not listed are not visible inside.
 
     Args:
         target: class of modules, in which `methods` are transformed; or a function whose first
@@ -243,8 +242,8 @@ def scan(
             step. Keys are names, or other filters of collections.
         variable_broadcast: filter of the collections that are the same in every step.
         variable_carry: filter of the collections that each step may change for the next one.
-        split_rngs: for each random stream whether every step gets a key of its own (True) or all
-            get the same (False).
+        split_rngs: for each random stream, whether every step gets its own key (True) or all get
+            the same (False).
         in_axes: axis of each of `xs` to loop over: an int for all, or a tuple with an entry, or
             a tree of entries, for each. `nn.broadcast` stands for a value that all steps share.
         out_axes: axis along which each of `ys` is stacked, as `in_axes`.
@@ -252,8 +251,8 @@ def scan(
         reverse: whether the loop runs from the last slice to the first.
         unroll: number of steps that one iteration of the compiled loop computes.
         data_transform: function of (variables, random streams) of each step that returns both as
-            the step sees them; None for none.
-        metadata_params: what boxes around variables are told about the axis, such as
+            the step sees them; None to leave them unchanged.
+        metadata_params: information about the axis for the boxes around variables, such as
             `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, by default `__call__`; or a dict from names
             to the options for each.
@@ -292,7 +291,7 @@ def map_variables(
     variables: CollectionFilter = True,
     methods: Sequence[str] | Mapping[str, Any] | None = None,
 ) -> Target:
-    """Let a module see its variables through a function.
+    """Transform the variables that a module sees, and those that it stores.
 
     The variables are stored in one form and used in another: `trans_in_fn` turns what is stored
     into what the module sees, and `trans_out_fn` the reverse.
@@ -302,8 +301,8 @@ def map_variables(
             argument is a module.
         mapped_collections: filter of the collections that are transformed.
         trans_in_fn: function from the stored collections, a dict, to those that the module sees.
-        trans_out_fn: function from the collections that the module leaves to those to store.
-        init: whether the module runs once more, before, when variables can be created.
+        trans_out_fn: function from the collections that the module has changed to those to store.
+        init: whether, when variables can be created, the module first runs an additional time.
         mutable: whether the module may change the transformed collections.
         rngs: filter of the random streams that are visible inside; True is all.
         variables: filter of the collections that are visible inside; True is all.
@@ -349,8 +348,8 @@ def while_loop(
         init: the first carry, a tree of arrays.
         carry_variables: filter of the collections that each step may change for the next one.
         broadcast_variables: filter of the collections that can be read; True is all others.
-        split_rngs: for each random stream whether every step gets a key of its own (True) or all
-            get the same (False); streams that are not listed are not visible.
+        split_rngs: for each random stream, whether every step gets its own key (True) or all get
+            the same (False); streams that are not listed are not visible.
 
     Returns:
         The last carry.
@@ -384,8 +383,8 @@ def cond(
 ) -> C:
     """Call one of two functions of a module, chosen by a Boolean.
 
-    Both functions have to create and change the same variables. Where each has submodules of its
-    own, call both under `init`: `if self.is_initializing(): ...`.
+    Both functions have to create and change the same variables. If each has its own submodules,
+    call both under `init`: `if self.is_initializing(): ...`.
 
     Args:
         pred: Boolean scalar, which may be known only when the program runs.
@@ -427,8 +426,8 @@ def switch(
 ) -> C:
     """Call one of several functions of a module, chosen by an integer.
 
-    All functions have to create and change the same variables. Where each has submodules of its
-    own, call all of them under `init`, as in the example.
+    All functions have to create and change the same variables. If each has its own submodules,
+    call all of them under `init`, as in the example.
 
     Args:
         index: integer scalar, which is limited to the range of `branches`.
@@ -464,9 +463,9 @@ def switch(
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """Let the operations of a method carry the name of its module, in programs and profiles.
+    """Label the operations of a method with the module's name, in programs and profiles.
 
-    Methods of modules do so by themselves, unless `disable_named_call` was called.
+    Methods of modules do so by default, unless `disable_named_call` was called.
 
     Args:
         class_fn: method of a module.
@@ -499,16 +498,16 @@ def add_metadata_axis(
     variable_axes: Mapping[CollectionFilter, InOutAxis] = FrozenDict(),
     metadata_params: Mapping[Any, Any] = {},
 ) -> Target:
-    """Tell the boxes around a module's variables of an axis that other code adds.
+    """Name, in the boxes around a module's variables, an axis that other code adds.
 
-    Inside, boxes such as `nn.Partitioned` have no name for the axis; outside they have. It is for
-    code that adds the axis itself, such as `toile.vmap` around `init`; `nn.vmap` and `nn.scan`
-    need no help.
+    Inside, boxes such as `nn.Partitioned` have no name for the axis; outside they do. It is for
+    code that adds the axis itself, such as `toile.vmap` around `init`; `nn.vmap` and `nn.scan` need
+    no help.
 
     Args:
         target: class of modules, or a function whose first argument is a module.
         variable_axes: for each collection the axis that is added.
-        metadata_params: what the boxes are told about the axis, such as
+        metadata_params: information about the axis for the boxes, such as
             `{nn.PARTITION_NAME: "layers"}`.
 
     Returns:

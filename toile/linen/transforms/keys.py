@@ -11,7 +11,7 @@ from toile.linen.fingerprints import changes, fingerprint
 class ModuleKey:
     """A module as a static argument: equal to that of every module with equal fields and state.
 
-    What it stands for, the module or a call, is held only weakly: keys stay in the cache of traces.
+    It holds only a weak reference to the module or call, because keys stay in the cache of traces.
     """
 
     __slots__ = ("items", "hash", "held")

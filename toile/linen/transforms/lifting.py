@@ -44,7 +44,7 @@ def lift_transform(
 ) -> Any:
     """Apply `transform(fn, *args, **kwargs)`, which is for functions of scopes, to `target`.
 
-    `cached`: the lifted function is made once and is told of the module by a hashable key."""
+    `cached`: the lifted function is made once and gets the module as a hashable key."""
     if is_module_class(target):
         return _lift_class(transform, target, args, kwargs, methods, cached)
     if callable(target) and not isinstance(target, Module):
@@ -57,7 +57,7 @@ def lift_transform(
 def lift_transform_cached(
     transform: Callable[..., Any], target: Any, *args: Any, methods: Any = None, **kwargs: Any
 ) -> Any:
-    """`lift_transform` for a transformation that is told of the module by a hashable key."""
+    """`lift_transform` for a transformation that gets the module as a hashable key."""
     return lift_transform(transform, target, *args, methods=methods, cached=True, **kwargs)
 
 
@@ -72,7 +72,7 @@ def _name(fn: Any) -> str | None:
 def _lift_class(
     transform: Callable[..., Any], target: Any, args: Any, kwargs: Any, methods: Any, cached: bool
 ) -> Any:
-    """A subclass some of whose methods (by default `__call__`) are transformed."""
+    """A subclass with some methods (by default `__call__`) transformed."""
     if methods is None:
         methods = ("__call__",)
     if isinstance(methods, list | tuple):

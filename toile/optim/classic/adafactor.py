@@ -21,7 +21,7 @@ __all__ = ["Adafactor"]
 
 @struct.dataclass
 class AdafactorHyperParams:
-    """What `Adafactor` is given."""
+    """The hyperparameters of `Adafactor`."""
 
     learning_rate: Any
     factored: bool
@@ -38,7 +38,7 @@ class AdafactorHyperParams:
 
 @struct.dataclass
 class AdafactorParamState:
-    """Second moments, factored or whole, and the momentum; what is unused has shape (1,)."""
+    """Second moments, factored or whole, and the momentum; unused arrays have shape (1,)."""
 
     v_row: Any
     v_col: Any
@@ -70,7 +70,7 @@ class Adafactor(OptimizerDef):
         min_dim_size_to_factor: size that the second largest axis of an array has to have for the
             array to be factored.
         epsilon1: small number added to squared gradients.
-        epsilon2: smallest value that the root mean square of a parameter counts as.
+        epsilon2: lower bound for the root mean square of a parameter.
         dtype_momentum: dtype in which the average of steps is stored.
 
     >>> from toile import optim

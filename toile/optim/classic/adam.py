@@ -19,7 +19,7 @@ __all__ = ["LAMB", "AdaBelief", "Adam"]
 
 @struct.dataclass
 class AdamHyperParams:
-    """What `Adam` and `AdaBelief` are given."""
+    """The hyperparameters of `Adam` and `AdaBelief`."""
 
     learning_rate: Any
     beta1: Any
@@ -54,7 +54,7 @@ def _means(hp: Any, state: Any, grad: Any) -> Any:
 
 
 class Adam(OptimizerDef):
-    """Adam, with weight decay that is not divided by the average square.
+    """Adam with decoupled weight decay, which is not divided by the average square.
 
     With m and v the averages of g and g², corrected for their start at zero, a parameter moves by
     `-learning_rate * (m / (sqrt(v) + eps) + weight_decay * p)` (Kingma and Ba, 2014; Loshchilov and
@@ -65,7 +65,7 @@ class Adam(OptimizerDef):
         beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
         beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         weight_decay: strength of the decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
@@ -127,7 +127,7 @@ class AdaBelief(Adam):
 
 @struct.dataclass
 class LAMBHyperParams:
-    """What `LAMB` is given."""
+    """The hyperparameters of `LAMB`."""
 
     learning_rate: Any
     beta1: Any
@@ -145,7 +145,7 @@ class LAMBParamState:
 
 
 class LAMB(OptimizerDef):
-    """LAMB, Adam whose step in each array has a length in proportion to the array's own norm.
+    """LAMB: Adam whose step in each array has a length proportional to the norm of the array.
 
     With `u = m / (sqrt(v) + eps) + weight_decay * p`, m and v as in `Adam`, an array moves by
     `-learning_rate * norm(p) / norm(u) * u` (You et al., 2020).
@@ -156,7 +156,7 @@ class LAMB(OptimizerDef):
         beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
         weight_decay: strength of the decay.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.LAMB(learning_rate=0.1).create(jnp.array([3.0, 4.0]))

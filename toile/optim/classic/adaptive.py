@@ -15,7 +15,7 @@ __all__ = ["Adadelta", "Adagrad", "RMSProp"]
 
 @struct.dataclass
 class AdagradHyperParams:
-    """What `Adagrad` is given."""
+    """The hyperparameters of `Adagrad`."""
 
     learning_rate: Any
     eps: Any
@@ -36,7 +36,7 @@ class Adagrad(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.Adagrad(learning_rate=0.5).create(jnp.array([1.0]))
@@ -59,7 +59,7 @@ class Adagrad(OptimizerDef):
 
 @struct.dataclass
 class AdadeltaHyperParams:
-    """What `Adadelta` is given."""
+    """The hyperparameters of `Adadelta`."""
 
     learning_rate: Any
     rho: Any
@@ -76,7 +76,7 @@ class AdadeltaParamState:
 
 
 class Adadelta(OptimizerDef):
-    """Adadelta, whose steps are in proportion to the sizes of the steps before.
+    """Adadelta, whose steps are in proportion to the sizes of earlier steps.
 
     With v the average of g² and d that of squared steps, a step is
     `u = sqrt(d + eps) / sqrt(v + eps) * g`, and a parameter moves by
@@ -116,7 +116,7 @@ class Adadelta(OptimizerDef):
 
 @struct.dataclass
 class RMSPropHyperParams:
-    """What `RMSProp` is given."""
+    """The hyperparameters of `RMSProp`."""
 
     learning_rate: Any
     beta2: Any
@@ -142,7 +142,7 @@ class RMSProp(OptimizerDef):
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
         beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
             steps.
-        eps: small number added to the square root, so that nothing is divided by zero.
+        eps: small number added to the square root, to avoid division by zero.
         centered: whether to divide by the standard deviation in place of the root of the average
             square.
 

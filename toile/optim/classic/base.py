@@ -345,7 +345,7 @@ class _Slot:
 class MultiOptimizer(OptimizerDef):
     """An optimizer with several rules, each for the parameters that a traversal selects.
 
-    Parameters that no traversal selects stay as they are, with state None. Overrides of
+    Parameters that no traversal selects stay unchanged, with state None. Overrides of
     hyperparameters go to all rules; `hyper_params=[...]` gives each its own.
 
     Args:
@@ -378,8 +378,8 @@ class MultiOptimizer(OptimizerDef):
         owners = [[k for k, places in enumerate(chosen) if i in places] for i in range(len(leaves))]
         if any(len(of) > 1 for of in owners):
             raise ValueError(
-                "MultiOptimizer: needed parameters with one optimizer each, got Multiple optimizers"
-                f" match the same leaves : {structure.unflatten(owners)}"
+                "MultiOptimizer: Multiple optimizers match the same leaves : "
+                f"{structure.unflatten(owners)} (needed at most one for each parameter)"
             )
         states: list[Any] = [None] * len(leaves)
         for places, optimizer in zip(chosen, self.sub_optimizers, strict=True):

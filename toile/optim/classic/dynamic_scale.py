@@ -1,6 +1,6 @@
-"""Loss scaling for 16-bit gradients: as large as stays finite.
+"""Loss scaling for 16-bit gradients, with the largest scale that keeps them finite.
 
-This is flax.optim's, without bounds of the scale; `toile.training.dynamic_scale` has them.
+This is the scale of `flax.optim`; that of `toile.training.dynamic_scale` also has bounds.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import toile.numpy as jnp
 from toile import lax, struct, tree
 from toile.api import value_and_grad
-from toile.engine.annotations import PyTree
+from toile.engine.annotations import Array, PyTree
 from toile.optim.base import ArrayLike
 
 __all__ = ["DynamicScale", "DynamicScaleResult"]
 
 
 class DynamicScaleResult(NamedTuple):
-    """What `DynamicScale.value_and_grad` computes.
+    """The result of `DynamicScale.value_and_grad`.
 
     Args:
         dynamic_scale: scale for the next step.
-        finite: boolean scalar, whether all gradients are finite; where not, the step should be left
-            out.
+        finite: boolean scalar, whether all gradients are finite; if not, skip the step.
         aux: value of the function, or the pair (value, aux).
         grad: gradients in float32, scaled back.
 
@@ -40,8 +39,18 @@ class DynamicScaleResult(NamedTuple):
     grad: PyTree
 
 
-def all_finite(grads: Any) -> Any:
-    """Whether no leaf of a tree holds an infinity or NaN."""
+def all_finite(grads: PyTree) -> Array:
+    """Tell whether all elements of a tree of arrays are finite.
+
+    Args:
+        grads: tree of arrays.
+
+    Returns:
+        A boolean scalar, False if there is an infinity or NaN.
+
+    >>> all_finite({"w": jnp.array([1.0, jnp.inf])})
+    Array(False, dtype=bool)
+    """
     finite = jnp.array(True)
     for g in tree.leaves(grads):
         finite &= jnp.all(lax.is_finite(g))
@@ -73,8 +82,8 @@ class DynamicScale(struct.PyTreeNode):
     """Loss scaling for float16: as large a scale as gradients allow.
 
     Small gradients become 0 in float16. Multiplying the loss by a scale avoids that; the scale
-    shrinks where gradients overflow and grows after enough finite steps. This is flax.optim's,
-    without bounds; `toile.training.dynamic_scale` has them.
+    shrinks where gradients overflow and grows after enough finite steps. This is the scale of
+    `flax.optim`, without bounds; that of `toile.training.dynamic_scale` has bounds.
 
     Args:
         growth_factor: factor by which the scale grows.
@@ -104,9 +113,9 @@ class DynamicScale(struct.PyTreeNode):
 
         Args:
             fun: function to differentiate.
-            argnums: positions of the arguments to differentiate by.
+            argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (value, aux).
-            axis_name: mapped axis over which gradients are averaged; None for none.
+            axis_name: mapped axis over which gradients are averaged; None for no averaging.
 
         Returns:
             A function with the arguments of `fun` that returns a `DynamicScaleResult`.

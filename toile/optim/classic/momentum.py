@@ -15,7 +15,7 @@ __all__ = ["LARS", "GradientDescent", "Momentum"]
 
 @struct.dataclass
 class GradientDescentHyperParams:
-    """What `GradientDescent` is given."""
+    """The hyperparameters of `GradientDescent`."""
 
     learning_rate: Any
 
@@ -44,7 +44,7 @@ class GradientDescent(OptimizerDef):
 
 @struct.dataclass
 class MomentumHyperParams:
-    """What `Momentum` is given."""
+    """The hyperparameters of `Momentum`."""
 
     learning_rate: Any
     beta: Any
@@ -103,7 +103,7 @@ class Momentum(OptimizerDef):
 
 @struct.dataclass
 class LARSHyperParams:
-    """What `LARS` is given."""
+    """The hyperparameters of `LARS`."""
 
     learning_rate: Any
     beta: Any
@@ -121,7 +121,7 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """LARS, momentum whose step in each array has a length in proportion to the array's own norm.
+    """LARS: momentum whose step in each array has a length proportional to the norm of the array.
 
     The learning rate of an array is multiplied by
     `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 where a norm

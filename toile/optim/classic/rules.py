@@ -8,11 +8,11 @@ __all__ = ["is_off", "learning_rate_of"]
 
 
 def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
-    """The learning rate, which has to be given by the first step."""
+    """The learning rate, which must be set before the first step."""
     if hyper_params.learning_rate is None:
         name = type(definition).__name__
         raise ValueError(
-            f"{name}: needed a learning rate, got no learning rate provided (give it to {name} or"
+            f"{name}: needed a learning rate, but no learning rate provided (pass it to {name} or"
             " to apply_gradient)"
         )
     return hyper_params.learning_rate

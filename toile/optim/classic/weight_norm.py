@@ -32,11 +32,11 @@ class WeightNormParamState:
 
 
 class WeightNorm(OptimizerDef):
-    """Weight normalization: an optimizer that moves the direction and the length of weights apart.
+    """Weight normalization: an optimizer that updates direction and length of weights separately.
 
     Each parameter is `s * v / norm(v)`, and the wrapped optimizer moves v and s (Salimans and
     Kingma, 2016). Norms are taken over all axes but the last; parameters with no other axis
-    (biases) are left to the wrapped optimizer as they are.
+    (biases) are passed to the wrapped optimizer unchanged.
 
     Args:
         wrapped_optimizer: definition of the optimizer that moves v and s.
@@ -118,7 +118,7 @@ def _split(param: Any, state: Any, grad: Any, decay: Any) -> tuple[Any, Any, Any
 
 
 def _merge(direction: Any, scale: Any, eps: Any) -> tuple[Any, Any]:
-    """The parameter and what its direction was multiplied by."""
+    """The parameter and the factor of its direction."""
     if not _is_normalized(direction):
         return direction, ()
     mult = scale / (eps + _norm(direction))

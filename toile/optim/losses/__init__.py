@@ -1,7 +1,7 @@
 """Loss functions, with the names, arguments and values of Optax.
 
 Each takes arrays of predictions and targets and gives the loss of every example (or element); the
-mean over a batch is the caller's. All are differentiable and run under jit and vmap.
+caller takes the mean over a batch. All are differentiable and run under jit and vmap.
 """
 
 from toile.engine.lazy import attach as _attach

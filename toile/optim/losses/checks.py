@@ -1,4 +1,4 @@
-"""What the losses ask of their arguments; Python numbers and lists are treated as arrays."""
+"""Checks of the arguments of losses; Python numbers and lists are treated as arrays."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def check_same_shape(name: str, **arrays: Any) -> None:
     """Raise ValueError unless the arrays have one shape: losses do not broadcast by accident."""
     shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(f"{name}: needed equal shapes, got a shape mismatch {shapes}")
+        raise ValueError(f"{name}: shape mismatch: needed equal shapes, got {shapes}")
 
 
 def check_rank(name: str, rank: int, **arrays: Any) -> None:
-    """Raise ValueError unless each array has so many axes."""
+    """Raise ValueError unless each array has the given number of axes."""
     for argument, x in arrays.items():
         if jnp.ndim(x) != rank:
             raise ValueError(f"{name}: needed {argument} of rank {rank}, got {jnp.shape(x)}")

@@ -20,7 +20,7 @@ __all__ = [
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the cross entropy of each logit with its label: independent yes-no questions.
+    """Compute the cross entropy of each logit with its label, for independent binary labels.
 
     The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`, and stays
     precise where p is near 0 or 1.
@@ -134,7 +134,7 @@ def softmax_cross_entropy_with_integer_labels(
         logits: unnormalized scores, a floating-point array.
         labels: index of the right class of each example, an integer array in the shape of `logits`
             without `axis`.
-        axis: axis of the classes; of a tuple of axes, labels index the flattened axes.
+        axis: axis of the classes; if it is a tuple of axes, labels index the flattened axes.
         where: mask of the classes to count, in the shape of `logits`, or of the examples, in that
             shape without `axis`; None for all. An example that is left out has loss 0.
 

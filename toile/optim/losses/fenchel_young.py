@@ -12,7 +12,7 @@ __all__ = ["make_fenchel_young_loss"]
 
 
 def make_fenchel_young_loss(max_fun: Callable[..., ArrayLike]) -> Callable[..., Array]:
-    """Make a loss of a smoothed maximum: `max_fun(scores) - dot(targets, scores)`.
+    """Make a loss from a smoothed maximum: `max_fun(scores) - dot(targets, scores)`.
 
     With `logsumexp` it is the softmax cross entropy (Blondel et al., 2020).
 

@@ -1,4 +1,4 @@
-"""Losses of scores that want a margin: hinge, perceptron, sparsemax, for two and for many classes.
+"""Losses that require a margin between scores: hinge, perceptron, sparsemax.
 
 Two classes are targets in {-1, 1} (sparsemax: {0, 1}); many are integer labels over the last axis.
 """

@@ -71,7 +71,7 @@ def huber_loss(
     """Compute half the square of small errors, and a straight line for large ones.
 
     With e the absolute error, the loss is `0.5 * e**2` where `e <= delta` and
-    `delta * (e - 0.5 * delta)` elsewhere: outliers count less than by their square.
+    `delta * (e - 0.5 * delta)` elsewhere, so that outliers count less than with squared errors.
 
     Args:
         predictions: floating-point array of predictions.
@@ -130,7 +130,7 @@ def cosine_similarity(
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: smallest value that a squared length counts as.
+        epsilon: lower bound for squared lengths.
         axis: axis or axes of the vectors.
         where: mask of the elements to count, broadcast against the vectors; None for all.
 
@@ -163,7 +163,7 @@ def cosine_distance(
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: smallest value that a squared length counts as.
+        epsilon: lower bound for squared lengths.
         axis: axis or axes of the vectors.
         where: mask of the elements to count, broadcast against the vectors; None for all.
 

@@ -32,7 +32,7 @@ def dice_loss(
             probabilities if `apply_softmax` is false; of shape (batch, ..., classes).
         targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
         class_weights: weight of each class, of shape (classes,); None for equal ones.
-        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
         alpha: weight of false positives.
         beta: weight of false negatives.
         apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
@@ -93,7 +93,7 @@ def _reduced(loss: Any, reduction: str) -> Any:
         return loss
     if reduction not in ("mean", "sum"):
         raise ValueError(
-            f"dice_loss: needed reduction 'mean', 'sum' or 'none', got Unsupported {reduction!r}"
+            f"dice_loss: needed reduction 'mean', 'sum' or 'none', got {reduction!r} (Unsupported)"
         )
     return (jnp.mean if reduction == "mean" else jnp.sum)(loss, axis=-1)
 
@@ -110,7 +110,7 @@ def multiclass_generalized_dice_loss(
         predictions: logits, or probabilities if `apply_softmax` is false; of shape (batch, ...,
             classes).
         targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
-        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
         apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
             classes.
         ignore_background: whether class 0 is left out.
@@ -152,9 +152,9 @@ def binary_dice_loss(
     Args:
         predictions: logits, of shape (batch, ...) or (batch, ..., 1).
         targets: true region, 1.0 inside and 0.0 outside, in the same shape.
-        smooth: number added above and below, which keeps empty regions from giving 0 / 0.
-        apply_sigmoid: whether predictions are logits. False takes only predictions that are 1
-            everywhere, because `dice_loss` asks for probabilities that sum to 1 over the classes.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
+        apply_sigmoid: whether predictions are logits. If False, predictions must be 1 everywhere,
+            because `dice_loss` requires probabilities that sum to 1 over the classes.
 
     Returns:
         The loss of each example, of shape (batch,).

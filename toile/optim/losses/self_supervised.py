@@ -61,7 +61,7 @@ def triplet_margin_loss(
     anchors: ArrayLike, positives: ArrayLike, negatives: ArrayLike, axis: int = -1,
     norm_degree: ArrayLike = 2, margin: ArrayLike = 1.0, eps: ArrayLike = 1e-6,
 ) -> Array:
-    """Compute how far a like example is from being nearer to an anchor than an unlike one.
+    """Compute the triplet loss, which is 0 if an anchor is nearer to its positive by a margin.
 
     The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, with the
     distance `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.

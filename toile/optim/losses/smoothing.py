@@ -14,8 +14,8 @@ def smooth_labels(
 ) -> Array:
     """Mix one-hot labels with the uniform distribution.
 
-    Gives `(1 - alpha) * labels + alpha / n`, with n the number of classes, which keeps a classifier
-    from becoming too certain (Szegedy et al., 2016).
+    The result is `(1 - alpha) * labels + alpha / n`, with n the number of classes, which keeps a
+    classifier from becoming too certain (Szegedy et al., 2016).
 
     Args:
         labels: floating-point array of one-hot vectors.

@@ -1,6 +1,6 @@
 """Schedules of one piece: constant, polynomial, linear, exponential and cosine.
 
-Outside of its transition a schedule keeps the value at the nearer end.
+Outside its transition a schedule keeps the value at the nearer end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def polynomial_schedule(
     init_value: ArrayLike, end_value: ArrayLike, power: ArrayLike, transition_steps: int,
     transition_begin: int = 0,
 ) -> Schedule:
-    """Make a schedule that goes from one value to another along a power of the time left.
+    """Make a schedule that goes from one value to another as a power of the remaining time.
 
     With t going from 0 to 1 in `transition_steps` steps, the value is
     `(init_value - end_value) * (1 - t)**power + end_value`. It is constant before and after. With
@@ -97,7 +97,7 @@ def exponential_decay(
     init_value: ArrayLike, transition_steps: int, decay_rate: ArrayLike, transition_begin: int = 0,
     staircase: bool = False, end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """Make a schedule that is multiplied by a constant every so many steps.
+    """Make a schedule that is multiplied by a constant at regular intervals.
 
     The value is `init_value * decay_rate**(step / transition_steps)`. With `transition_steps <= 0`
     or a `decay_rate` of 0 it stays `init_value`.
@@ -111,7 +111,7 @@ def exponential_decay(
         staircase: whether the exponent is rounded down, so that the value changes every
             `transition_steps` steps only.
         end_value: bound of the value: from below if `decay_rate < 1`, else from above; None for
-            none.
+            no bound.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.

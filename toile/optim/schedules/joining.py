@@ -20,7 +20,7 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Make a schedule of several, one after another.
+    """Make a schedule from several, one after another.
 
     Args:
         schedules: schedules in their order; each counts its steps from the boundary where it
@@ -49,7 +49,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 def warmup_constant_schedule(
     init_value: ArrayLike, peak_value: ArrayLike, warmup_steps: int
 ) -> Schedule:
-    """Make a schedule that rises in a straight line and then stays.
+    """Make a schedule that rises in a straight line and then stays constant.
 
     Args:
         init_value: value at the start.
@@ -77,7 +77,7 @@ def warmup_cosine_decay_schedule(
         init_value: value at the start.
         peak_value: value at step `warmup_steps`.
         warmup_steps: number of steps of the rise.
-        decay_steps: number of steps of the whole, rise included.
+        decay_steps: total number of steps, including the rise.
         end_value: value at step `decay_steps` and after it.
         exponent: power of the wave; 1 for the plain wave.
 
@@ -115,7 +115,7 @@ def warmup_exponential_decay_schedule(
         transition_begin: number of steps between the rise and the decay.
         staircase: whether the value changes every `transition_steps` steps only.
         end_value: bound of the value in the decay: from below if `decay_rate < 1`, else from above;
-            None for none.
+            None for no bound.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.

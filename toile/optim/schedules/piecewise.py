@@ -127,12 +127,12 @@ def linear_onecycle_schedule(
     `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
-        transition_steps: number of steps of the whole.
+        transition_steps: total number of steps.
         peak_value: largest value.
-        pct_start: fraction of the steps at which the peak is.
+        pct_start: fraction of the steps after which the peak is reached.
         pct_final: fraction of the steps at which the second line ends.
-        div_factor: peak over first value.
-        final_div_factor: first value over last value.
+        div_factor: ratio of the peak to the first value.
+        final_div_factor: ratio of the first value to the last.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.
@@ -164,11 +164,11 @@ def cosine_onecycle_schedule(
     `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
-        transition_steps: number of steps of the whole.
+        transition_steps: total number of steps.
         peak_value: largest value.
-        pct_start: fraction of the steps at which the peak is.
-        div_factor: peak over first value.
-        final_div_factor: first value over last value.
+        pct_start: fraction of the steps after which the peak is reached.
+        div_factor: ratio of the peak to the first value.
+        final_div_factor: ratio of the first value to the last.
 
     Returns:
         The schedule: a function from the number of steps taken to the value.

@@ -1,4 +1,4 @@
-"""Whole trees in place of arrays: arithmetic, dtypes, random leaves, and what states contain."""
+"""Functions of trees of arrays: arithmetic, dtypes, random leaves, and values in states."""
 
 from toile.engine.lazy import attach as _attach
 

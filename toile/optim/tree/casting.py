@@ -13,12 +13,12 @@ from toile.typing import DTypeLike
 
 
 def cast_like(tree: PyTree, other_tree: PyTree) -> PyTree:
-    """Convert each leaf to the dtype of its partner in another tree.
+    """Convert each leaf to the dtype of the corresponding leaf of another tree.
 
     Args:
         tree: tree of arrays.
-        other_tree: tree of the same structure; where a leaf has no dtype the partner stays as it
-            is.
+        other_tree: tree of the same structure; where a leaf has no dtype, that of `tree` is
+            unchanged.
 
     Returns:
         A tree like `tree`.
@@ -56,15 +56,15 @@ def dtype(
     Args:
         tree: tree of arrays; without leaves the dtype is the default one.
         mixed_dtype_handler: what to return where dtypes differ: "promote" for what they promote to,
-            "highest" or "lowest" for that of them which holds all others or is held by all; None
-            for an error.
+            "highest" for the one that can hold all others, "lowest" for the one that all others can
+            hold; None for an error.
 
     Returns:
         A dtype.
 
     Raises:
-        ValueError: dtypes differ and `mixed_dtype_handler` is None, or none of two dtypes holds the
-            other.
+        ValueError: dtypes differ and `mixed_dtype_handler` is None, or neither of two dtypes can
+            hold the other.
 
     >>> from toile import optim
     >>> mixed = {"a": jnp.ones(1), "b": jnp.ones(1, jnp.bfloat16)}
@@ -95,7 +95,7 @@ def _ordered(one: Any, two: Any) -> tuple[Any, Any]:
         return two, one
     if promoted == two:
         return one, two
-    raise ValueError(f"dtype: needed dtypes of which one holds the other, got {one} and {two}")
+    raise ValueError(f"dtype: needed dtypes that promote to one of them, got {one} and {two}")
 
 
 _HANDLERS = {

@@ -161,7 +161,7 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
     Args:
         tree: tree of arrays.
         associative_reduction: whether leaves are added in pairs, pairs of pairs and so on, which
-            rounds less than one after the other.
+            rounds less than adding them one after the other.
 
     Returns:
         A scalar; 0 for a tree without leaves.
@@ -372,8 +372,8 @@ def clip(
 
     Args:
         tree: tree of arrays.
-        min_value: lower bound; None for none.
-        max_value: upper bound; None for none.
+        min_value: lower bound; None for no lower bound.
+        max_value: upper bound; None for no upper bound.
 
     Returns:
         A tree like `tree`.

@@ -13,6 +13,6 @@ if _typing.TYPE_CHECKING:
     from toile.platforms.cpu.compilation import compiled, planned, run
 
 _FROM = {"toile.platforms.cpu.compilation": "compiled planned run"}
-__getattr__, __dir__ = _attach(__name__, _names_of(_FROM))
+__getattr__, __dir__ = _attach(__name__, _names_of(_FROM), __path__[0])
 
 __all__ = ["compiled", "planned", "run"]

@@ -228,7 +228,7 @@ class _Chains:
     def _block(
         self, links: Sequence[_Link], at: int, rates: Sequence[Fraction]
     ) -> tuple[int, _Link]:
-        """How many items of the product a block has, and its link, which may be divided anew."""
+        """How many items of the product a block has, and its link, maybe divided differently."""
         lead = links[at]
         rows = lead.rows
         each = sum({b: rate * s.step for x, rate in zip(links, rates, strict=True)

@@ -89,7 +89,7 @@ def _decisions(plan: Any) -> int:
 
 
 def _choices(branches: int) -> int:
-    """How many nodes a switch between so many branches takes."""
+    """The number of nodes for a switch with this number of branches."""
     return 1 if driver().conditionals >= SWITCH else branches
 
 

@@ -2,7 +2,7 @@
 
 The first runs of a Program issue its steps one by one; repeated calls launch them as one CUDA
 graph. The pointers of a graph are fixed: graphs are kept for a few sets of pointers, and an input
-or result whose address changes with every call gets a buffer of its own, from or to which it is
+or result whose address changes with every call gets its own buffer, from or to which it is
 copied. All Programs of a device share one stream and one growing arena.
 """
 
@@ -66,7 +66,7 @@ class Executable:
         self.calls = 0
         self.steady = True  # whether there is memory for such buffers
         self.tries = TRIES
-        self.refusal = "the host is waited for"
+        self.refusal = "it waits for the host"
         self.checked = asked_for("sync")
         self.constants = self._uploaded()
         self.used = next(_uses)
@@ -191,7 +191,7 @@ class Executable:
         """How repeated calls are issued, in words."""
         nodes = self.issuer.nodes
         if self.checked:
-            return "issued step by step: each step is waited for"
+            return "issued step by step: it waits for each step"
         if not self.issuer.capturable:
             return f"issued step by step: {self.refusal}"
         if nodes > MOST_NODES:

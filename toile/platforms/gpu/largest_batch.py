@@ -135,13 +135,13 @@ class Fit:
     def lines(self, size: Callable[[float], str]) -> list[str]:
         """A description, with how the size was found."""
         if self.fits:
-            head = f"a batch of {self.fits} would fit (it is {self.batch}, the first axis of "
+            head = f"a batch of {self.fits} would fit (now {self.batch}, the first axis of "
         else:
-            head = f"not even a batch of 1 would fit (it is {self.batch}, the first axis of "
+            head = f"not even a batch of 1 would fit (now {self.batch}, the first axis of "
         return [
             f"{head}{self.of})",
-            f"  estimated: of the planned peak {size(self.rest)} do not depend on the batch, each "
-            f"example adds {size(self.each)}, and there is room for {size(self.room)}",
+            f"  estimate: {size(self.rest)} of the planned peak do not depend on the batch, each "
+            f"example adds {size(self.each)}, and {size(self.room)} are available",
         ]
 
 

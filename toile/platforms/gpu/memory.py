@@ -194,7 +194,7 @@ def report(
 ) -> str:
     """The text of the error when memory runs out."""
     name = executable.program.name if executable else "an array" if needed else "a library"
-    wanted = f"{size(needed)} more" if needed else "more than there is"
+    wanted = f"{size(needed)} more" if needed else "more than is available"
     lines = [f"out of memory on the GPU: {name} needed {wanted}"]
     if executable:
         lines.append(f"  planned peak of {name}: {size(executable.peak_bytes)} "
@@ -207,8 +207,8 @@ def report(
             lines.append(f"    {size(b.nbytes):>10}  {b.what}  {b.made}")
     if fit is not None:
         lines += [f"  {line}" for line in fit.lines(size)]
-    lines.append("  (smaller batches, toile.checkpoint on layers, donate_argnums for the state, or "
-                 "bfloat16 take less)")
+    lines.append("  (these save memory: smaller batches, toile.checkpoint on layers, "
+                 "donate_argnums for the state, bfloat16)")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Clustering: vector quantisation."""
+"""Clustering: assignment of observations to the nearest code (`vq`)."""
 
 from toile.scipy.cluster import vq
 

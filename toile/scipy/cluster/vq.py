@@ -1,4 +1,4 @@
-"""Vector quantisation: the nearest code of each observation."""
+"""Vector quantization: find the nearest code of each observation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["vq"]
 
 
 def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Nearest code of each observation, by Euclidean distance.
+    """Find the nearest code of each observation, by Euclidean distance.
 
     Args:
         obs: observations, one in each row; or a vector of numbers.
@@ -19,8 +19,8 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
         check_finite: ignored.
 
     Returns:
-        The tuple `(code, distance)`: for each observation, the index of the nearest code (the first
-        of equally near ones) and its distance.
+        A tuple `(code, distance)`: for each observation, the index of the nearest code (the first
+        if several are equally near) and its distance.
 
     Raises:
         ValueError: the arguments have different numbers of dimensions, or more than 2.

@@ -1,8 +1,8 @@
-"""Linear algebra with the names of `jax.scipy.linalg`.
+"""Linear algebra, with the names of `jax.scipy.linalg`.
 
-Factorisations and solvers over `lax.linalg`, matrix functions (expm, sqrtm, funm), Sylvester
-equations, and constructors of structured matrices. Arguments that only matter to LAPACK callers
-(`overwrite_a`, `check_finite`) are accepted and ignored.
+Factorizations and solvers, functions of matrices (`expm`, `sqrtm`, `funm`), Sylvester equations,
+and matrices with a special structure. The arguments `overwrite_a`, `overwrite_b` and `check_finite`
+of SciPy are accepted and ignored.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,4 +1,4 @@
-"""Factorisations and the solvers that use them.
+"""Factorizations and the solvers that use them.
 
 Thin wrappers of `lax.linalg`: promotion to a floating dtype, SciPy's argument names, and SciPy's
 shapes. A right-hand side of rank 1 is one vector; of higher rank, a batch of matrices.
@@ -26,12 +26,12 @@ def _H(x):
 
 def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
              check_finite: bool = True) -> Array:
-    """Cholesky factor of a Hermitian positive definite matrix.
+    """Compute the Cholesky factor of a Hermitian positive definite matrix.
 
     The factor is upper triangular, `U` with `a = Uᴴ U`, or lower triangular, `L` with `a = L Lᴴ`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
@@ -39,8 +39,8 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
         The factors, of the shape of `a`; NaN where a matrix is not positive definite.
 
     Differences:
-        SciPy raises an error where the matrix is not positive definite. In `toile.numpy.linalg`,
-        the factor is lower triangular.
+        SciPy raises an error if the matrix is not positive definite. In `toile.numpy.linalg`, the
+        factor is lower triangular.
 
     >>> from toile.scipy import linalg
     >>> linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
@@ -55,15 +55,15 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
 
 def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
                check_finite: bool = True) -> tuple[Array, bool]:
-    """Cholesky factor of a Hermitian positive definite matrix, in the form `cho_solve` takes.
+    """Compute the Cholesky factor of a Hermitian positive definite matrix for use in `cho_solve`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The tuple `(factor, lower)`; NaN where a matrix is not positive definite.
+        A tuple `(factor, lower)`; NaN where a matrix is not positive definite.
 
     Differences:
         SciPy leaves arbitrary values in the other triangle; here they are 0.
@@ -98,7 +98,7 @@ def _triangular(a, b, **options):
 
 def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
               check_finite: bool = True) -> Array:
-    """Solution of `a x = b` from the Cholesky factor of `a`.
+    """Solve `a x = b`, given the Cholesky factor of `a`.
 
     Args:
         c_and_lower: the factor and whether it is lower triangular, from `cho_factor`.
@@ -130,25 +130,25 @@ _TRANS |= {"N": _TRANS[0], "T": _TRANS[1], "C": _TRANS[2]}
 def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
                      unit_diagonal: bool = False, overwrite_b: bool = False, debug: object = None,
                      check_finite: bool = True) -> Array:
-    """Solution of `a x = b` for a triangular matrix `a`.
+    """Solve `a x = b` for a triangular matrix `a`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` names is read.
+        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
         b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
         trans: which system is solved: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or
             `aᴴ x = b` (2 or `"C"`).
         lower: whether `a` is lower triangular.
-        unit_diagonal: whether the diagonal is taken to be 1, and not read.
+        unit_diagonal: whether the diagonal is assumed to be 1, and not read.
         overwrite_b, debug, check_finite: ignored.
 
     Returns:
         The solution, of the shape of `b` (with the batch axes of `a`).
 
     Raises:
-        ValueError: `trans` is anything else.
+        ValueError: `trans` has any other value.
 
     Differences:
-        SciPy raises an error where the matrix is singular; here the result has inf or NaN.
+        SciPy raises an error if the matrix is singular; here the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
@@ -166,19 +166,19 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
 def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
         overwrite_a: bool = False, check_finite: bool = True,
         lapack_driver: str = "gesdd") -> tuple[Array, Array, Array] | Array:
-    """Singular value decomposition of a matrix.
+    """Compute the singular value decomposition of a matrix.
 
     It is `a = u diag(s) vh`, where the columns of `u` and the rows of `vh` are orthonormal.
 
     Args:
         a: matrices of shape (..., m, n).
-        full_matrices: whether `u` and `vh` are square; otherwise they have `min(m, n)` columns and
-            rows.
+        full_matrices: whether `u` and `vh` are square; otherwise `u` has `min(m, n)` columns and
+            `vh` has as many rows.
         compute_uv: whether `u` and `vh` are returned.
         overwrite_a, check_finite, lapack_driver: ignored.
 
     Returns:
-        The tuple `(u, s, vh)`, or `s` alone. The singular values `s` are in descending order.
+        A tuple `(u, s, vh)`, or only `s`. The singular values `s` are in descending order.
     """
     (a,) = inexact("svd", jnp.asarray(a))
     out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -186,7 +186,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
 
 
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Determinant of a square matrix.
+    """Compute the determinant of a square matrix.
 
     Args:
         a: matrices of shape (..., n, n).
@@ -199,7 +199,7 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
 
 
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """Inverse of a square matrix.
+    """Compute the inverse of a square matrix.
 
     To solve `a x = b`, use `solve`, which is faster and more accurate.
 
@@ -211,7 +211,7 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
         The inverses, of the shape of `a`; inf or NaN where a matrix is singular.
 
     Differences:
-        SciPy raises an error where the matrix is singular.
+        SciPy raises an error if the matrix is singular.
     """
     return jnp.linalg.inv(a)
 
@@ -220,27 +220,27 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
          overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True,
          eigvals: None = None, type: int = 1,
          check_finite: bool = True) -> tuple[Array, Array] | Array:
-    """Eigenvalues and eigenvectors of a Hermitian matrix.
+    """Compute the eigenvalues and eigenvectors of a Hermitian matrix.
 
     Args:
         a: matrices of shape (..., n, n). They are made Hermitian first: the mean of `a` and `aᴴ` is
             used.
-        b: not supported: only None.
-        lower: which triangle is read; since `a` is made Hermitian first, it makes no difference.
-        eigvals_only: whether the eigenvectors are left out.
+        b: must be None; other values are not supported.
+        lower: ignored, because `a` is made Hermitian first.
+        eigvals_only: whether to return only the eigenvalues.
         overwrite_a, overwrite_b, turbo, check_finite: ignored.
-        eigvals: not supported: only None.
-        type: not supported: only 1.
+        eigvals: must be None; other values are not supported.
+        type: must be 1; other values are not supported.
 
     Returns:
-        The tuple `(eigenvalues, eigenvectors)`, or the eigenvalues alone. Eigenvalues are real and
-        in ascending order; column `i` of the eigenvectors belongs to eigenvalue `i`.
+        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues. Eigenvalues are real and in
+        ascending order; column `i` of the eigenvectors belongs to eigenvalue `i`.
 
     Raises:
-        NotImplementedError: `b`, `eigvals` or another `type` is given.
+        NotImplementedError: `b` or `eigvals` is given, or `type` is not 1.
 
     Differences:
-        SciPy reads one triangle of `a`.
+        SciPy reads only one triangle of `a`.
     """
     if b is not None:
         raise NotImplementedError("Only the b=None case of eigh is implemented" + here())
@@ -254,7 +254,7 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
 
 
 def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Array, Array]:
-    """Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
+    """Compute the Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
 
     Args:
         a: matrices of shape (..., n, n), floating or complex.
@@ -263,13 +263,13 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
             eigenvalues.
 
     Returns:
-        The tuple `(T, Z)`, each of the shape of `a`.
+        A tuple `(T, Z)`, each of the shape of `a`.
 
     Raises:
-        ValueError: `output` is anything else.
+        ValueError: `output` has any other value.
 
     Differences:
-        Integers are not converted. SciPy has further arguments, for sorting among others.
+        Integers are not converted. SciPy has more arguments, for example for sorting.
     """
     if output not in ("real", "complex"):
         raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
@@ -283,7 +283,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
 
 def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
                check_finite: bool = True) -> Array | tuple[Array, Array]:
-    """Hessenberg form of a square matrix: `a = Q H Qᴴ` with unitary `Q`.
+    """Compute the Hessenberg form of a square matrix: `a = Q H Qᴴ` with unitary `Q`.
 
     All elements of `H` below its first subdiagonal are 0.
 
@@ -311,15 +311,15 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
 
 def lu_factor(a: ArrayLike, overwrite_a: bool = False,
               check_finite: bool = True) -> tuple[Array, Array]:
-    """LU factorization of a matrix, in the form that `lu_solve` takes.
+    """Compute the LU factorization of a matrix for use in `lu_solve`.
 
     Args:
         a: matrices of shape (..., m, n).
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The tuple `(lu, pivots)`: a matrix with `U` in its upper triangle and `L` (whose diagonal is
-        1) below it, and the row with which each row was exchanged in turn.
+        A tuple `(lu, pivots)`: a matrix with `U` in its upper triangle and `L` (whose diagonal is
+        1) below it, and the row with which each row was swapped, in order.
     """
     (a,) = inexact("lu_factor", jnp.asarray(a))
     packed, pivots, _ = lax.linalg.lu(a)
@@ -328,7 +328,7 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False,
 
 def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
              overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """Solution of `a x = b` from the LU factorization of `a`.
+    """Solve `a x = b`, given the LU factorization of `a`.
 
     Args:
         lu_and_piv: the factorization, from `lu_factor`.
@@ -340,7 +340,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
         The solution, of the shape of `b` (with the batch axes of the factorization).
 
     Raises:
-        ValueError: `trans` is anything else.
+        ValueError: `trans` has any other value.
 
     >>> from toile.scipy import linalg
     >>> factors = linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
@@ -367,9 +367,10 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
 
 def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
        check_finite: bool = True) -> tuple[Array, Array, Array] | tuple[Array, Array]:
-    """LU decomposition of a matrix: `a = P L U`.
+    """Compute the LU decomposition of a matrix: `a = P L U`.
 
-    `P` is a permutation, `L` lower triangular with ones on its diagonal, `U` upper triangular.
+    `P` is a permutation matrix, `L` is lower triangular with ones on its diagonal, and `U` is upper
+    triangular.
 
     Args:
         a: one matrix of shape (m, n).
@@ -377,7 +378,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The tuple `(P, L, U)`, or `(P L, U)`.
+        A tuple `(P, L, U)`, or `(P L, U)`.
 
     Differences:
         SciPy also takes batches.
@@ -398,7 +399,9 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
 def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
        mode: Literal["full", "r", "economic"] = "full", pivoting: bool = False,
        check_finite: bool = True) -> tuple[Array, ...]:
-    """QR decomposition of a matrix: `a = Q R`, `Q` with orthonormal columns, `R` upper triangular.
+    """Compute the QR decomposition of a matrix: `a = Q R`.
+
+    `Q` has orthonormal columns, and `R` is upper triangular.
 
     Args:
         a: matrices of shape (..., m, n).
@@ -409,11 +412,11 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
             `a[:, p] = Q R`.
 
     Returns:
-        The tuple `(Q, R)`, or `(R,)` for `mode="r"`; with `pivoting`, the permutation `p` is added
-        at its end.
+        A tuple `(Q, R)`, or `(R,)` for `mode="r"`; with `pivoting`, the tuple ends with the
+        permutation `p`.
 
     Raises:
-        ValueError: `mode` is anything else.
+        ValueError: `mode` has any other value.
     """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
@@ -425,21 +428,21 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
 def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "right",
                 pivoting: bool = False, conjugate: bool = False, overwrite_a: bool = False,
                 overwrite_c: bool = False) -> tuple[Array, ...]:
-    """Product of a matrix with the factor `Q` of the economic QR decomposition of another.
+    """Multiply a matrix by the factor `Q` of the economic QR decomposition of another.
 
     Args:
-        a: matrix of shape (m, n) that is decomposed; `Q` has shape (m, min(m, n)).
-        c: matrix, or vector, that is multiplied with `Q`.
+        a: matrix of shape (m, n) to decompose; `Q` has shape (m, min(m, n)).
+        c: matrix or vector to multiply by `Q`.
         mode: `"left"` for `Q c`, `"right"` for `c Q`.
         pivoting: whether columns of `a` are permuted, as in `qr`.
         conjugate: whether `Q` is replaced by its complex conjugate.
         overwrite_a, overwrite_c: ignored.
 
     Returns:
-        The tuple `(product, R)`; with `pivoting`, the permutation is added at its end.
+        A tuple `(product, R)`; with `pivoting`, the tuple ends with the permutation.
 
     Raises:
-        ValueError: `mode` is anything else, or the shapes do not match.
+        ValueError: `mode` has any other value, or the shapes do not match.
     """
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
@@ -469,7 +472,7 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
 def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
           overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,
           assume_a: Literal["gen", "sym", "her", "pos"] = "gen") -> Array:
-    """Solution of `a x = b` for a square matrix `a`.
+    """Solve `a x = b` for a square matrix `a`.
 
     Args:
         a: matrices of shape (..., n, n).
@@ -477,16 +480,17 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
         lower: with `assume_a="pos"`, which triangle of `a` is read; ignored otherwise.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
         assume_a: `"pos"` if `a` is Hermitian and positive definite, which allows the faster
-            Cholesky factorization; the others (general, symmetric, Hermitian) are solved alike.
+            Cholesky factorization; the others (general, symmetric, Hermitian) are all solved in the
+            same way.
 
     Returns:
         The solution, of the shape of `b` (with the batch axes of `a`).
 
     Raises:
-        ValueError: `assume_a` is anything else.
+        ValueError: `assume_a` has any other value.
 
     Differences:
-        SciPy raises an error where the matrix is singular; here the result has inf or NaN.
+        SciPy raises an error if the matrix is singular; here the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
@@ -559,24 +563,24 @@ def _polar_matrix(a, side, method, eps, max_iterations):
 def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
           method: Literal["qdwh", "svd"] = "qdwh", eps: float | None = None,
           max_iterations: int | None = None) -> tuple[Array, Array]:
-    """Polar decomposition of a matrix: `a = u p`, or `a = p u`.
+    """Compute the polar decomposition of a matrix: `a = u p`, or `a = p u`.
 
     `u` has orthonormal columns or rows, and `p` is Hermitian and positive semidefinite.
 
     Args:
         a: matrices of shape (..., m, n).
-        side: side on which `p` is: `"right"` for `a = u p`, `"left"` for `a = p u`.
-        method: `"qdwh"`, an iteration, or `"svd"`. The first asks for `m >= n` with `side="right"`
-            and for `m < n` with `side="left"`.
-        eps: precision at which the iteration stops; None for that of the dtype.
-        max_iterations: most steps of the iteration; None for 10.
+        side: side of `p` in the product: `"right"` for `a = u p`, `"left"` for `a = p u`.
+        method: `"qdwh"`, an iteration, or `"svd"`. `"qdwh"` requires `m >= n` for `side="right"`
+            and `m < n` for `side="left"`.
+        eps: precision at which the iteration stops; None for the machine epsilon of the dtype.
+        max_iterations: maximum number of iterations; None for 10.
 
     Returns:
-        The tuple `(u, p)`.
+        A tuple `(u, p)`.
 
     Raises:
         NotImplementedError: `"qdwh"` does not support the shape with this `side`.
-        ValueError: `a` is not a matrix, or `side` or `method` is anything else.
+        ValueError: `a` is not a matrix, or `side` or `method` has any other value.
     """
     matrix = jnp.asarray(a)
     if matrix.ndim < 2:
@@ -628,14 +632,14 @@ def _rsf2csf_matrix(t, z):
 
 
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Complex Schur form from the real one: upper triangular `T` without blocks of size 2.
+    """Convert a real Schur form to a complex one, whose `T` is upper triangular.
 
     Args:
         T, Z: real Schur form of matrices of shape (..., n, n), from `schur`.
         check_finite: ignored.
 
     Returns:
-        The tuple `(T, Z)` of complex arrays.
+        A tuple `(T, Z)` of complex arrays.
 
     Raises:
         ValueError: `T` or `Z` is not square, or their sizes differ.

@@ -75,13 +75,13 @@ def _pade(degree, a):
 
 
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """Exponential of a square matrix: the sum of `A^k / k!` over `k` from 0 on.
+    """Compute the exponential of a square matrix: the sum of `A^k / k!` over `k = 0, 1, 2, ...`.
 
     Args:
         A: matrices of shape (..., n, n).
-        upper_triangular: whether `A` is known to be upper triangular, which saves work.
-        max_squarings: most squarings in the algorithm; a matrix with a norm so large that it would
-            need more has NaN as result.
+        upper_triangular: True to promise that `A` is upper triangular, which saves work.
+        max_squarings: maximum number of squarings; if the norm of a matrix is so large that it
+            would need more, the result is NaN.
 
     Returns:
         The exponentials, of the shape of `A`.
@@ -128,16 +128,16 @@ def _expm(a, upper_triangular, limit):
 
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
                  compute_expm: bool = True) -> tuple[Array, Array] | Array:
-    """Exponential of a square matrix, and its derivative in a direction.
+    """Compute the exponential of a square matrix and its derivative in a direction.
 
     Args:
         A: matrices of shape (..., n, n).
         E: direction, of the shape of `A`.
         method: ignored.
-        compute_expm: whether the exponential is returned.
+        compute_expm: whether to return the exponential.
 
     Returns:
-        The tuple `(exponential, derivative)`, or the derivative alone.
+        A tuple `(exponential, derivative)`, or only the derivative.
 
     Raises:
         ValueError: the matrices are not square, or their shapes differ.
@@ -155,20 +155,20 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
 
 
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
-    """Principal square root of a square matrix: `X` with `X X = A`.
+    """Compute the principal square root of a square matrix: `X` with `X X = A`.
 
     Args:
         A: one matrix of shape (n, n).
-        blocksize: not supported: only 1.
+        blocksize: must be 1; other values are not supported.
 
     Returns:
-        The root, a complex matrix also where `A` is real.
+        The root, which is a complex matrix even if `A` is real.
 
     Raises:
         NotImplementedError: `blocksize` is greater than 1.
 
     Differences:
-        SciPy returns a real matrix where the root is real.
+        SciPy returns a real matrix if the root is real.
     """
     if blocksize > 1:
         raise NotImplementedError("Blocked version is not implemented yet." + here())
@@ -221,26 +221,26 @@ def _parlett(f, t):
 
 def funm(A: ArrayLike, func: Callable[[Array], Array],
          disp: bool = True) -> Array | tuple[Array, Array]:
-    """Matrix function: an analytic function of numbers, applied to a square matrix.
+    """Apply an analytic function to a square matrix.
 
     For a diagonalizable `A = V D V⁻¹` it is `V func(D) V⁻¹`. It is computed by Parlett's
-    recurrence, which is inaccurate where eigenvalues are close to each other.
+    recurrence, which is inaccurate if eigenvalues are close to each other.
 
     Args:
         A: one matrix of shape (n, n), floating or complex.
-        func: function that is applied to the vector of eigenvalues.
-        disp: False to return an estimate of the error also.
+        func: the function, which is called with the vector of eigenvalues.
+        disp: False to also return an estimate of the error.
 
     Returns:
-        The function of the matrix, which is complex; with `disp=False`, the tuple of it and an
-        estimate of the error (in the 1-norm).
+        The resulting complex matrix; with `disp=False`, a tuple of it and an estimate of the error
+        (in the 1-norm).
 
     Raises:
         ValueError: `A` is not a square matrix.
 
     Differences:
-        SciPy returns a real matrix where the result is real, and with `disp=True` prints a warning
-        where the estimated error is large.
+        SciPy returns a real matrix if the result is real, and with `disp=True` prints a warning if
+        the estimated error is large.
     """
     matrix = jnp.asarray(A)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -296,22 +296,22 @@ def _sylvester(a, b, c, method, tol):
 
 def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
                     method: Literal["schur", "eigen"] = "schur", tol: float = 1e-8) -> Array:
-    """Solution `X` of the Sylvester equation `A X + X B = C`.
+    """Solve the Sylvester equation `A X + X B = C`.
 
     Args:
         A: matrices of shape (..., m, m).
         B: matrices of shape (..., n, n).
         C: matrices of shape (..., m, n).
         method: `"schur"`, by Schur decompositions, or `"eigen"`, by eigenvalue decompositions,
-            which is less accurate where `A` or `B` is nearly not diagonalizable.
-        tol: where the sum of an eigenvalue of `A` and one of `B` has a magnitude below this, the
-            equation has no unique solution and the result is NaN.
+            which is less accurate if `A` or `B` is close to a matrix that cannot be diagonalized.
+        tol: if the sum of an eigenvalue of `A` and one of `B` has a magnitude below this, the
+            equation has no unique solution, and the result is NaN.
 
     Returns:
-        The solution, of the shape of `C`; real where `C` is.
+        The solution, of the shape of `C`; it is real if `C` is real.
 
     Raises:
-        ValueError: the shapes do not match, or `method` is anything else.
+        ValueError: the shapes do not match, or `method` has any other value.
     """
     A, B, C = inexact("solve_sylvester", jnp.asarray(A), jnp.asarray(B), jnp.asarray(C))
     m, n = C.shape[-2:]

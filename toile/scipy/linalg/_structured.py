@@ -21,13 +21,14 @@ from toile.scipy.special import comb
 
 
 def block_diag(*arrs: ArrayLike) -> Array:
-    """Matrix with the given blocks along its diagonal and zeros elsewhere.
+    """Build a matrix with the given blocks along its diagonal and zeros elsewhere.
 
     Args:
         arrs: blocks of at most two dimensions; a number or vector is a block of one row.
 
     Returns:
-        The matrix, of the dtype to which the blocks promote; of shape (1, 0) if there are none.
+        The matrix, of the dtype to which the blocks promote; it has shape (1, 0) if there are no
+        blocks.
 
     Raises:
         ValueError: a block has more than two dimensions.
@@ -63,7 +64,7 @@ def _common_batch(*xs: Array) -> list[Array]:
 
 
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """Toeplitz matrix: constant along each diagonal.
+    """Build a Toeplitz matrix, which is constant along each diagonal.
 
     Args:
         c: first columns, along the last axis; leading axes are a batch.
@@ -91,11 +92,11 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
 
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """Hankel matrix: constant along each antidiagonal.
+    """Build a Hankel matrix, which is constant along each antidiagonal.
 
     Args:
         c: first columns, along the last axis; leading axes are a batch.
-        r: last rows, along the last axis, whose first element is not used; None for zeros, as many
+        r: last rows, along the last axis, whose first element is not used; None for as many zeros
             as `c` has elements.
 
     Returns:
@@ -125,7 +126,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
 
 def circulant(c: ArrayLike) -> Array:
-    """Circulant matrix: each column is the one before, rotated down by one.
+    """Build a circulant matrix, in which each column is the previous one rotated down by one.
 
     Args:
         c: first columns, along the last axis; leading axes are a batch.
@@ -145,7 +146,7 @@ def circulant(c: ArrayLike) -> Array:
 
 
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
-    """Leslie matrix, which advances a population by one step: rates of birth and survival.
+    """Build a Leslie matrix, which advances a population one step, from birth and survival rates.
 
     Args:
         f: birth rates of the n age groups, along the last axis: the first row. n is at least 2.
@@ -155,7 +156,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
         Matrices of shape (..., n, n).
 
     Raises:
-        ValueError: the lengths do not fit.
+        ValueError: the lengths do not match.
     """
     f, s = _vectors("leslie", f), _vectors("leslie", s)
     if f.shape[-1] < 2:
@@ -173,7 +174,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 
 
 def companion(a: ArrayLike) -> Array:
-    """Companion matrix of a polynomial: its eigenvalues are the roots.
+    """Build the companion matrix of a polynomial, whose eigenvalues are the roots.
 
     Args:
         a: coefficients along the last axis, highest power first; at least 2, the first not 0.
@@ -185,7 +186,7 @@ def companion(a: ArrayLike) -> Array:
         ValueError: there are fewer than 2 coefficients.
 
     Differences:
-        SciPy raises an error where the first coefficient is 0; here the result has inf or NaN.
+        SciPy raises an error if the first coefficient is 0; here the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.companion(jnp.array([1, -3, 2]))
@@ -204,7 +205,7 @@ def companion(a: ArrayLike) -> Array:
 
 
 def fiedler(a: ArrayLike) -> Array:
-    """Fiedler matrix: the absolute differences `|a[i] - a[j]|` of all pairs.
+    """Build a Fiedler matrix: the absolute differences `|a[i] - a[j]|` of all pairs.
 
     Args:
         a: numbers along the last axis; leading axes are a batch.
@@ -217,9 +218,9 @@ def fiedler(a: ArrayLike) -> Array:
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Companion matrix of a polynomial with at most five diagonals that are not 0.
+    """Build a companion matrix of a polynomial that has at most five nonzero diagonals.
 
-    Its eigenvalues are the roots of the polynomial, as those of `companion`.
+    Like those of `companion`, its eigenvalues are the roots of the polynomial.
 
     Args:
         a: coefficients along the last axis, highest power first; at least 1, the first not 0.
@@ -256,7 +257,7 @@ def fiedler_companion(a: ArrayLike) -> Array:
 
 def convolution_matrix(a: ArrayLike, n: int,
                        mode: Literal["full", "valid", "same"] = "full") -> Array:
-    """Matrix whose product with a vector of length `n` is the convolution of `a` with it.
+    """Build the matrix whose product with a vector of length `n` is the convolution of `a` with it.
 
     Args:
         a: vectors along the last axis; leading axes are a batch.
@@ -267,7 +268,7 @@ def convolution_matrix(a: ArrayLike, n: int,
         Matrices of shape (..., m, n), where m is the length of the convolution.
 
     Raises:
-        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is anything else.
+        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` has any other value.
 
     >>> from toile.scipy import linalg
     >>> linalg.convolution_matrix(jnp.array([1, 2]), 3)
@@ -298,7 +299,7 @@ def convolution_matrix(a: ArrayLike, n: int,
 
 
 def hilbert(n: int) -> Array:
-    """Hilbert matrix: `1 / (i + j + 1)` at row `i` and column `j`, counted from 0.
+    """Build a Hilbert matrix, with `1 / (i + j + 1)` at row `i` and column `j`, counted from 0.
 
     Args:
         n: number of rows and columns.
@@ -311,7 +312,7 @@ def hilbert(n: int) -> Array:
 
 
 def invhilbert(n: int) -> Array:
-    """Inverse of the Hilbert matrix of size `n`, from its formula.
+    """Build the inverse of the Hilbert matrix of size `n` from its formula.
 
     Args:
         n: number of rows and columns.
@@ -342,18 +343,18 @@ def _check_kind(kind, preposition):
 
 
 def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
-    """Pascal matrix: binomial coefficients.
+    """Build a Pascal matrix, whose elements are binomial coefficients.
 
     Args:
         n: number of rows and columns.
-        kind: `"lower"` for Pascal's triangle as lower triangular matrix, `"upper"` for its
+        kind: `"lower"` for Pascal's triangle as a lower triangular matrix, `"upper"` for its
             transpose, `"symmetric"` (the default, None) for the product of the two.
 
     Returns:
         A matrix of shape (n, n), of dtype `float32`.
 
     Raises:
-        ValueError: `kind` is anything else.
+        ValueError: `kind` has any other value.
 
     Differences:
         SciPy returns integers, and has `exact`.
@@ -373,7 +374,7 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
 
 
 def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
-    """Inverse of the Pascal matrix of size `n`, from its formula.
+    """Build the inverse of the Pascal matrix of size `n` from its formula.
 
     Args:
         n: number of rows and columns.
@@ -383,7 +384,7 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
         A matrix of shape (n, n), of the default float dtype.
 
     Raises:
-        ValueError: `kind` is anything else.
+        ValueError: `kind` has any other value.
 
     Differences:
         SciPy returns integers, and has `exact`.
@@ -398,11 +399,11 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Helmert matrix: orthonormal rows, each the contrast of one element with those before.
+    """Build a Helmert matrix: orthonormal rows that each contrast one element with those before it.
 
     Args:
         n: number of columns.
-        full: whether the constant row `1/√n` is added on top, which makes the matrix square.
+        full: whether to add the constant row `1/√n` on top, which makes the matrix square.
 
     Returns:
         A matrix of shape (n - 1, n), or (n, n), of the default float dtype.
@@ -424,7 +425,7 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 def hadamard(n: int, dtype: DTypeLike = int) -> Array:
-    """Hadamard matrix: elements 1 and -1, rows orthogonal to one another.
+    """Build a Hadamard matrix, with elements 1 and -1 and orthogonal rows.
 
     Args:
         n: number of rows and columns, a power of 2.
@@ -451,19 +452,19 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
 
 def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
         dtype: DTypeLike | None = None) -> Array:
-    """Matrix whose product with a vector is its discrete Fourier transform.
+    """Build the matrix whose product with a vector is its discrete Fourier transform.
 
     Args:
         n: length of the vectors.
-        scale: what the matrix is divided by: `√n` for `"sqrtn"`, which makes it unitary, `n` for
-            `"n"`, nothing for None.
+        scale: divisor of the matrix: `√n` for `"sqrtn"`, which makes it unitary, `n` for `"n"`, 1
+            for None.
         dtype: complex dtype of the elements; None for the default.
 
     Returns:
         A matrix of shape (n, n).
 
     Raises:
-        ValueError: `scale` is anything else, or `dtype` is not complex.
+        ValueError: `scale` has any other value, or `dtype` is not complex.
     """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.{here()}")

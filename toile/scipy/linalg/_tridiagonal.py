@@ -1,8 +1,8 @@
 """Eigenvalues and eigenvectors of a symmetric tridiagonal matrix.
 
 Eigenvalues by bisection: the signs of the LDLᵀ pivots of T - x count the eigenvalues below x, so
-all are refined together. Eigenvectors by inverse iteration, close ones orthogonalised against
-each other.
+all are refined together. Eigenvectors by inverse iteration, close ones orthogonalized against each
+other.
 """
 
 from __future__ import annotations
@@ -131,21 +131,21 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False,
                      select: Literal["a", "i"] = "a",
                      select_range: tuple[int, int] | None = None, tol: float | None = None,
                      key: Array | None = None) -> Array | tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of a Hermitian tridiagonal matrix.
+    """Compute the eigenvalues and eigenvectors of a Hermitian tridiagonal matrix.
 
     Args:
-        d: diagonal, a vector of length n; of a complex one, the real part is used.
+        d: diagonal, a vector of length n; if it is complex, the real part is used.
         e: elements above the diagonal, a vector of length n - 1 of the same dtype.
-        eigvals_only: whether the eigenvectors are left out.
+        eigvals_only: whether to return only the eigenvalues.
         select: which eigenvalues are computed: `"a"` for all, `"i"` for those with the indices in
             `select_range`.
-        select_range: first and last index, counted from 0 for the least eigenvalue.
+        select_range: first and last index, counted from 0 for the smallest eigenvalue.
         tol: absolute precision of the eigenvalues; None for the best that the dtype allows.
-        key: random key for the vectors from which the iteration for the eigenvectors starts; None
+        key: random key for the initial vectors of the iteration that finds the eigenvectors; None
             for a fixed key.
 
     Returns:
-        The tuple `(eigenvalues, eigenvectors)`, or the eigenvalues alone, which are real and in
+        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues, which are real and in
         ascending order. Column `i` of the eigenvectors belongs to eigenvalue `i`.
 
     Raises:

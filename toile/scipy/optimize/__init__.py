@@ -1,4 +1,4 @@
-"""Minimisation of functions of a vector: `minimize` by BFGS or limited-memory BFGS."""
+"""Minimization of functions of a vector: `minimize`, by BFGS or limited-memory BFGS."""
 
 from toile.scipy.optimize._minimize import OptimizeResults, minimize
 

@@ -68,7 +68,7 @@ def _choose(flag, new, old):
 
 
 def _cubic_minimum(low, high, a, phi):
-    """Minimiser of the cubic through three values and the slope at the first."""
+    """Minimizer of the cubic through three values and the slope at the first."""
     db, dc = high.a - low.a, a - low.a
     below = (db * dc) ** 2 * (db - dc)
     rb = high.phi - low.phi - low.slope * db

@@ -21,17 +21,16 @@ from toile.scipy.optimize._line_search import _dot, line_search
 
 
 class OptimizeResults(NamedTuple):
-    """Outcome of `minimize`: a tuple of arrays.
+    """The result of `minimize`: a named tuple of arrays.
 
     Args:
         x: the point that was found.
         success: whether the algorithm converged.
-        status: why it ended: 0 for convergence, 1 for the limit of iterations, other numbers for
-            other reasons, such as a line search that failed.
+        status: why the algorithm stopped: 0 for convergence, 1 for the limit on iterations, and
+            other numbers for other reasons, such as a failed line search.
         fun: value of the function at `x`.
         jac: gradient at `x`.
-        hess_inv: estimate of the inverse of the matrix of second derivatives; None from the
-            limited-memory method.
+        hess_inv: estimate of the inverse Hessian; None for the limited-memory method.
         nfev: number of evaluations of the function.
         njev: number of evaluations of its gradient.
         nit: number of iterations.
@@ -180,20 +179,20 @@ def _minimize_lbfgs(fun, x0, maxiter=None, norm=np.inf, maxcor=10, ftol=2.220446
 
 def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (), *, method: str,
              tol: float | None = None, options: Mapping[str, Any] | None = None) -> OptimizeResults:
-    """Local minimum of a function of a vector.
+    """Find a local minimum of a function of a vector.
 
     Args:
         fun: function `fun(x, *args)` that returns a scalar, and that toile can differentiate.
         x0: vector to start from.
-        args: further arguments of `fun`.
+        args: additional arguments of `fun`.
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
             which does not keep a matrix.
         tol: ignored; use the option `gtol`.
         options: for both methods `maxiter` (iterations; 200 times the length of `x0` by default),
-            `gtol` (norm of the gradient below which the algorithm ends; 1e-5) and `norm` (its
-            order; inf). For BFGS also `line_search_maxiter` (10). For limited-memory BFGS also
-            `maxcor` (steps that are kept; 10), `ftol` (decrease below which it ends), `maxfun` and
-            `maxgrad` (evaluations) and `maxls` (steps of a line search; 20).
+            `gtol` (norm of the gradient below which the algorithm stops; 1e-5) and `norm` (order of
+            that norm; inf). For BFGS also `line_search_maxiter` (10). For limited-memory BFGS also
+            `maxcor` (number of steps to keep; 10), `ftol` (decrease below which it stops), `maxfun`
+            and `maxgrad` (limits on evaluations) and `maxls` (steps of a line search; 20).
 
     Returns:
         A named tuple with the point `x`, the value `fun` there, `success` and more: see
@@ -201,10 +200,10 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
 
     Raises:
         TypeError: `args` is not a tuple.
-        ValueError: `method` is anything else.
+        ValueError: `method` has any other value.
 
     Differences:
-        SciPy has more methods, bounds and constraints, and computes gradients by differences
+        SciPy has more methods, bounds and constraints, and computes gradients by finite differences
         unless they are given.
 
     >>> from toile.scipy.optimize import minimize

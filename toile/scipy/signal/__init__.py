@@ -1,6 +1,6 @@
-"""Signal processing with the names of `jax.scipy.signal`.
+"""Signal processing, with the names of `jax.scipy.signal`.
 
-Convolutions (direct and by FFT), short-time Fourier transforms, spectral estimates, detrending.
+Convolution (direct or by FFT), short-time Fourier transforms, spectral estimates and detrending.
 """
 
 from toile.scipy.signal._convolution import (

@@ -28,20 +28,20 @@ def _ordered(in1, in2):
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolution of two arrays by fast Fourier transforms, which is faster for large arrays.
+    """Convolve two arrays by fast Fourier transforms, which is faster for large arrays.
 
     Args:
         in1, in2: arrays with the same number of dimensions.
-        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
-            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
-        axes: axes along which the arrays are convolved; None for all. The others must have equal
-            sizes, and are a batch.
+        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
+            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        axes: axes along which the arrays are convolved; None for all. The other axes are batch axes
+            and must have equal sizes.
 
     Returns:
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        ValueError: the shapes do not match, or `mode` has any other value.
 
     >>> from toile.scipy import signal
     >>> signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])).round(3)
@@ -124,13 +124,13 @@ def _convolve_direct(in1, in2, mode, precision):
 def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
              method: Literal["auto", "direct", "fft"] = "auto",
              precision: PrecisionLike = None) -> Array:
-    """Convolution of two arrays.
+    """Convolve two arrays.
 
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
-            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
+        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
+            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
         precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
 
@@ -138,7 +138,7 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+        ValueError: the shapes do not match, or `mode` or `method` has any other value.
 
     Differences:
         SciPy chooses the faster method for `"auto"`, and keeps integers.
@@ -157,13 +157,13 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
 def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
               method: Literal["auto", "direct", "fft"] = "auto",
               precision: PrecisionLike = None) -> Array:
-    """Cross-correlation of two arrays: convolution with the reversed conjugate of `in2`.
+    """Cross-correlate two arrays: convolve `in1` with the reversed conjugate of `in2`.
 
     Args:
         in1, in2: arrays with the same number of dimensions. Unless `method` is `"fft"`, one must be
             at least as large as the other in every dimension.
-        mode: part of the correlation that is returned: all (`"full"`), the center with the shape of
-            `in1` (`"same"`), or what does not depend on zeros around the arrays (`"valid"`).
+        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
+            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
         precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
 
@@ -171,7 +171,7 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not fit, or `mode` or `method` is anything else.
+        ValueError: the shapes do not match, or `mode` or `method` has any other value.
 
     Differences:
         SciPy chooses the faster method for `"auto"`, and keeps integers.
@@ -193,22 +193,22 @@ def _check_2d(name, in1, in2, boundary, fillvalue):
 def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                boundary: Literal["fill"] = "fill", fillvalue: float = 0,
                precision: PrecisionLike = None) -> Array:
-    """Convolution of two matrices.
+    """Convolve two matrices.
 
     Args:
         in1, in2: matrices; one must be at least as large as the other in both dimensions.
-        mode: part of the convolution that is returned: all (`"full"`), the center with the shape of
-            `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
-        boundary: not supported: only `"fill"`.
-        fillvalue: not supported: only 0.
+        mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
+            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        boundary: must be `"fill"`; other values are not supported.
+        fillvalue: must be 0; other values are not supported.
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
         A matrix of a floating or complex dtype.
 
     Raises:
-        NotImplementedError: another `boundary` or `fillvalue` is given.
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        NotImplementedError: `boundary` or `fillvalue` has any other value.
+        ValueError: the shapes do not match, or `mode` has any other value.
     """
     _check_2d("convolve2d", in1, in2, boundary, fillvalue)
     return _convolve_direct(in1, in2, mode, precision)
@@ -217,22 +217,22 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
 def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 boundary: Literal["fill"] = "fill", fillvalue: float = 0,
                 precision: PrecisionLike = None) -> Array:
-    """Cross-correlation of two matrices: convolution with the reversed conjugate of `in2`.
+    """Cross-correlate two matrices: convolve `in1` with the reversed conjugate of `in2`.
 
     Args:
         in1, in2: matrices; one must be at least as large as the other in both dimensions.
-        mode: part of the correlation that is returned: all (`"full"`), the center with the shape of
-            `in1` (`"same"`), or what does not depend on zeros around the matrices (`"valid"`).
-        boundary: not supported: only `"fill"`.
-        fillvalue: not supported: only 0.
+        mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
+            `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
+        boundary: must be `"fill"`; other values are not supported.
+        fillvalue: must be 0; other values are not supported.
         precision: precision of the products, as in `lax.conv_general_dilated`.
 
     Returns:
         A matrix of a floating or complex dtype.
 
     Raises:
-        NotImplementedError: another `boundary` or `fillvalue` is given.
-        ValueError: the shapes do not fit, or `mode` is anything else.
+        NotImplementedError: `boundary` or `fillvalue` has any other value.
+        ValueError: the shapes do not match, or `mode` has any other value.
     """
     _check_2d("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)

@@ -23,21 +23,21 @@ from toile.nn._promote import array, canonical_axis, inexact, to_complex
 
 def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"] = "linear",
             bp: int | Sequence[int] = 0, overwrite_data: None = None) -> Array:
-    """Signal without its linear trend, or without its mean.
+    """Remove a linear trend, or the mean, from a signal.
 
     Args:
         data: array of samples.
-        axis: axis along which the samples are.
-        type: `"linear"` to subtract the line of least squares, `"constant"` to subtract the mean.
-        bp: indices at which a new piece begins, each with its own line; only used for `"linear"`.
-        overwrite_data: not supported: only None.
+        axis: axis of the samples.
+        type: `"linear"` to subtract the least-squares line, `"constant"` to subtract the mean.
+        bp: indices at which new pieces begin, each with its own line; only used for `"linear"`.
+        overwrite_data: must be None; other values are not supported.
 
     Returns:
         An array of the shape of `data`, of a floating dtype.
 
     Raises:
         NotImplementedError: `overwrite_data` is given.
-        ValueError: `type` is anything else, or an index in `bp` is out of range.
+        ValueError: `type` has any other value, or an index in `bp` is out of range.
 
     >>> from toile.scipy import signal
     >>> signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")
@@ -258,30 +258,30 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
          return_onesided: bool = True,
          boundary: Literal["even", "odd", "constant", "zeros"] | None = "zeros",
          padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:
-    """Short-time Fourier transform: Fourier transforms of overlapping segments of a signal.
+    """Compute the short-time Fourier transform: transforms of overlapping segments of a signal.
 
     Args:
         x: array of samples.
         fs: number of samples per unit of time.
         window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (`"hann"` needs no SciPy).
-        nperseg: number of samples in a segment; for an array as window, it must be its length.
+            it (all names except `"hann"` require SciPy).
+        nperseg: number of samples in a segment; if the window is an array, it must be its length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
             the length of a segment.
-        detrend: what is subtracted from each segment: nothing (False), the mean (`"constant"`) or a
-            line (`"linear"`); or a function that is applied to the segments.
-        return_onesided: whether negative frequencies are left out, which are redundant for real
-            signals; for complex signals they never are.
+        detrend: what to subtract from each segment: nothing (False), the mean (`"constant"`) or a
+            line (`"linear"`); or a function to apply to the segments.
+        return_onesided: whether to leave out negative frequencies, which are redundant for real
+            signals; for complex signals they are always returned.
         boundary: how the signal is extended by half a segment at both ends: with zeros
             (`"zeros"`), the end values (`"constant"`), a reflection (`"even"`) or a reflection with
             opposite sign about the end values (`"odd"`); None for no extension.
         padded: whether zeros are added at the end to make the last segment complete.
-        axis: axis along which the samples are.
+        axis: axis of the samples.
 
     Returns:
-        The tuple `(frequencies, times, transform)`. In the transform, `axis` has the frequencies,
-        and a new last axis the segments; times are those of the middle of the segments.
+        A tuple `(frequencies, times, transform)`. In the transform, frequencies are along `axis`
+        and segments along a new last axis. Times are at the middle of the segments.
 
     Raises:
         ValueError: a length or an option is not valid.
@@ -307,38 +307,38 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         detrend: str | Callable[[Array], Array] | Literal[False] = "constant",
         return_onesided: bool = True, scaling: Literal["density", "spectrum"] = "density",
         axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
-    """Cross power spectral density of two signals, by Welch's method.
+    """Estimate the cross power spectral density of two signals by Welch's method.
 
     The signals are cut into overlapping segments; the products of their Fourier transforms (that of
     `x` conjugated) are averaged.
 
     Args:
-        x, y: arrays of samples; the shorter one is padded with zeros. With None as `y`, the result
-            is that of `welch`.
+        x, y: arrays of samples; the shorter one is padded with zeros. If `y` is None, the result is
+            that of `welch`.
         fs: number of samples per unit of time.
         window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (`"hann"` needs no SciPy).
+            it (all names except `"hann"` require SciPy).
         nperseg: number of samples in a segment; None for the length of the window, or the whole
             signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
             the length of a segment.
-        detrend: what is subtracted from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or nothing (False); or a function that is applied to the segments.
-        return_onesided: whether negative frequencies are left out, which are redundant for real
-            signals; for complex signals they never are.
+        detrend: what to subtract from each segment: the mean (`"constant"`), a line (`"linear"`) or
+            nothing (False); or a function to apply to the segments.
+        return_onesided: whether to leave out negative frequencies, which are redundant for real
+            signals; for complex signals they are always returned.
         scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
-        axis: axis along which the samples are.
+        axis: axis of the samples.
         average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
 
     Returns:
-        The tuple `(frequencies, density)`; the density is complex, and `axis` has the frequencies.
+        A tuple `(frequencies, density)`; the density is complex, with the frequencies along `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.
 
     Differences:
-        SciPy's default segments have 256 samples.
+        In SciPy, segments have 256 samples by default.
     """
     frequencies, _, p = _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend,
                                   return_onesided, scaling, axis)
@@ -366,7 +366,7 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
           detrend: str | Callable[[Array], Array] | Literal[False] = "constant",
           return_onesided: bool = True, scaling: Literal["density", "spectrum"] = "density",
           axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
-    """Power spectral density of a signal, by Welch's method.
+    """Estimate the power spectral density of a signal by Welch's method.
 
     The signal is cut into overlapping segments; the squared magnitudes of their Fourier transforms
     are averaged.
@@ -375,28 +375,28 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
         x: array of samples.
         fs: number of samples per unit of time.
         window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (`"hann"` needs no SciPy).
+            it (all names except `"hann"` require SciPy).
         nperseg: number of samples in a segment; None for the length of the window, or the whole
             signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
         nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
             the length of a segment.
-        detrend: what is subtracted from each segment: the mean (`"constant"`), a line (`"linear"`)
-            or nothing (False); or a function that is applied to the segments.
-        return_onesided: whether negative frequencies are left out, which are redundant for real
-            signals; for complex signals they never are.
+        detrend: what to subtract from each segment: the mean (`"constant"`), a line (`"linear"`) or
+            nothing (False); or a function to apply to the segments.
+        return_onesided: whether to leave out negative frequencies, which are redundant for real
+            signals; for complex signals they are always returned.
         scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
-        axis: axis along which the samples are.
+        axis: axis of the samples.
         average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
 
     Returns:
-        The tuple `(frequencies, density)`; the density is real, and `axis` has the frequencies.
+        A tuple `(frequencies, density)`; the density is real, with the frequencies along `axis`.
 
     Raises:
         ValueError: a length or an option is not valid.
 
     Differences:
-        SciPy's default segments have 256 samples.
+        In SciPy, segments have 256 samples by default.
 
     >>> from toile.scipy import signal
     >>> wave = jnp.sin(2 * jnp.pi * 8 * jnp.arange(256) / 64)
@@ -444,31 +444,30 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
           noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
           boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Array, Array]:
-    """Signal from its short-time Fourier transform: the inverse of `stft`.
+    """Reconstruct a signal from its short-time Fourier transform: the inverse of `stft`.
 
-    The segments are transformed back, multiplied with the window and added; the sum is divided by
-    that of the squared windows. The arguments must be those of `stft`.
+    The segments are transformed back, multiplied by the window and added; the sum is divided by the
+    sum of the squared windows. The arguments must be those that were passed to `stft`.
 
     Args:
         Zxx: transform, with one axis of frequencies and one of segments.
         fs: number of samples per unit of time.
         window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (`"hann"` needs no SciPy).
-        nperseg: number of samples in a segment; None for what follows from the number of
-            frequencies.
+            it (all names except `"hann"` require SciPy).
+        nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
-        nfft: length of the Fourier transforms; None for what follows from the number of
-            frequencies.
+        nfft: length of the Fourier transforms; None to infer it from the number of frequencies.
         input_onesided: whether negative frequencies are left out.
-        boundary: whether the signal was extended at its ends, and half a segment is cut off there.
+        boundary: whether the signal was extended at its ends, so that half a segment must be
+            removed there.
         time_axis: axis of the segments.
         freq_axis: axis of the frequencies.
 
     Returns:
-        The tuple `(times, signal)`. `times` has the length of the first axis of the signal.
+        A tuple `(times, signal)`. `times` has the length of the first axis of the signal.
 
     Raises:
-        ValueError: a length does not fit, or the two axes are the same.
+        ValueError: a length does not match, or the two axes are the same.
 
     Differences:
         In SciPy, 0 for `noverlap` means no overlap.

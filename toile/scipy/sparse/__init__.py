@@ -1,4 +1,4 @@
-"""Iterative linear solvers that only multiply by the matrix."""
+"""Iterative solvers for linear systems whose matrix is given as a function (`linalg`)."""
 
 from toile.scipy.sparse import linalg
 

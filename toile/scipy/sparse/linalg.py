@@ -1,8 +1,10 @@
-"""Krylov solvers for A·x = b on pytrees: conjugate gradients, BiCGSTAB, GMRES.
+"""Iterative solvers for `A x = b`: conjugate gradients, BiCGSTAB and GMRES.
 
-A and the preconditioner M are matrices or functions. Gradients come from the implicit equation by
-`lax.custom_linear_solve`, so the iterations themselves are never differentiated.
+`A` and the preconditioner `M` are matrices, or functions that multiply by one, and `b` may be a
+pytree. Derivatives are those of the exact solution; the iterations are not differentiated.
 """
+
+# Derivatives come from the equation, by `lax.custom_linear_solve`.
 
 from __future__ import annotations
 
@@ -174,32 +176,32 @@ def _solve(method, A, b, x0, tol, atol, maxiter, M, symmetric):
 def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
        tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
-    """Solution of `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
+    """Solve `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and the
-    derivative is found by another solve.
+    Derivatives are those of the exact solution: the iterations are not differentiated, and
+    derivatives are found by another solve.
 
     Args:
-        A: square matrix, Hermitian and positive definite, or function that multiplies a value like
-            `b` by it: linear, and returning a value of the same structure.
+        A: Hermitian positive definite matrix, or a linear function that multiplies a value like `b`
+            by it and returns a value of the same structure.
         b: right-hand side, an array or a pytree of arrays.
-        x0: value to start from, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration ends when the norm of the residual `b - A x` is at most the greater
-            of `tol` times the norm of `b`, and `atol`.
-        maxiter: most iterations; None for 10 times the number of elements of `b`.
+        x0: initial value, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration stops when the norm of the residual `b - A x` is at most the larger
+            of `tol` times the norm of `b` and `atol`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            none.
+            no preconditioner.
 
     Returns:
-        The tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged
-        is not reported.
+        A tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged is
+        not reported.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
         ValueError: a matrix is not square, or `x0` does not match `b`.
 
     Differences:
-        SciPy returns a number that says whether the iteration converged, in place of None.
+        Instead of None, SciPy returns a number that says whether the iteration converged.
 
     >>> from toile.scipy.sparse.linalg import cg
     >>> x, _ = cg(lambda x: 2 * x, jnp.array([2.0, 4.0]))
@@ -212,32 +214,32 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
 def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None = None, *,
              tol: float = 1e-5, atol: float = 0.0, maxiter: int | None = None,
              M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
-    """Solution of `A x = b` by the stabilized method of biconjugate gradients, for general `A`.
+    """Solve `A x = b` by the stabilized biconjugate gradient method, for general `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and the
-    derivative is found by another solve.
+    Derivatives are those of the exact solution: the iterations are not differentiated, and
+    derivatives are found by another solve.
 
     Args:
-        A: square matrix, or function that multiplies a value like `b` by it: linear, and returning
-            a value of the same structure.
+        A: square matrix, or a linear function that multiplies a value like `b` by it and returns a
+            value of the same structure.
         b: right-hand side, an array or a pytree of arrays.
-        x0: value to start from, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration ends when the norm of the residual `b - A x` is at most the greater
-            of `tol` times the norm of `b`, and `atol`.
-        maxiter: most iterations; None for 10 times the number of elements of `b`.
+        x0: initial value, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration stops when the norm of the residual `b - A x` is at most the larger
+            of `tol` times the norm of `b` and `atol`.
+        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
         M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            none.
+            no preconditioner.
 
     Returns:
-        The tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged
-        is not reported.
+        A tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged is
+        not reported.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
         ValueError: a matrix is not square, or `x0` does not match `b`.
 
     Differences:
-        SciPy returns a number that says whether the iteration converged, in place of None.
+        Instead of None, SciPy returns a number that says whether the iteration converged.
     """
     return _solve(_bicgstab, A, b, x0, tol, atol, maxiter, M, symmetric=False)
 
@@ -355,34 +357,35 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
           tol: float = 1e-5, atol: float = 0.0, restart: int = 20, maxiter: int | None = None,
           M: ArrayLike | Callable[[PyTree], PyTree] | None = None,
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
-    """Solution of `A x = b` by the generalized minimal residual method, for general `A`.
+    """Solve `A x = b` by the generalized minimal residual method, for general `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and the
-    derivative is found by another solve.
+    Derivatives are those of the exact solution: the iterations are not differentiated, and
+    derivatives are found by another solve.
 
     Args:
-        A: square matrix, or function that multiplies a value like `b` by it: linear, and returning
-            a value of the same structure.
+        A: square matrix, or a linear function that multiplies a value like `b` by it and returns a
+            value of the same structure.
         b: right-hand side, an array or a pytree of arrays.
-        x0: value to start from, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration ends when the norm of the residual `M (b - A x)` is at most the
-            greater of `tol` times the norm of `b`, and `atol`.
-        restart: size of the basis that is built before the method starts again from the solution
-            so far; at most the number of elements of `b`. It takes memory for as many vectors.
-        maxiter: most restarts; None for 10 times the number of elements of `b`.
+        x0: initial value, of the structure and shapes of `b`; None for zeros.
+        tol, atol: the iteration stops when the norm of the residual `M (b - A x)` is at most the
+            larger of `tol` times the norm of `b` and `atol`.
+        restart: number of vectors in the basis that is built before the method restarts from the
+            current solution; at most the number of elements of `b`. All these vectors are kept in
+            memory.
+        maxiter: maximum number of restarts; None for 10 times the number of elements of `b`.
         M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            none.
+            no preconditioner.
         solve_method: `"batched"` solves one least-squares problem for each restart; `"incremental"`
-            updates it with each vector, and can end before the basis is complete.
+            updates it with each vector, and can stop before the basis is complete.
 
     Returns:
-        The tuple `(x, info)`, where `x` has the structure of `b`, and `info` is 0, or -1 where `x`
-        has NaN. Whether the iteration converged is not reported.
+        A tuple `(x, info)`, where `x` has the structure of `b`, and `info` is 0, or -1 if `x`
+        contains NaN. Whether the iteration converged is not reported.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
-        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` is anything
-            else.
+        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` has any other
+            value.
     """
     multiply, b, x0, precondition = _prepare(A, b, x0, M)
     size = _size(b)

@@ -1,4 +1,4 @@
-"""Spatial algorithms: rotations."""
+"""Spatial algorithms: rotations in three dimensions (`transform`)."""
 
 from toile.scipy.spatial import transform
 

@@ -1,7 +1,7 @@
-"""Rotations in three dimensions as unit quaternions (x, y, z, w), and their interpolation.
+"""Rotations in three dimensions and their interpolation, as in `jax.scipy.spatial.transform`.
 
-`Rotation` is a NamedTuple of one array, hence a pytree: one rotation (shape (4,)) or a batch (n,
-4).
+A rotation is stored as a unit quaternion (x, y, z, w). `Rotation` is a pytree that holds one
+rotation, of shape (4,), or a batch of shape (n, 4).
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def _about(axis, angle):
 
 
 class Rotation(NamedTuple):
-    """Rotation in three dimensions, or a batch of rotations.
+    """A rotation in three dimensions, or a batch of rotations.
 
     Rotations are created by the class methods `from_quat`, `from_euler`, `from_matrix` and so on.
-    `r1 * r2` is the rotation by `r2` and then by `r1`; a batch can be indexed and has a length. A
-    rotation is a named tuple of one array, and so a pytree.
+    `r1 * r2` rotates by `r2` and then by `r1`. A batch can be indexed and has a length. A rotation
+    is a named tuple of one array, and therefore a pytree.
 
     Args:
         quat: unit quaternions (x, y, z, w), of shape (4,) for one rotation or (n, 4) for a batch;
             they are not normalized.
 
     Differences:
-        SciPy's class has more methods, and quaternions are normalized by its constructor.
+        SciPy's class has more methods, and its constructor normalizes quaternions.
 
     >>> from toile.scipy.spatial.transform import Rotation
     >>> turn = Rotation.from_euler("z", 90, degrees=True)
@@ -84,7 +84,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
-        """Batches of rotations joined into one.
+        """Join batches of rotations into one.
 
         Args:
             rotations: batches, in order.
@@ -96,11 +96,11 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_euler(cls, seq: str, angles: ArrayLike, degrees: bool = False) -> Rotation:
-        """Rotation by Euler angles.
+        """Create a rotation from Euler angles.
 
         Args:
-            seq: one to three axes to rotate about in turn: letters of `"xyz"` for fixed axes, or of
-                `"XYZ"` for axes that turn with the object. Neighbors must differ.
+            seq: one to three axes to rotate about in turn: letters from `"xyz"` for fixed axes, or
+                from `"XYZ"` for axes that turn with the object. Neighboring letters must differ.
             angles: angles about the axes, along the last axis; a number for one axis.
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
@@ -108,7 +108,7 @@ class Rotation(NamedTuple):
             One rotation, or a batch for `angles` with two dimensions.
 
         Raises:
-            ValueError: `seq` is anything else.
+            ValueError: `seq` is not such a sequence of axes.
         """
         if not 1 <= len(seq) <= 3:
             raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
@@ -124,7 +124,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_matrix(cls, matrix: ArrayLike) -> Rotation:
-        """Rotation by a matrix.
+        """Create a rotation from a matrix.
 
         Args:
             matrix: rotation matrices of shape (3, 3) or (n, 3, 3); they are not made orthogonal.
@@ -133,7 +133,7 @@ class Rotation(NamedTuple):
             One rotation, or a batch of n.
 
         Differences:
-            SciPy replaces a matrix that is not orthogonal by one near it.
+            SciPy replaces a matrix that is not orthogonal with a nearby orthogonal one.
         """
         m = jnp.asarray(matrix)
         diagonal = jnp.diagonal(m, axis1=-2, axis2=-1)
@@ -157,7 +157,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_mrp(cls, mrp: ArrayLike) -> Rotation:
-        """Rotation by modified Rodrigues parameters: the axis times `tan(angle / 4)`.
+        """Create a rotation from modified Rodrigues parameters: the axis times `tan(angle / 4)`.
 
         Args:
             mrp: vectors of shape (3,) or (n, 3).
@@ -171,7 +171,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_quat(cls, quat: ArrayLike) -> Rotation:
-        """Rotation by a quaternion (x, y, z, w), which is normalized.
+        """Create a rotation from a quaternion (x, y, z, w), which is normalized.
 
         Args:
             quat: quaternions of shape (4,) or (n, 4).
@@ -184,7 +184,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_rotvec(cls, rotvec: ArrayLike, degrees: bool = False) -> Rotation:
-        """Rotation by a rotation vector: the axis times the angle.
+        """Create a rotation from a rotation vector: the axis times the angle.
 
         Args:
             rotvec: vectors of shape (3,) or (n, 3).
@@ -203,10 +203,10 @@ class Rotation(NamedTuple):
 
     @classmethod
     def identity(cls, num: None = None, dtype: DTypeLike = float) -> Rotation:
-        """Rotation that changes nothing.
+        """Create the identity rotation.
 
         Args:
-            num: not supported: only None, for one rotation.
+            num: must be None, for one rotation; batches are not supported.
             dtype: dtype of the quaternion.
 
         Returns:
@@ -239,12 +239,12 @@ class Rotation(NamedTuple):
         return Rotation.from_quat(_compose(self.quat, other.quat))
 
     def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
-        """Rotated vectors.
+        """Rotate vectors.
 
         Args:
-            vectors: vectors of shape (3,) or (n, 3); one rotation is applied to all vectors, one
-                vector is rotated by all rotations of a batch.
-            inverse: whether the vectors are rotated back.
+            vectors: vectors of shape (3,) or (n, 3); a single rotation is applied to all vectors,
+                and a single vector is rotated by all rotations of a batch.
+            inverse: whether to apply the inverse rotation.
 
         Returns:
             An array of shape (3,) or (n, 3).
@@ -254,9 +254,9 @@ class Rotation(NamedTuple):
         return jnp.matmul(matrix, jnp.asarray(vectors)[..., None])[..., 0]
 
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
-        """Euler angles of the rotation.
+        """Compute the Euler angles of the rotation.
 
-        Where the second angle makes the others ambiguous, the third is 0.
+        If the second angle makes the others ambiguous, the third is 0.
 
         Args:
             seq: three axes, as in `from_euler`.
@@ -266,7 +266,7 @@ class Rotation(NamedTuple):
             An array of shape (3,) or (n, 3), of angles from -π up to π.
 
         Raises:
-            ValueError: `seq` is anything else.
+            ValueError: `seq` is not such a sequence of axes.
         """
         if len(seq) != 3:
             raise ValueError(f"Expected 3 axes, got {seq}.{here()}")
@@ -275,7 +275,7 @@ class Rotation(NamedTuple):
         return jnp.rad2deg(angles) if degrees else angles
 
     def as_matrix(self) -> Array:
-        """Rotation matrix, of shape (3, 3), or (n, 3, 3) for a batch."""
+        """Compute the rotation matrix, of shape (3, 3), or (n, 3, 3) for a batch."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         x2, y2, z2, w2 = x * x, y * y, z * z, w * w
         rows = [
@@ -286,13 +286,13 @@ class Rotation(NamedTuple):
         return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
     def as_mrp(self) -> Array:
-        """Modified Rodrigues parameters: the axis times `tan(angle / 4)`, of shape (..., 3)."""
+        """Compute modified Rodrigues parameters of shape (..., 3): axis times `tan(angle / 4)`."""
         w = self.quat[..., 3:]
         sign = jnp.where(w < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1.0 + sign * w)
 
     def as_rotvec(self, degrees: bool = False) -> Array:
-        """Rotation vector: the axis times the angle.
+        """Compute the rotation vector: the axis times the angle.
 
         Args:
             degrees: whether the angles are in degrees; otherwise they are in radians.
@@ -309,11 +309,11 @@ class Rotation(NamedTuple):
         return scale * quat[..., :3]
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
-        """Quaternion of the rotation.
+        """Return the quaternion of the rotation.
 
         Args:
-            canonical: whether the sign, which is arbitrary, is chosen such that the first of (w, x,
-                y, z) that is not 0 is positive.
+            canonical: whether to choose the sign, which is otherwise arbitrary, so that the first
+                nonzero number of (w, x, y, z) is positive.
             scalar_first: whether the order is (w, x, y, z); otherwise it is (x, y, z, w).
 
         Returns:
@@ -323,16 +323,16 @@ class Rotation(NamedTuple):
         return jnp.roll(quat, shift=1, axis=-1) if scalar_first else quat
 
     def inv(self) -> Rotation:
-        """Inverse of the rotation."""
+        """Compute the inverse rotation."""
         return Rotation(self.quat * jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype))
 
     def magnitude(self) -> Array:
-        """Angle of the rotation in radians, from 0 to π; a vector of length n for a batch."""
+        """Compute the angle of the rotation in radians, from 0 to π, or a vector for a batch."""
         quat = self.quat
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """Mean of a batch of rotations: the one with the least squared chordal distances.
+        """Compute the mean of a batch of rotations, which minimizes the squared chordal distances.
 
         Args:
             weights: weights of the rotations, a vector; None for equal weights.
@@ -341,8 +341,8 @@ class Rotation(NamedTuple):
             One rotation.
 
         Raises:
-            TypeError: this is one rotation and not a batch.
-            ValueError: there are more or fewer weights than rotations.
+            TypeError: this is a single rotation, not a batch.
+            ValueError: the numbers of weights and rotations differ.
         """
         dtype = self.quat.dtype
         if weights is None:
@@ -360,7 +360,7 @@ class Rotation(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether this is one rotation and not a batch."""
+        """Whether this is a single rotation and not a batch."""
         return self.quat.ndim == 1
 
 
@@ -400,14 +400,14 @@ def _euler(quat, axes, extrinsic):
 
 
 class Slerp(NamedTuple):
-    """Interpolation between rotations at given times, at constant angular velocity in between.
+    """Interpolation between rotations at given times, with constant angular velocity between them.
 
-    It is created by `Slerp.init`, and called with times.
+    Create it with `Slerp.init`, and call it with times.
 
     Args:
         times: times of the rotations.
         timedelta: differences of the times.
-        rotations: rotations at all times but the last.
+        rotations: rotations at all times except the last.
         rotvecs: rotation vectors from each rotation to the next.
 
     Differences:
@@ -426,7 +426,7 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
-        """Interpolation between rotations at given times.
+        """Create an interpolation between rotations at given times.
 
         Args:
             times: vector of ascending times.
@@ -437,7 +437,8 @@ class Slerp(NamedTuple):
 
         Raises:
             TypeError: `rotations` is not a `Rotation`.
-            ValueError: there are fewer than 2 rotations, or not as many as times.
+            ValueError: there are fewer than 2 rotations, or the numbers of rotations and times
+                differ.
         """
         if not isinstance(rotations, Rotation):
             raise TypeError("`rotations` must be a `Rotation` instance." + here())
@@ -455,7 +456,7 @@ class Slerp(NamedTuple):
         return cls(stamps, jnp.diff(stamps), starts, (starts.inv() * ends).as_rotvec())
 
     def __call__(self, times: ArrayLike) -> Rotation:
-        """Rotations at the given times.
+        """Interpolate rotations at the given times.
 
         Args:
             times: number or vector, between the first and the last time; this is not checked.

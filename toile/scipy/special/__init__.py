@@ -1,8 +1,11 @@
 """Special functions, with the names, dtypes and derivatives of `jax.scipy.special`.
 
-Compositions over `lax` (which has the gamma, error and Bessel families) plus rational
-approximations from `_tables`. The real SciPy is never imported here.
+Gamma, beta, error and Bessel functions, exponential integrals, entropies and more. Integers become
+floats unless a docstring says otherwise.
 """
+
+# The functions are built from those of `lax` (the gamma, error and Bessel functions) and from
+# rational approximations (_tables.py). SciPy itself is never imported here.
 
 from toile.engine.lazy import attach as _attach
 

@@ -1,7 +1,7 @@
 """Bessel functions and spherical harmonics.
 
 I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; spherical harmonics from
-the normalised associated Legendre recurrence, row by row in the degree.
+the normalized associated Legendre recurrence, row by row in the degree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toile.nn._promote import inexact, is_complex
 
 
 def i0e(x: ArrayLike) -> Array:
-    """Exponentially scaled modified Bessel function of order 0: `exp(-|x|) I₀(x)`.
+    """Compute the exponentially scaled modified Bessel function of order 0: `exp(-|x|) I₀(x)`.
 
     It is finite for large `x`, where `i0` overflows.
 
@@ -32,7 +32,7 @@ def i0e(x: ArrayLike) -> Array:
 
 
 def i0(x: ArrayLike) -> Array:
-    """Modified Bessel function of the first kind, of order 0.
+    """Compute the modified Bessel function of the first kind of order 0.
 
     Args:
         x: real array or number.
@@ -45,7 +45,7 @@ def i0(x: ArrayLike) -> Array:
 
 
 def i1e(x: ArrayLike) -> Array:
-    """Exponentially scaled modified Bessel function of order 1: `exp(-|x|) I₁(x)`.
+    """Compute the exponentially scaled modified Bessel function of order 1: `exp(-|x|) I₁(x)`.
 
     It is finite for large `x`, where `i1` overflows.
 
@@ -59,7 +59,7 @@ def i1e(x: ArrayLike) -> Array:
 
 
 def i1(x: ArrayLike) -> Array:
-    """Modified Bessel function of the first kind, of order 1.
+    """Compute the modified Bessel function of the first kind of order 1.
 
     Args:
         x: real array or number.
@@ -72,15 +72,15 @@ def i1(x: ArrayLike) -> Array:
 
 
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
-    """Bessel functions of the first kind of all orders up to `v`: `J_0(z)`, ..., `J_v(z)`.
+    """Compute the Bessel functions of the first kind up to order `v`: `J_0(z)`, ..., `J_v(z)`.
 
     They are computed together by a recurrence that runs from order `n_iter` down to 0. In
-    `float32`, the recurrence overflows where `z` is small compared with `n_iter` (below about 3.5
-    for 50), and the result is NaN; fewer steps are then enough. The result is also NaN at 0.
+    `float32`, the recurrence overflows if `z` is small compared with `n_iter` (below about 3.5 for
+    50), and the result is NaN; use fewer steps in that case. The result is also NaN at 0.
 
     Args:
         z: real array or number.
-        v: highest order, an integer of at least 0.
+        v: highest order, a nonnegative integer.
         n_iter: order at which the recurrence starts; it should be well above `v` and `z`.
 
     Returns:
@@ -113,7 +113,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
 
 
 def _legendre_rows(l_max, x):
-    """Normalised P_l^m(x) as an array `(l_max + 1, l_max + 1, n)` of [m, l]."""
+    """Normalized P_l^m(x) as an array `(l_max + 1, l_max + 1, n)` of [m, l]."""
     m = np.arange(l_max + 1, dtype=np.float64)
     sine = jnp.sqrt(1.0 - x * x)
     diagonal = jnp.full(x.shape, 0.5 / np.sqrt(np.pi), x.dtype)
@@ -138,16 +138,16 @@ def _legendre_rows(l_max, x):
 
 def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: None = None,
                n_max: int | None = None) -> Array:
-    """Spherical harmonics, normalized to an integral of 1 of their squared magnitude.
+    """Compute spherical harmonics, normalized so that their squared magnitude integrates to 1.
 
     Args:
-        n: degrees, a vector of integers of at least 0.
-        m: orders, integers with `|m| ≤ n`, of the shape of `n` or one for all.
-        theta: polar angles (from the north pole, 0 to π), of the shape of `n` or one for all.
-        phi: azimuthal angles (0 to 2π), of the shape of `n` or one for all.
-        diff_n: not supported: only None.
-        n_max: upper bound of the degrees, which must be given inside `jit`; None for the greatest
-            of `n`. Degrees above it are treated as `n_max`.
+        n: degrees, a vector of nonnegative integers.
+        m: orders, integers with `|m| ≤ n`, of the shape of `n`, or one for all.
+        theta: polar angles (from the north pole, 0 to π), of the shape of `n`, or one for all.
+        phi: azimuthal angles (0 to 2π), of the shape of `n`, or one for all.
+        diff_n: must be None; other values are not supported.
+        n_max: upper bound of the degrees, which is required under `jit`; None for the largest of
+            `n`. Degrees above it are treated as `n_max`.
 
     Returns:
         A complex vector of the length of `n`.

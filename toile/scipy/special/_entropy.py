@@ -1,6 +1,6 @@
 """Logarithms with removable singularities (xlogy, entr, kl_div), the logit pair, Box-Cox, softmax.
 
-x·log y is 0 at x = 0 whatever y; the custom rules keep derivatives free of the NaN that the plain
+x·log y is 0 at x = 0 for every y; the custom rules keep derivatives free of the NaN that the plain
 composition would give there.
 """
 
@@ -17,7 +17,7 @@ from toile.nn._softmax import logsumexp as logsumexp
 
 
 def expit(x: ArrayLike) -> Array:
-    """Logistic function: `1 / (1 + exp(-x))`, the inverse of `logit`.
+    """Compute the logistic function `1 / (1 + exp(-x))`, the inverse of `logit`.
 
     Args:
         x: array or number.
@@ -30,7 +30,7 @@ def expit(x: ArrayLike) -> Array:
 
 @custom_jvp
 def logit(x: ArrayLike) -> Array:
-    """Logarithm of the odds of a probability: `log(x / (1 - x))`, the inverse of `expit`.
+    """Compute the log-odds of a probability: `log(x / (1 - x))`, the inverse of `expit`.
 
     Args:
         x: probabilities; the result is -inf at 0, inf at 1 and NaN outside.
@@ -66,14 +66,15 @@ _xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Product `x log(y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(y)`, which is 0 where `x` is 0 (unless `y` is NaN).
 
     Args:
         x: factors, which are broadcast against `y`.
         y: numbers whose logarithm is taken.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     >>> from toile.scipy import special
     >>> special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 1.0]))
@@ -83,7 +84,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """Product `x log(1 + y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(1 + y)`, which is 0 where `x` is 0 (unless `y` is NaN).
 
     It is accurate for small `y`.
 
@@ -92,7 +93,8 @@ def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
         y: numbers to which 1 is added before the logarithm is taken.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     return _xlog1py(*inexact("xlog1py", x, y))
 
@@ -106,7 +108,7 @@ _xlogx.defjvps(lambda dx, y, x: dx * (jnp.log(x) + 1))
 
 
 def entr(x: ArrayLike) -> Array:
-    """Contribution of one probability to the entropy: `-x log(x)`.
+    """Compute the contribution of one probability to the entropy: `-x log(x)`.
 
     It is 0 at 0 and -inf for negative `x`. The sum over a distribution is its entropy in nats.
 
@@ -124,22 +126,23 @@ def entr(x: ArrayLike) -> Array:
 
 
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """Contribution of one outcome to the relative entropy: `p log(p / q)`.
+    """Compute the contribution of one outcome to the relative entropy: `p log(p / q)`.
 
-    It is 0 where `p` is 0 and `q` is not negative, and inf elsewhere outside `p > 0`, `q > 0`. The
-    sum over two distributions is the Kullback-Leibler divergence of `p` from `q`.
+    It is 0 where `p` is 0 and `q` is not negative; everywhere else it is inf unless both are
+    positive. The sum over two distributions is the Kullback-Leibler divergence of `p` from `q`.
 
     Args:
         p, q: probabilities, which are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy returns NaN where an argument is NaN; here the result is inf.
+        SciPy returns NaN if an argument is NaN; here the result is inf.
     """
     p, q = real_inexact("rel_entr", p, q)
     both = (p > 0.0) & (q > 0.0)
@@ -150,16 +153,17 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 
 
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """Contribution of one outcome to a divergence: `p log(p / q) - p + q`.
+    """Compute the contribution of one outcome to a divergence: `p log(p / q) - p + q`.
 
-    Unlike `rel_entr`, it is nowhere negative; over distributions, which sum to 1, both have the
-    same sum, the Kullback-Leibler divergence. It is inf where `rel_entr` is.
+    Unlike `rel_entr`, it is never negative. Summed over distributions, which sum to 1, both give
+    the Kullback-Leibler divergence. It is inf where `rel_entr` is.
 
     Args:
-        p, q: probabilities, or other numbers that are not negative; broadcast against each other.
+        p, q: probabilities or other nonnegative numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -175,41 +179,43 @@ def _box_cox(log_x, lmbda):
 
 
 def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """Box-Cox transformation: `(x^lmbda - 1) / lmbda`, or `log(x)` where `lmbda` is 0.
+    """Compute the Box-Cox transformation: `(x^lmbda - 1) / lmbda`, or `log(x)` where `lmbda` is 0.
 
     Args:
         x: positive numbers; the result is NaN for negative ones.
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     x, lmbda = inexact("boxcox", x, lmbda)
     return _box_cox(jnp.log(x), lmbda)
 
 
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """Box-Cox transformation of `1 + x`, accurate for small `x`.
+    """Compute the Box-Cox transformation of `1 + x`, accurately for small `x`.
 
     It is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
 
     Args:
-        x: numbers above -1; the result is NaN for lesser ones.
+        x: numbers above -1; the result is NaN for smaller ones.
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     x, lmbda = inexact("boxcox1p", x, lmbda)
     return _box_cox(jnp.log1p(x), lmbda)
 
 
 def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """Exponentials of the elements, divided by their sum.
+    """Compute the exponentials of the elements, divided by their sum.
 
     Args:
         x: array of logits.
-        axis: axis, or axes, along which the results sum to 1; None for all.
+        axis: axis or axes along which the results sum to 1; None for all.
 
     Returns:
         An array of the shape of `x`.
@@ -221,11 +227,11 @@ def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
 
 
 def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """Logarithm of `softmax`, computed without forming it.
+    """Compute the logarithm of `softmax` without computing `softmax` itself.
 
     Args:
         x: array of logits.
-        axis: axis, or axes, along which the exponentials of the results sum to 1; None for all.
+        axis: axis or axes along which the exponentials of the results sum to 1; None for all.
 
     Returns:
         An array of the shape of `x`.

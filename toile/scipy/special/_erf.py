@@ -23,7 +23,7 @@ _SQRT_PI = np.sqrt(np.pi)
 
 
 def erf(x: ArrayLike) -> Array:
-    """Error function: `2/√π` times the integral of `exp(-t²)` from 0 to `x`.
+    """Compute the error function: `2/√π` times the integral of `exp(-t²)` from 0 to `x`.
 
     Args:
         x: real array or number.
@@ -38,7 +38,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike) -> Array:
-    """Complementary error function: `1 - erf(x)`, accurate for large `x`.
+    """Compute the complementary error function: `1 - erf(x)`, accurately for large `x`.
 
     Args:
         x: real array or number.
@@ -53,7 +53,7 @@ def erfc(x: ArrayLike) -> Array:
 
 
 def erfinv(x: ArrayLike) -> Array:
-    """Inverse of the error function `erf`.
+    """Compute the inverse of the error function `erf`.
 
     Args:
         x: values of `erf`; the result is -inf at -1, inf at 1 and NaN outside.
@@ -65,7 +65,7 @@ def erfinv(x: ArrayLike) -> Array:
 
 
 def erfcinv(y: ArrayLike) -> Array:
-    """Inverse of the complementary error function `erfc`, accurate for small `y`.
+    """Compute the inverse of the complementary error function `erfc`, accurately for small `y`.
 
     Args:
         y: values of `erfc`; the result is inf at 0, -inf at 2 and NaN outside.
@@ -117,7 +117,7 @@ _wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
 
 
 def wofz(z: ArrayLike) -> Array:
-    """Faddeeva function: `exp(-z²) erfc(-iz)` for complex `z`.
+    """Compute the Faddeeva function: `exp(-z²) erfc(-iz)` for complex `z`.
 
     Args:
         z: array or number, real or complex.
@@ -150,7 +150,7 @@ _erfcx.defjvps(lambda dx, y, x: dx * (2 * x * y - const(x, 2.0 / _SQRT_PI)))
 
 
 def erfcx(x: ArrayLike) -> Array:
-    """Scaled complementary error function: `exp(x²) erfc(x)`.
+    """Compute the scaled complementary error function: `exp(x²) erfc(x)`.
 
     It stays accurate for large `x`, where `erfc` is 0.
 
@@ -158,7 +158,7 @@ def erfcx(x: ArrayLike) -> Array:
         x: array or number, real or complex.
 
     Returns:
-        An array of the shape of `x`, floating or complex as `x` is.
+        An array of the shape of `x`, floating or complex like `x`.
     """
     (x,) = inexact("erfcx", x)
     return _wofz(x * 1j) if is_complex(x) else _erfcx(x)
@@ -187,7 +187,7 @@ _dawsn.defjvps(lambda dx, y, x: dx * (const(x, 1) - const(x, 2) * x * y))
 
 
 def dawsn(x: ArrayLike) -> Array:
-    """Dawson's integral: `exp(-x²)` times the integral of `exp(t²)` from 0 to `x`.
+    """Compute Dawson's integral: `exp(-x²)` times the integral of `exp(t²)` from 0 to `x`.
 
     Args:
         x: real array or number.
@@ -230,13 +230,13 @@ def _fresnel_parts(x, x2):
 
 @custom_jvp
 def fresnel(x: ArrayLike) -> tuple[Array, Array]:
-    """Fresnel integrals: of `sin(πt²/2)` and of `cos(πt²/2)` from 0 to `x`.
+    """Compute the Fresnel integrals: those of `sin(πt²/2)` and `cos(πt²/2)` from 0 to `x`.
 
     Args:
         x: real array or number.
 
     Returns:
-        The tuple `(S, C)`, the integrals of the sine and of the cosine: arrays of the shape of `x`.
+        A tuple `(S, C)` of the integrals of the sine and the cosine: arrays of the shape of `x`.
 
     Raises:
         NotImplementedError: `x` is complex.
@@ -279,7 +279,7 @@ def _fresnel_jvp(primals, tangents):
 
 
 def ndtr(x: ArrayLike) -> Array:
-    """Distribution function of the standard normal distribution.
+    """Compute the distribution function of the standard normal distribution.
 
     This is the probability that a standard normal variable is at most `x`.
 
@@ -290,7 +290,7 @@ def ndtr(x: ArrayLike) -> Array:
         An array of the shape and dtype of `x`, of values from 0 to 1.
 
     Raises:
-        TypeError: `x` has another dtype: integers are not converted.
+        TypeError: `x` has another dtype; integers are not converted.
     """
     return _ndtr(float_array(x))
 
@@ -305,7 +305,7 @@ def _ndtr(x):
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """Quantiles of the standard normal distribution: the inverse of `ndtr`.
+    """Compute quantiles of the standard normal distribution: the inverse of `ndtr`.
 
     Args:
         p: probabilities, of dtype `float32` or `float64`; the result is -inf at 0, inf at 1 and NaN
@@ -315,7 +315,7 @@ def ndtri(p: ArrayLike) -> Array:
         An array of the shape and dtype of `p`.
 
     Raises:
-        TypeError: `p` has another dtype: integers are not converted.
+        TypeError: `p` has another dtype; integers are not converted.
     """
     p = float_array(p)
     upper = p > const(p, -np.expm1(-2.0))
@@ -349,12 +349,12 @@ def _log_ndtr_tail(x, order):
 
 @functools.partial(custom_jvp, nondiff_argnums=(1,))
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """Logarithm of `ndtr`, accurate far into the lower tail, where `ndtr` is 0.
+    """Compute the logarithm of `ndtr`, accurately far into the lower tail, where `ndtr` is 0.
 
     Args:
         x: array or number of dtype `float32` or `float64`.
-        series_order: number of terms of the asymptotic series that is used below -10 (`float32`) or
-            -20 (`float64`); from 0 to 30.
+        series_order: number of terms, from 0 to 30, of the asymptotic series that is used below -10
+            (`float32`) or -20 (`float64`).
 
     Returns:
         An array of the shape and dtype of `x`.
@@ -427,7 +427,7 @@ def _owens_t_jvp(primals, tangents):
 
 
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """Owen's T function: the probability of `X > h` and `0 < Y < a X`.
+    """Compute Owen's T function: the probability that `X > h` and `0 < Y < a X`.
 
     `X` and `Y` are independent standard normal variables.
 
@@ -436,7 +436,8 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
         a: slope of the upper bound of `Y`; for negative `a`, the result is `-owens_t(h, -a)`.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     h, a = inexact("owens_t", h, a)
     return _owens_t(*jnp.broadcast_arrays(h, a))

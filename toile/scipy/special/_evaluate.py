@@ -1,7 +1,7 @@
 """Ways of evaluating approximations: polynomials, quotients of them, and series in a loop.
 
 Coefficients are rounded to the dtype of the argument first, so results are strongly typed. Loops
-run over whole arrays; an element that has converged is frozen while the others go on.
+run over whole arrays; an element that has converged is frozen while the others continue.
 """
 
 from __future__ import annotations

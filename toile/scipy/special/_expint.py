@@ -115,14 +115,15 @@ def _expn_jvp(primals, tangents):
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """Exponential integral of order `n`: the integral of `exp(-x t) / t^n` from 1 to infinity.
+    """Compute the exponential integral Eₙ: the integral of `exp(-x t) / t^n` from 1 to infinity.
 
     Args:
-        n: orders, integers of at least 0; derivatives with respect to them are 0.
-        x: numbers of at least 0. The result is NaN where `n` or `x` is negative.
+        n: orders, nonnegative integers; derivatives with respect to them are 0.
+        x: nonnegative numbers. The result is NaN where `n` or `x` is negative.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -136,10 +137,10 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
 
 
 def exp1(x: ArrayLike) -> Array:
-    """Exponential integral of order 1: the integral of `exp(-t) / t` from `x` to infinity.
+    """Compute the exponential integral E₁: the integral of `exp(-t) / t` from `x` to infinity.
 
     Args:
-        x: numbers of at least 0; the result is inf at 0 and NaN for negative numbers.
+        x: nonnegative numbers; the result is inf at 0 and NaN for negative numbers.
 
     Returns:
         An array of the shape of `x`, of a floating dtype.
@@ -163,7 +164,7 @@ def _expi_positive(x):
 
 @custom_jvp
 def expi(x: ArrayLike) -> Array:
-    """Exponential integral Ei: the integral of `exp(t) / t` from minus infinity to `x`.
+    """Compute the exponential integral Ei: the integral of `exp(t) / t` from minus infinity to `x`.
 
     For positive `x` it is the principal value; at 0 it is -inf.
 
@@ -212,16 +213,16 @@ def _sici_far(x):
 
 @custom_jvp
 def sici(x: ArrayLike) -> tuple[Array, Array]:
-    """Sine and cosine integrals.
+    """Compute the sine and cosine integrals.
 
-    The sine integral is that of `sin(t) / t` from 0 to `x`; the cosine integral is minus that of
-    `cos(t) / t` from `|x|` to infinity, -inf at 0.
+    The sine integral is the integral of `sin(t) / t` from 0 to `x`. The cosine integral is minus
+    the integral of `cos(t) / t` from `|x|` to infinity; it is -inf at 0.
 
     Args:
         x: real array or number.
 
     Returns:
-        The tuple `(Si, Ci)` of arrays of the shape of `x`.
+        A tuple `(Si, Ci)` of arrays of the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -241,7 +242,7 @@ def _sici_jvp(primals, tangents):
 
 
 def spence(x: ArrayLike) -> Array:
-    """Spence's function: the integral of `log(t) / (1 - t)` from 1 to `x`.
+    """Compute Spence's function: the integral of `log(t) / (1 - t)` from 1 to `x`.
 
     It is the dilogarithm of `1 - x`.
 
@@ -252,7 +253,7 @@ def spence(x: ArrayLike) -> Array:
         An array of the shape and dtype of `x`.
 
     Raises:
-        TypeError: `x` has another dtype: integers are not converted.
+        TypeError: `x` has another dtype; integers are not converted.
     """
     x = float_array(x)
     regular = (x >= 0.0) & (x != 1.0) & (x != 0.0)

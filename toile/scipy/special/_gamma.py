@@ -1,4 +1,4 @@
-"""The gamma function and what is built from it: beta, factorial, binomials, zeta, polygamma.
+"""The gamma function and related ones: beta, factorial, binomials, zeta, polygamma.
 
 Real arguments go through `lax.lgamma` and its relatives, which carry their own derivatives; complex
 ones through Lanczos' approximation with g = 7.
@@ -21,7 +21,7 @@ from toile.scipy.special._tables import LANCZOS, ZETA
 
 
 def gammaln(x: ArrayLike) -> Array:
-    """Logarithm of the absolute value of the gamma function.
+    """Compute the logarithm of the absolute value of the gamma function.
 
     Args:
         x: real array or number; the result is inf at 0 and at negative integers.
@@ -33,7 +33,7 @@ def gammaln(x: ArrayLike) -> Array:
 
 
 def gammasgn(x: ArrayLike) -> Array:
-    """Sign of the gamma function.
+    """Compute the sign of the gamma function.
 
     Args:
         x: real array or number; the result is NaN at negative integers, and at 0 the sign of the
@@ -55,14 +55,14 @@ def gammasgn(x: ArrayLike) -> Array:
 
 
 def gamma(x: ArrayLike) -> Array:
-    """Gamma function, which continues the factorial: `gamma(n + 1)` is `n!`.
+    """Compute the gamma function, which extends the factorial: `gamma(n + 1)` is `n!`.
 
     Args:
         x: array or number, real or complex; the result is NaN at negative integers, and inf with
             the sign of the zero at a real 0.
 
     Returns:
-        An array of the shape of `x`, floating or complex as `x` is.
+        An array of the shape of `x`, floating or complex like `x`.
     """
     (x,) = inexact("gamma", x)
     if is_complex(x):
@@ -73,14 +73,14 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def loggamma(x: ArrayLike) -> Array:
-    """Logarithm of the gamma function, in the branch that is analytic off the negative axis.
+    """Compute the logarithm of the gamma function, analytic except on the negative real axis.
 
     Args:
         x: array or number, real or complex; the result is NaN for real numbers up to 0, and at 0
             and negative integers.
 
     Returns:
-        An array of the shape of `x`, floating or complex as `x` is.
+        An array of the shape of `x`, floating or complex like `x`.
 
     Differences:
         SciPy's result is inf at a real 0.
@@ -155,13 +155,14 @@ def _lgamma_ratio(a, b):
 
 
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """Logarithm of the absolute value of the beta function.
+    """Compute the logarithm of the absolute value of the beta function.
 
     Args:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     a, b = inexact("betaln", a, b)
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
@@ -170,13 +171,14 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """Beta function: `gamma(a) gamma(b) / gamma(a + b)`.
+    """Compute the beta function: `gamma(a) gamma(b) / gamma(a + b)`.
 
     Args:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -186,17 +188,18 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized incomplete beta function.
+    """Compute the regularized incomplete beta function.
 
     It is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`: the
     distribution function of the beta distribution.
 
     Args:
-        a, b: shape parameters, which are not negative.
+        a, b: nonnegative shape parameters.
         x: upper ends of the integral, from 0 to 1; the result is NaN outside.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -208,15 +211,15 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """Factorial as a floating-point number: `gamma(n + 1)`, and 0 for negative `n`.
+    """Compute the factorial as a float: `gamma(n + 1)`, or 0 for negative `n`.
 
     Args:
         n: array or number; it need not be an integer.
-        exact: not supported: only False.
+        exact: must be False; other values are not supported.
 
     Returns:
         An array of the shape of `n`, of a floating dtype. It is accurate to a few units in the last
-        place, also for small `n`.
+        place, even for small `n`.
 
     Raises:
         NotImplementedError: `exact` is True.
@@ -228,7 +231,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """Number of ways to choose `k` of `N` things, as a floating-point number.
+    """Compute the number of ways to choose `k` of `N` things, as a float.
 
     Args:
         N: number of things.
@@ -236,8 +239,8 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
         repetition: whether a thing may be chosen more than once.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to. It is accurate to a
-        few units in the last place, also for small numbers.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to. It is accurate to a few units in the last place, even for small numbers.
 
     Differences:
         SciPy also has `exact`, for integers of any size.
@@ -251,7 +254,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 
 
 def multigammaln(a: ArrayLike, d: int) -> Array:
-    """Logarithm of the multivariate gamma function.
+    """Compute the logarithm of the multivariate gamma function.
 
     It is `d (d - 1) log(π) / 4` plus the sum of `gammaln(a - j / 2)` for `j` from 0 to `d - 1`.
 
@@ -263,7 +266,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
         An array of the shape of `a`, of a floating dtype.
 
     Differences:
-        SciPy raises an error where `a` is too small; here it is not checked.
+        SciPy raises an error if `a` is too small; here it is not checked.
     """
     d = operator.index(d) if not isinstance(d, float) else int(d)
     a, size = inexact("multigammaln", a, d)
@@ -273,7 +276,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
 
 
 def digamma(x: ArrayLike) -> Array:
-    """Digamma function: the derivative of `log(gamma(x))`.
+    """Compute the digamma function: the derivative of `log(gamma(x))`.
 
     Args:
         x: real array or number; the result is NaN at negative integers, and -inf at 0.
@@ -288,14 +291,15 @@ def digamma(x: ArrayLike) -> Array:
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """Polygamma function: the `n`-th derivative of `digamma`.
+    """Compute the polygamma function: the `n`-th derivative of `digamma`.
 
     Args:
         n: orders of the derivative, of integer type.
         x: real array or number, which is broadcast against `n`.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: `n` is not of integer type, or `x` is complex.
@@ -311,34 +315,34 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 
 
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized lower incomplete gamma function.
+    """Compute the regularized lower incomplete gamma function.
 
     It is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`: the distribution
     function of the gamma distribution.
 
     Args:
-        a: shape parameters, which are not negative.
-        x: upper ends of the integral, which are not negative. The result is NaN where `a` or `x` is
-            negative.
+        a: nonnegative shape parameters.
+        x: upper ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     return lax.igamma(*inexact_broadcast("gammainc", a, x))
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized upper incomplete gamma function: `1 - gammainc(a, x)`.
+    """Compute the regularized upper incomplete gamma function: `1 - gammainc(a, x)`.
 
-    It is accurate where the result is small.
+    It is accurate even where the result is small.
 
     Args:
-        a: shape parameters, which are not negative.
-        x: lower ends of the integral, which are not negative. The result is NaN where `a` or `x` is
-            negative.
+        a: nonnegative shape parameters.
+        x: lower ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     return lax.igammac(*inexact_broadcast("gammaincc", a, x))
 
@@ -349,20 +353,21 @@ def _zeta(x, q):
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Hurwitz zeta function: the sum of `(k + q)^-x` over `k` from 0 on.
+    """Compute the Hurwitz zeta function: the sum of `(k + q)^-x` over `k = 0, 1, 2, ...`.
 
     Args:
         x: exponents; the result is inf at 1 and NaN below.
-        q: first bases; it must be given, and 1 makes the function Riemann's.
+        q: base of the first term, which is required; 1 gives the Riemann zeta function.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         NotImplementedError: `q` is None.
 
     Differences:
-        In SciPy, None stands for Riemann's zeta function.
+        In SciPy, None gives the Riemann zeta function.
     """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "
@@ -397,30 +402,31 @@ _poch.defjvps(lambda dz, y, z, m: (digamma(z + m) - digamma(z)) * _poch(z, m) * 
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """Rising factorial (Pochhammer symbol): `gamma(z + m) / gamma(z)`.
+    """Compute the rising factorial (Pochhammer symbol): `gamma(z + m) / gamma(z)`.
 
     Args:
         z: first factor; for an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
         m: number of factors; it need not be an integer.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
 
     Differences:
-        The result is NaN where `z` is a negative integer (unless `m` is 0); SciPy's is finite where
-        the product is.
+        The result is NaN where `z` is a negative integer (unless `m` is 0); SciPy's result is
+        finite where the product is.
     """
     return _poch(*real_inexact("jnp.poch", z, m))
 
 
 def bernoulli(n: int) -> Array:
-    """Bernoulli numbers up to the `n`-th: `B(0)`, ..., `B(n)`.
+    """Compute the Bernoulli numbers up to the `n`-th: `B(0)`, ..., `B(n)`.
 
     Args:
-        n: index of the last number, an integer of at least 0.
+        n: index of the last number, a nonnegative integer.
 
     Returns:
         A vector of length `n + 1`, of the default float dtype; `B(1)` is -1/2.

@@ -56,17 +56,19 @@ _hyp1f1.defjvps(_along_a1, _along_b1, lambda dx, y, a, b, x: a / b * _hyp1f1(a +
 
 
 def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Kummer's confluent hypergeometric function ₁F₁.
+    """Compute Kummer's confluent hypergeometric function ₁F₁.
 
-    It is the sum of `(a)_k x^k / ((b)_k k!)` over `k` from 0 on, where `(a)_k` is `poch(a, k)`.
+    It is the sum of `(a)_k x^k / ((b)_k k!)` over `k = 0, 1, 2, ...`, where `(a)_k` is
+    `poch(a, k)`.
 
     Args:
         a: parameter of the numerator.
         b: parameter of the denominator; the result is infinite at 0 (unless `a` is 0).
-        x: real argument. All are broadcast against one another.
+        x: real argument. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -220,23 +222,24 @@ _hyp2f1.defjvps(lambda da, y, a, b, c, x: da * _parameter_slope(a, b, c, x, _psi
 
 
 def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
-    """Gauss' hypergeometric function ₂F₁.
+    """Compute Gauss's hypergeometric function ₂F₁.
 
-    Inside the unit circle it is the sum of `(a)_k (b)_k x^k / ((c)_k k!)` over `k` from 0 on, where
-    `(a)_k` is `poch(a, k)`.
+    Inside the unit circle it is the sum of `(a)_k (b)_k x^k / ((c)_k k!)` over `k = 0, 1, 2, ...`,
+    where `(a)_k` is `poch(a, k)`.
 
     Args:
         a, b: parameters of the numerator.
         c: parameter of the denominator; the result is inf where it is 0 or a negative integer.
-        x: real argument, from -1 to 1. All are broadcast against one another.
+        x: real argument, from -1 to 1. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape and floating dtype that the arguments promote to.
+        An array of the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
-        SciPy's function is right for all real `x`. Below -1 the series, which diverges there, is
-        summed here too (right only where it ends because `a` or `b` is a negative integer), and
-        above 1 the result is inf in most cases. SciPy's result is finite for a negative integer `c`
-        where the sum ends before the terms become infinite.
+        SciPy's function is correct for all real `x`. Here the series is summed below -1 too,
+        although it diverges there, so the result is correct only if `a` or `b` is a negative
+        integer and the series is finite; above 1, the result is inf in most cases. For a negative
+        integer `c`, SciPy's result is finite if the series ends before its terms become infinite.
     """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

@@ -1,8 +1,9 @@
-"""Probability distributions, one module each, and a few statistics, as in `jax.scipy.stats`.
+"""Probability distributions, one module for each, and a few statistics, as in `jax.scipy.stats`.
 
-A distribution offers some of logpdf/pdf (logpmf/pmf), cdf, logcdf, sf, logsf, ppf and isf.
-Outside the support the density is 0 and its logarithm -inf. Parameters are checked (NaN where they
-are invalid) only where a docstring says so. Each module loads when it is first used.
+A distribution has some of the functions `pdf` and `logpdf` (`pmf` and `logpmf` for discrete
+distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the support, the density is
+0 and its logarithm is -inf. Invalid parameters give NaN only where a docstring says so; elsewhere
+they are not checked.
 """
 
 from toile.engine.lazy import attach as _attach

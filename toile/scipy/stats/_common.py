@@ -1,4 +1,4 @@
-"""What distributions with a location and a scale share."""
+"""Helpers for distributions with a location and a scale."""
 
 from __future__ import annotations
 

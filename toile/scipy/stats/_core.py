@@ -16,7 +16,7 @@ from toile.nn._promote import array, canonical_axis, default_float, inexact
 
 
 class ModeResult(NamedTuple):
-    """The most common values, and how often they occur.
+    """The result of `mode`: the most common values, and how often they occur.
 
     Args:
         mode: the most common values.
@@ -38,7 +38,7 @@ def _check_policy(name, nan_policy):
                                   f"implemented{here()}")
     if nan_policy == "raise":
         raise NotImplementedError(f"In order to best JIT compile `{name}`, we cannot know whether "
-                                  "`x` contains nans. Please check if nans exist in `x` outside of "
+                                  "`x` contains nans. Please check if nans exist in `x` outside "
                                   f"the `{name}` function.{here()}")
 
 
@@ -51,16 +51,16 @@ def _mode(x):
 
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = "propagate",
          keepdims: bool = False) -> ModeResult:
-    """Most common value along an axis, and how often it occurs.
+    """Find the most common value along an axis, and how often it occurs.
 
-    Of several values that are equally common, the smallest is returned. NaNs count as equal to one
-    another and greater than any number.
+    If several values are equally common, the smallest is returned. NaNs count as equal to each
+    other and larger than any number.
 
     Args:
         a: array whose elements are counted.
         axis: axis along which they are counted; None for all elements.
         nan_policy: only `"propagate"` is supported.
-        keepdims: whether the axis stays in the results, with size 1.
+        keepdims: whether to keep the axis in the results, with size 1.
 
     Returns:
         A named tuple `(mode, count)`. For an empty axis, `mode` is NaN and `count` is 0.
@@ -109,15 +109,15 @@ def _ranks(a, method, dtype):
 def rankdata(a: ArrayLike,
              method: Literal["average", "min", "max", "dense", "ordinal"] = "average", *,
              axis: int | None = None, nan_policy: Literal["propagate"] = "propagate") -> Array:
-    """Ranks of the elements of an array, starting with 1 for the smallest.
+    """Rank the elements of an array, starting with 1 for the smallest.
 
     Args:
         a: array whose elements are ranked.
-        method: rank of elements that are equal: the mean (`"average"`), least (`"min"`) or greatest
-            (`"max"`) of the ranks that they take up together; `"dense"` is `"min"` without gaps
+        method: rank of equal elements: the mean (`"average"`), smallest (`"min"`) or largest
+            (`"max"`) of the ranks that they occupy together; `"dense"` is `"min"` without gaps
             after equal elements; `"ordinal"` gives them different ranks, in their order in `a`.
-        axis: axis along which elements are ranked; None to rank all, and return a vector.
-        nan_policy: only `"propagate"` is supported: where any element is NaN, all ranks are.
+        axis: axis along which elements are ranked; None to rank the flattened array.
+        nan_policy: only `"propagate"` is supported: if any element is NaN, all ranks are NaN.
 
     Returns:
         An array of the default float dtype: of the shape of `a`, or a vector where `axis` is None.
@@ -146,20 +146,20 @@ def rankdata(a: ArrayLike,
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         nan_policy: Literal["propagate", "omit"] = "propagate", *,
         keepdims: bool = False) -> Array:
-    """Standard error of the mean: the standard deviation divided by `√n`.
+    """Compute the standard error of the mean: the standard deviation divided by `√n`.
 
     Args:
         a: array of samples.
         axis: axis along which the samples are; None for all elements.
-        ddof: what is subtracted from the number of samples in the divisor of the variance.
+        ddof: number to subtract from the number of samples in the divisor of the variance.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to leave NaNs out.
-        keepdims: whether the axis stays in the result, with size 1.
+        keepdims: whether to keep the axis in the result, with size 1.
 
     Returns:
         An array of the shape of `a` without `axis`, of a floating dtype.
 
     Raises:
-        ValueError: `nan_policy` is anything else, `"raise"` included.
+        ValueError: `nan_policy` has any other value, including `"raise"`.
 
     >>> from toile.scipy import stats
     >>> stats.sem(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(3)

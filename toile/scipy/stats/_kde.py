@@ -25,22 +25,22 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 
 @register_pytree_node_class
 class gaussian_kde:
-    """Estimate of a probability density from samples: a normal density around each sample.
+    """An estimate of a probability density: the average of normal densities around samples.
 
-    An estimate is called with points and returns the density there. It is a pytree of arrays that
-    cannot be changed, so that it can be created inside and passed to transformed functions.
+    An estimate is called with points and returns the density there. It is an immutable pytree of
+    arrays, so transformed functions can create it and take it as an argument.
 
     Args:
         dataset: samples, an array of shape (d, n) for n samples in d dimensions, or a vector of
             samples in one dimension.
-        bw_method: bandwidth, by which the covariance of the samples is scaled (squared): a number,
-            the name of a rule (`"scott"`, which is the default, or `"silverman"`), or a function
-            of the estimate that returns a number.
-        weights: weights of the samples, normalized to sum 1; None for equal weights.
+        bw_method: bandwidth, whose square scales the covariance of the samples: a number, the name
+            of a rule (`"scott"`, which is the default, or `"silverman"`), or a function of the
+            estimate that returns a number.
+        weights: weights of the samples, which are normalized to sum to 1; None for equal weights.
 
     Differences:
-        SciPy's estimates can be changed, by `set_bandwidth`, and `resample` takes a size in place
-        of a key and a shape.
+        SciPy's estimates can be changed with `set_bandwidth`, and its `resample` takes a size
+        instead of a key and a shape.
 
     >>> from toile.scipy.stats import gaussian_kde
     >>> estimate = gaussian_kde(jnp.array([0.0, 1.0, 2.0]))
@@ -101,12 +101,12 @@ class gaussian_kde:
         raise AttributeError(f"gaussian_kde is immutable: cannot set {name}")
 
     def tree_flatten(self) -> tuple[tuple[Array, ...], None]:
-        """The arrays, and no static data."""
+        """Return the arrays, and no static data."""
         return tuple(getattr(self, name) for name in _FIELDS), None
 
     @classmethod
     def tree_unflatten(cls, aux_data: None, children: Sequence[Array]) -> gaussian_kde:
-        """The estimate that has these arrays.
+        """Build an estimate from its arrays.
 
         Args:
             aux_data: not used.
@@ -127,7 +127,7 @@ class gaussian_kde:
         return self.dataset.shape[1]
 
     def evaluate(self, points: ArrayLike) -> Array:
-        """Density at the given points.
+        """Compute the density at the given points.
 
         Args:
             points: array of shape (d, m) for m points, or a vector: of m points in one dimension,
@@ -137,14 +137,14 @@ class gaussian_kde:
             A vector of m densities.
 
         Raises:
-            ValueError: the points have another number of dimensions than the samples.
+            ValueError: the points and the samples have different numbers of dimensions.
         """
         return jnp.sum(self.weights * jnp.exp(self._log_kernels(points)), axis=-1)
 
     __call__ = evaluate
 
     def pdf(self, x: ArrayLike) -> Array:
-        """Density at the given points, as `evaluate`.
+        """Compute the density at the given points, as `evaluate` does.
 
         Args:
             x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
@@ -156,7 +156,7 @@ class gaussian_kde:
         return self.evaluate(x)
 
     def logpdf(self, x: ArrayLike) -> Array:
-        """Logarithm of the density at the given points.
+        """Compute the logarithm of the density at the given points.
 
         Args:
             x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
@@ -189,13 +189,13 @@ class gaussian_kde:
         raise ValueError(f"points have dimension {d}, dataset has dimension {self.d}{here()}")
 
     def _against(self, covariance):
-        """(Cholesky factor, normalisation) of the sum of this covariance and another."""
+        """(Cholesky factor, normalization) of the sum of this covariance and another."""
         factor = cho_factor(self.covariance + covariance)
         root = jnp.sqrt(2 * np.pi) ** self.d * jnp.prod(jnp.diag(factor[0]))
         return factor, 1.0 / root
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
-        """Integral over all space of the estimate times a normal density.
+        """Integrate the estimate times a normal density over all space.
 
         Args:
             mean: mean of the normal density, a vector of length d (or a number if d is 1).
@@ -213,7 +213,7 @@ class gaussian_kde:
         return _convolve(factor, norm, self.dataset, self.weights, center)
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
-        """Probability of an interval, for an estimate in one dimension.
+        """Compute the probability of an interval, for an estimate in one dimension.
 
         Args:
             low, high: ends of the interval, two numbers.
@@ -232,7 +232,7 @@ class gaussian_kde:
         return jnp.sum(self.weights * (ndtr(high) - ndtr(low)))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """Integral over all space of the product with another estimate.
+        """Integrate the product with another estimate over all space.
 
         Args:
             other: estimate with the same number of dimensions.
@@ -251,7 +251,7 @@ class gaussian_kde:
         return jnp.sum(vmap(at, in_axes=1)(small.dataset) * small.weights)
 
     def resample(self, key: Array, shape: Sequence[int] = ()) -> Array:
-        """Random samples from the estimate.
+        """Draw random samples from the estimate.
 
         Args:
             key: random key, from `toile.random.key`.
@@ -278,7 +278,7 @@ class gaussian_kde:
                                   "`integrate_box_1d`" + here())
 
     def set_bandwidth(self, bw_method: object = None) -> NoReturn:
-        """Not available: raises NotImplementedError, since an estimate cannot be changed.
+        """Not available: raises NotImplementedError, because an estimate cannot be changed.
 
         Args:
             bw_method: not used.

@@ -1,4 +1,4 @@
-"""The Bernoulli distribution: 1 with probability p, else 0, shifted by `loc`."""
+"""The Bernoulli distribution: 1 with probability `p` and 0 otherwise, shifted by `loc`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
 
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Logarithm of the probabilities `pmf` of the Bernoulli distribution.
+    """Compute the logarithm of the probability `pmf` of the Bernoulli distribution.
 
     The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is -inf outside
     [0, 1].
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         p: probability of a success (1), in [0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
     """
     k, p, loc = inexact("bernoulli.logpmf", k, p, loc)
     x = k - loc
@@ -37,38 +38,40 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the Bernoulli distribution equals `k`.
+    """Compute the probability that a variable with the Bernoulli distribution equals `k`.
 
     The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is 0 outside [0,
     1].
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         p: probability of a success (1), in [0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
     """
     return jnp.exp(logpmf(k, p, loc))
 
 
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
-    """Probability that a variable with the Bernoulli distribution is at most `k`.
+    """Compute the probability that a variable with the Bernoulli distribution is at most `k`.
 
     The result is 0 below 0, `1 - p` from 0 up to 1, and 1 from 1 on; NaN where `p` is not in [0,
     1].
 
     Args:
-        k: bounds that the variable is compared with.
+        k: values to compare the variable with.
         p: probability of a success (1), in [0, 1].
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy's function also takes `loc`.
@@ -80,7 +83,7 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 
 
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
-    """Quantiles of the Bernoulli distribution: the inverse of `cdf`.
+    """Compute quantiles of the Bernoulli distribution: the inverse of `cdf`.
 
     The result is 0 up to `q = 1 - p` and 1 beyond; NaN where `p` or `q` is not in [0, 1].
 
@@ -89,7 +92,8 @@ def ppf(q: ArrayLike, p: ArrayLike) -> Array:
         p: probability of a success (1), in [0, 1].
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy's function also takes `loc`, and its result is `-1` at `q = 0`.

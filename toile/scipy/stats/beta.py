@@ -15,7 +15,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the beta distribution.
+    """Compute the logarithm of the probability density of the beta distribution.
 
     The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
     where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is -inf outside the
@@ -23,13 +23,14 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     x, a, b, loc, scale = inexact("beta.logpdf", x, a, b, loc, scale)
     y = (x - loc) / scale
@@ -40,7 +41,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Probability density of the beta distribution.
+    """Compute the probability density of the beta distribution.
 
     The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
     where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is 0 outside the
@@ -48,13 +49,14 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     return lax.exp(logpdf(x, a, b, loc, scale))
 
@@ -66,19 +68,20 @@ def _standard(name, x, a, b, loc, scale):
 
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the beta distribution is at most `x`.
+    """Compute the probability that a variable with the beta distribution is at most `x`.
 
     The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale` limited to [0, 1].
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -93,17 +96,18 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the beta distribution.
+    """Compute the logarithm of the distribution function of the beta distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -112,20 +116,21 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the beta distribution is greater than `x`.
+    """Compute the probability that a variable with the beta distribution is greater than `x`.
 
     The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale` limited to [0,
     1].
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -136,17 +141,18 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the beta distribution.
+    """Compute the logarithm of the survival function of the beta distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: shape parameters, which are positive: the greater `a`, the more weight near the upper
-            end, the greater `b`, near the lower end.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
+            `b` toward the lower end.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.

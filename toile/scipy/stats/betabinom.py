@@ -1,4 +1,4 @@
-"""The beta-binomial distribution: binomial with a beta-distributed probability."""
+"""The beta-binomial distribution: a binomial distribution with a beta-distributed probability."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Logarithm of the probabilities `pmf` of the beta-binomial distribution.
+    """Compute the logarithm of the probability `pmf` of the beta-binomial distribution.
 
     The variable is the number of successes in `n` trials whose probability of success is drawn once
     from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
@@ -22,16 +22,17 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
     the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         n: number of trials.
-        a, b: shape parameters of the beta distribution, which are positive.
-        loc: location: the distribution is shifted by it.
+        a, b: positive shape parameters of the beta distribution.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer; here it is rounded down.
+        SciPy gives probability 0 for a `k` that is not an integer; here it is rounded down.
     """
     k, n, a, b, loc = inexact("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
@@ -43,7 +44,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 
 
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the beta-binomial distribution equals `k`.
+    """Compute the probability that a variable with the beta-binomial distribution equals `k`.
 
     The variable is the number of successes in `n` trials whose probability of success is drawn once
     from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
@@ -51,15 +52,16 @@ def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike =
     the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         n: number of trials.
-        a, b: shape parameters of the beta distribution, which are positive.
-        loc: location: the distribution is shifted by it.
+        a, b: positive shape parameters of the beta distribution.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer; here it is rounded down.
+        SciPy gives probability 0 for a `k` that is not an integer; here it is rounded down.
     """
     return lax.exp(logpmf(k, n, a, b, loc))

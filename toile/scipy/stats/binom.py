@@ -14,24 +14,25 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Logarithm of the probabilities `pmf` of the binomial distribution.
+    """Compute the logarithm of the probability `pmf` of the binomial distribution.
 
     The variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is -inf outside the support `0 ≤ y ≤ n`.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         n: number of trials.
         p: probability of a success in one trial, in [0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
     """
     k, n, p, loc = inexact("binom.logpmf", k, n, p, loc)
     y = k - loc
@@ -43,24 +44,25 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
 
 def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the binomial distribution equals `k`.
+    """Compute the probability that a variable with the binomial distribution equals `k`.
 
     The variable is the number of successes in `n` independent trials. The probability is
     `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
     result is 0 outside the support `0 ≤ y ≤ n`.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         n: number of trials.
         p: probability of a success in one trial, in [0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
 
     >>> from toile.scipy.stats import binom
     >>> binom.pmf(jnp.arange(4), 3, 0.5).round(3)

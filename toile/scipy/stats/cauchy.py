@@ -14,17 +14,18 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the Cauchy distribution.
+    """Compute the logarithm of the probability density of the Cauchy distribution.
 
     The density is `1 / (π scale (1 + y²))`, where `y` is `(x - loc) / scale`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -34,17 +35,18 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the Cauchy distribution.
+    """Compute the probability density of the Cauchy distribution.
 
     The density is `1 / (π scale (1 + y²))`, where `y` is `(x - loc) / scale`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -53,17 +55,18 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the Cauchy distribution is at most `x`.
+    """Compute the probability that a variable with the Cauchy distribution is at most `x`.
 
     The result is `1/2 + arctan(y)/π`, where `y` is `(x - loc) / scale`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -72,15 +75,16 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the Cauchy distribution.
+    """Compute the logarithm of the distribution function of the Cauchy distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -89,17 +93,18 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the Cauchy distribution is greater than `x`.
+    """Compute the probability that a variable with the Cauchy distribution is greater than `x`.
 
     The result is `1 - cdf`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -109,15 +114,16 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the Cauchy distribution.
+    """Compute the logarithm of the survival function of the Cauchy distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -127,17 +133,18 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the Cauchy distribution from the upper end: the inverse of `sf`.
+    """Compute quantiles of the Cauchy distribution from the upper end: the inverse of `sf`.
 
     The result is `loc - scale * tan(π (q - 1/2))`: inf at 0, -inf at 1, NaN outside.
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -147,17 +154,18 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the Cauchy distribution: the inverse of `cdf`.
+    """Compute quantiles of the Cauchy distribution: the inverse of `cdf`.
 
     The result is `loc + scale * tan(π (q - 1/2))`: -inf at 0, inf at 1, NaN outside.
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.

@@ -14,7 +14,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the chi-squared distribution.
+    """Compute the logarithm of the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
     `(x - loc) / scale`; the result is -inf below `loc`.
@@ -22,11 +22,12 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     Args:
         x: points at which the density is evaluated.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked. At
@@ -41,7 +42,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the chi-squared distribution.
+    """Compute the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
     `(x - loc) / scale`; the result is 0 below `loc`.
@@ -49,11 +50,12 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     Args:
         x: points at which the density is evaluated.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked. At
@@ -68,19 +70,20 @@ def _gamma_arguments(name, x, df, loc, scale):
 
 
 def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the chi-squared distribution is at most `x`.
+    """Compute the probability that a chi-squared variable is at most `x`.
 
     The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 0 below
     `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
+        x: values to compare the variable with.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -89,16 +92,17 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
 
 def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the chi-squared distribution.
+    """Compute the logarithm of the distribution function of the chi-squared distribution.
 
     Args:
-        x: bounds that the variable is compared with.
+        x: values to compare the variable with.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -107,19 +111,20 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 
 def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the chi-squared distribution is greater than `x`.
+    """Compute the probability that a chi-squared variable is greater than `x`.
 
     The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 1 below
     `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
+        x: values to compare the variable with.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -128,16 +133,17 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the chi-squared distribution.
+    """Compute the logarithm of the survival function of the chi-squared distribution.
 
     Args:
-        x: bounds that the variable is compared with.
+        x: values to compare the variable with.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.

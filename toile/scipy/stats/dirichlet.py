@@ -1,4 +1,4 @@
-"""The Dirichlet distribution; the components run along the first axis of x."""
+"""The Dirichlet distribution, of vectors along the first axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """Logarithm of the probability density of the Dirichlet distribution.
+    """Compute the logarithm of the probability density of the Dirichlet distribution.
 
     The density at proportions `x` that sum to 1 is proportional to the product of
     `x[i]^(alpha[i] - 1)`. The result is -inf where a proportion is not positive or the sum differs
@@ -24,13 +24,13 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     Args:
         x: proportions along the first axis, one for each entry of `alpha`; the last may be left
             out, and is then 1 minus the sum of the others. Further axes are a batch.
-        alpha: vector of concentrations, which are positive.
+        alpha: vector of positive concentrations.
 
     Returns:
         An array of the shape of `x` without its first axis.
 
     Raises:
-        ValueError: `alpha` is not a vector, or `x` has another number of proportions.
+        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
 
     Differences:
         SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not
@@ -54,7 +54,7 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
 
 
 def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """Probability density of the Dirichlet distribution.
+    """Compute the probability density of the Dirichlet distribution.
 
     The density at proportions `x` that sum to 1 is proportional to the product of
     `x[i]^(alpha[i] - 1)`. The result is 0 where a proportion is not positive or the sum differs
@@ -63,13 +63,13 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     Args:
         x: proportions along the first axis, one for each entry of `alpha`; the last may be left
             out, and is then 1 minus the sum of the others. Further axes are a batch.
-        alpha: vector of concentrations, which are positive.
+        alpha: vector of positive concentrations.
 
     Returns:
         An array of the shape of `x` without its first axis.
 
     Raises:
-        ValueError: `alpha` is not a vector, or `x` has another number of proportions.
+        ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
 
     Differences:
         SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not

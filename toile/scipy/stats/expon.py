@@ -13,18 +13,19 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the exponential distribution.
+    """Compute the logarithm of the probability density of the exponential distribution.
 
     The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is -inf below
     `loc`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -34,17 +35,18 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the exponential distribution.
+    """Compute the probability density of the exponential distribution.
 
     The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is 0 below `loc`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -53,17 +55,18 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the exponential distribution is at most `x`.
+    """Compute the probability that an exponential variable is at most `x`.
 
     The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -74,17 +77,18 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the exponential distribution.
+    """Compute the logarithm of the distribution function of the exponential distribution.
 
     Where `(x - loc) / scale` is below the precision of the dtype, the result is -inf.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -93,17 +97,18 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the exponential distribution.
+    """Compute the logarithm of the survival function of the exponential distribution.
 
     The result is `-(x - loc) / scale`, and 0 below `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -114,17 +119,18 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the exponential distribution is greater than `x`.
+    """Compute the probability that an exponential variable is greater than `x`.
 
     The result is `exp(-(x - loc) / scale)`, and 1 below `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -133,17 +139,18 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the exponential distribution: the inverse of `cdf`.
+    """Compute quantiles of the exponential distribution: the inverse of `cdf`.
 
     The result is `loc - scale * log(1 - q)`: `loc` at 0, inf at 1, NaN outside.
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.

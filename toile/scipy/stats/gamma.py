@@ -1,4 +1,4 @@
-"""The gamma distribution of shape a."""
+"""The gamma distribution with shape parameter `a`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the gamma distribution.
+    """Compute the logarithm of the probability density of the gamma distribution.
 
     The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`; the result is
     -inf below `loc`.
 
     Args:
         x: points at which the density is evaluated.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `x` is NaN and for parameters outside their range; here neither is
@@ -40,19 +41,20 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the gamma distribution.
+    """Compute the probability density of the gamma distribution.
 
     The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`; the result is
     0 below `loc`.
 
     Args:
         x: points at which the density is evaluated.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `x` is NaN and for parameters outside their range; here neither is
@@ -62,18 +64,19 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the gamma distribution is at most `x`.
+    """Compute the probability that a variable with the gamma distribution is at most `x`.
 
     The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -83,16 +86,17 @@ def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the gamma distribution.
+    """Compute the logarithm of the distribution function of the gamma distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -101,18 +105,19 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the gamma distribution is greater than `x`.
+    """Compute the probability that a variable with the gamma distribution is greater than `x`.
 
     The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`, and 1 below `loc`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -123,16 +128,17 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the gamma distribution.
+    """Compute the logarithm of the survival function of the gamma distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        a: shape parameter, which is positive.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        a: positive shape parameter.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.

@@ -1,4 +1,4 @@
-"""The generalised normal distribution, density proportional to exp(-|x|^beta)."""
+"""The generalized normal distribution, with a density proportional to `exp(-|x|^beta)`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ __all__ = ["cdf", "logpdf", "pdf"]
 
 
 def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """Logarithm of the probability density of the generalized normal distribution.
+    """Compute the logarithm of the probability density of the generalized normal distribution.
 
     The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
     `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.
-        beta: shape parameter, which is positive.
+        beta: positive shape parameter.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
@@ -32,16 +33,17 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
 
 
 def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """Probability that a variable with the generalized normal distribution is at most `x`.
+    """Compute the probability that a generalized normal variable is at most `x`.
 
     The result is `(1 + sign(x) special.gammainc(1/beta, |x|^beta)) / 2`.
 
     Args:
-        x: bounds that the variable is compared with.
-        beta: shape parameter, which is positive.
+        x: values to compare the variable with.
+        beta: positive shape parameter.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
@@ -51,17 +53,18 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
 
 
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
-    """Probability density of the generalized normal distribution.
+    """Compute the probability density of the generalized normal distribution.
 
     The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
     `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.
-        beta: shape parameter, which is positive.
+        beta: positive shape parameter.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.

@@ -1,4 +1,4 @@
-"""The geometric distribution: number of trials up to the first success."""
+"""The geometric distribution: the number of trials up to and including the first success."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Logarithm of the probabilities `pmf` of the geometric distribution.
+    """Compute the logarithm of the probability `pmf` of the geometric distribution.
 
     The variable is the number of trials up to and including the first success. The probability is
     `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is -inf where `y` is not positive.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         p: probability of a success in one trial, in (0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
     """
     k, p, loc = inexact("geom.logpmf", k, p, loc)
     x = k - loc
@@ -36,22 +37,23 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the geometric distribution equals `k`.
+    """Compute the probability that a variable with the geometric distribution equals `k`.
 
     The variable is the number of trials up to and including the first success. The probability is
     `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is 0 where `y` is not positive.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         p: probability of a success in one trial, in (0, 1].
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy gives probability 0 to a `k` that is not an integer, and NaN for invalid parameters;
-        here the formula is evaluated without checks.
+        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
+        here neither is checked.
 
     >>> from toile.scipy.stats import geom
     >>> geom.pmf(jnp.array([1, 2, 3]), 0.5)

@@ -15,87 +15,92 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the left-skewed Gumbel distribution.
+    """Compute the logarithm of the probability density of the left-skewed Gumbel distribution.
 
     The density is `exp(y - exp(y)) / scale`, where `y` is `(x - loc) / scale`. The result is NaN
     where `scale` is not positive.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     z, scale = standardized("gumbel_l.logpdf", x, loc, scale)
     return where_positive(scale, xlogy(-1, scale) + (z - jnp.exp(z)))
 
 
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the left-skewed Gumbel distribution.
+    """Compute the probability density of the left-skewed Gumbel distribution.
 
     The density is `exp(y - exp(y)) / scale`, where `y` is `(x - loc) / scale`. The result is NaN
     where `scale` is not positive.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
     """
     return lax.exp(logpdf(x, loc, scale))
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the left-skewed Gumbel distribution.
+    """Compute the logarithm of the distribution function of the left-skewed Gumbel distribution.
 
     The result is NaN where `scale` is not positive.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     z, scale = standardized("gumbel_l.logcdf", x, loc, scale)
     return where_positive(scale, jnp.log(-jnp.expm1(-jnp.exp(z))))
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the left-skewed Gumbel distribution is at most `x`.
+    """Compute the probability that a left-skewed Gumbel variable is at most `x`.
 
     The result is `1 - exp(-exp(y))`, where `y` is `(x - loc) / scale`. The result is NaN where
     `scale` is not positive.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     return lax.exp(logcdf(x, loc, scale))
 
 
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the left-skewed Gumbel distribution: the inverse of `cdf`.
+    """Compute quantiles of the left-skewed Gumbel distribution: the inverse of `cdf`.
 
     The result is `loc + scale * log(-log(1 - p))`, and NaN where `p` is not strictly between 0 and
     1.
 
     Args:
         p: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy's result is -inf at 0 and inf at 1, and NaN where `scale` is not positive; here
@@ -107,35 +112,37 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the left-skewed Gumbel distribution is greater than `x`.
+    """Compute the probability that a left-skewed Gumbel variable is greater than `x`.
 
     The result is `exp(-exp(y))`, where `y` is `(x - loc) / scale`. The result is NaN where `scale`
     is not positive.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     return jnp.exp(logsf(x, loc, scale))
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the left-skewed Gumbel distribution.
+    """Compute the logarithm of the survival function of the left-skewed Gumbel distribution.
 
     The result is `-exp(y)`, where `y` is `(x - loc) / scale`. The result is NaN where `scale` is
     not positive.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     z, scale = standardized("gumbel_l.logsf", x, loc, scale)
     return where_positive(scale, -jnp.exp(z))

@@ -15,7 +15,7 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Logarithm of the probabilities `pmf` of the multinomial distribution.
+    """Compute the logarithm of the probability `pmf` of the multinomial distribution.
 
     The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
     result is -inf where the sum of `x` is not `n`.
@@ -32,8 +32,8 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         ValueError: `x` or `n` is not of integer type.
 
     Differences:
-        SciPy takes batches of `x` and checks that `p` sums to 1. Here all elements of `x` are
-        summed, so that `x` is one vector, and `p` is not checked.
+        SciPy takes batches of `x` and checks that `p` sums to 1. Here `x` must be a single vector,
+        because all its elements are summed, and `p` is not checked.
     """
     (p,) = inexact("multinomial.logpmf", p)
     x, n = promoted("multinomial.logpmf", x, n)
@@ -46,7 +46,7 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 
 def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Probability of the given counts of outcomes in the multinomial distribution.
+    """Compute the probability of the given counts of outcomes in the multinomial distribution.
 
     The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
     result is 0 where the sum of `x` is not `n`.
@@ -63,8 +63,8 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         ValueError: `x` or `n` is not of integer type.
 
     Differences:
-        SciPy takes batches of `x` and checks that `p` sums to 1. Here all elements of `x` are
-        summed, so that `x` is one vector, and `p` is not checked.
+        SciPy takes batches of `x` and checks that `p` sums to 1. Here `x` must be a single vector,
+        because all its elements are summed, and `p` is not checked.
 
     >>> from toile.scipy.stats import multinomial
     >>> multinomial.pmf(jnp.array([1, 1]), 2, jnp.array([0.5, 0.5])).round(3)

@@ -1,4 +1,4 @@
-"""The multivariate normal distribution; batches over leading axes."""
+"""The multivariate normal distribution, of vectors along the last axis."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LOG_2PI = np.log(2 * np.pi)
 
 
 def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
-    """Logarithm of the probability density of the multivariate normal distribution.
+    """Compute the logarithm of the probability density of the multivariate normal distribution.
 
     The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
 
     Args:
         x: points at which the density is evaluated: vectors of length `n` along the last axis.
         mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
-        cov: covariance matrices along the last two axes, which are positive definite; a scalar is
-            the variance of each component, which are then independent.
-        allow_singular: not supported: only None.
+        cov: positive definite covariance matrices along the last two axes; a scalar is the variance
+            of each component, and the components are then independent.
+        allow_singular: must be None; other values are not supported.
 
     Returns:
         An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
@@ -60,15 +60,15 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
 
 
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
-    """Probability density of the multivariate normal distribution.
+    """Compute the probability density of the multivariate normal distribution.
 
     The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
 
     Args:
         x: points at which the density is evaluated: vectors of length `n` along the last axis.
         mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
-        cov: covariance matrices along the last two axes, which are positive definite; a scalar is
-            the variance of each component, which are then independent.
+        cov: positive definite covariance matrices along the last two axes; a scalar is the variance
+            of each component, and the components are then independent.
 
     Returns:
         An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is

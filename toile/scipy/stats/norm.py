@@ -15,17 +15,18 @@ __all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the normal distribution.
+    """Compute the logarithm of the probability density of the normal distribution.
 
     The density is `exp(-y²/2) / (scale √(2π))`, where `y` is `(x - loc) / scale`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -36,17 +37,18 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the normal distribution.
+    """Compute the probability density of the normal distribution.
 
     The density is `exp(-y²/2) / (scale √(2π))`, where `y` is `(x - loc) / scale`.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.
@@ -55,17 +57,18 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the normal distribution is at most `x`.
+    """Compute the probability that a variable with the normal distribution is at most `x`.
 
     The result is `Φ(y)`, where `y` is `(x - loc) / scale` and `Φ` is `special.ndtr`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -81,17 +84,18 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the normal distribution.
+    """Compute the logarithm of the distribution function of the normal distribution.
 
     The result is accurate far into the lower tail, where `cdf` is 0.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -103,18 +107,17 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the normal distribution: the inverse of `cdf`.
+    """Compute quantiles of the normal distribution: the inverse of `cdf`.
 
     The result is `loc + scale * special.ndtri(q)`: -inf at 0, inf at 1, NaN outside.
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape that the arguments broadcast to, of the default float
-        dtype.
+        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.
@@ -126,17 +129,18 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the normal distribution.
+    """Compute the logarithm of the survival function of the normal distribution.
 
     The result is accurate far into the upper tail, where `sf` is 0.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -149,17 +153,18 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the normal distribution is greater than `x`.
+    """Compute the probability that a variable with the normal distribution is greater than `x`.
 
     The result is `1 - cdf`.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -172,18 +177,17 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the normal distribution from the upper end: the inverse of `sf`.
+    """Compute quantiles of the normal distribution from the upper end: the inverse of `sf`.
 
     It is computed as `ppf(1 - q)`: for very small `q`, `-ppf(q, -loc, scale)` is more accurate.
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape that the arguments broadcast to, of the default float
-        dtype.
+        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.

@@ -1,4 +1,4 @@
-"""The Pareto distribution of shape b, on [loc + scale, ∞)."""
+"""The Pareto distribution with shape parameter `b`, on [loc + scale, ∞)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
 
 
 def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the Pareto distribution.
+    """Compute the logarithm of the probability density of the Pareto distribution.
 
     The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is -inf below
     `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -42,19 +43,20 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the Pareto distribution.
+    """Compute the probability density of the Pareto distribution.
 
     The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is 0 below
     `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -63,18 +65,19 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the Pareto distribution is at most `x`.
+    """Compute the probability that a variable with the Pareto distribution is at most `x`.
 
     The result is `1 - y^-b`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
 
     Args:
-        x: bounds that the variable is compared with.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -85,16 +88,17 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the Pareto distribution.
+    """Compute the logarithm of the distribution function of the Pareto distribution.
 
     Args:
-        x: bounds that the variable is compared with.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -104,18 +108,19 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the Pareto distribution.
+    """Compute the logarithm of the survival function of the Pareto distribution.
 
     The result is `-b log(y)`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
 
     Args:
-        x: bounds that the variable is compared with.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -126,18 +131,19 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 
 
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the Pareto distribution is greater than `x`.
+    """Compute the probability that a variable with the Pareto distribution is greater than `x`.
 
     The result is `y^-b`, where `y` is `(x - loc) / scale`, and 1 below `loc + scale`.
 
     Args:
-        x: bounds that the variable is compared with.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.
@@ -150,18 +156,19 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the Pareto distribution: the inverse of `cdf`.
+    """Compute quantiles of the Pareto distribution: the inverse of `cdf`.
 
     The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in [0, 1].
 
     Args:
         q: probabilities, from 0 to 1.
-        b: shape parameter, which is positive: the tail falls off as `x^-b`.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        b: positive shape parameter; the tail falls off as `x^-b`.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; here they are not checked.

@@ -1,4 +1,4 @@
-"""The Poisson distribution of mean mu."""
+"""The Poisson distribution with mean `mu`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Logarithm of the probabilities `pmf` of the Poisson distribution.
+    """Compute the logarithm of the probability `pmf` of the Poisson distribution.
 
     The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is -inf below `loc`
     and where `k` is not an integer.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         mu: mean of the distribution before the shift by `loc`; not negative.
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy asks that `k - loc` is an integer, not `k`.
+        SciPy requires `k - loc` to be an integer, not `k`.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.logpmf(0, jnp.array([1.0, 2.0]))
@@ -40,37 +41,39 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the Poisson distribution equals `k`.
+    """Compute the probability that a variable with the Poisson distribution equals `k`.
 
     The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is 0 below `loc` and
     where `k` is not an integer.
 
     Args:
-        k: values whose probability is asked for.
+        k: values whose probability is computed.
         mu: mean of the distribution before the shift by `loc`; not negative.
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
-        SciPy asks that `k - loc` is an integer, not `k`.
+        SciPy requires `k - loc` to be an integer, not `k`.
     """
     return jnp.exp(logpmf(k, mu, loc))
 
 
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Probability that a variable with the Poisson distribution is at most `k`.
+    """Compute the probability that a variable with the Poisson distribution is at most `k`.
 
     The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`, and 0 below `loc`.
 
     Args:
-        k: bounds that the variable is compared with.
+        k: values to compare the variable with.
         mu: mean of the distribution before the shift by `loc`; not negative.
-        loc: location: the distribution is shifted by it.
+        loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
     """
     k, mu, loc = inexact("poisson.cdf", k, mu, loc)
     x = k - loc
@@ -86,17 +89,18 @@ def _entropy_sum(mu, terms, reach):
 
 
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Entropy of the Poisson distribution, in nats.
+    """Compute the entropy of the Poisson distribution, in nats.
 
-    It is summed over the probabilities for `mu` below 100, and computed from the asymptotic
-    expansion `log(2πe mu)/2 - 1/(12 mu)` from 100 on.
+    For `mu` below 100 it is summed over the probabilities; from 100 on, it is computed from the
+    asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
 
     Args:
         mu: mean of the distribution before the shift by `loc`; not negative.
-        loc: location: the distribution is shifted by it, which does not change the entropy.
+        loc: location, by which the distribution is shifted; it does not change the entropy.
 
     Returns:
-        The entropies: an array of the shape and floating dtype that the arguments promote to.
+        The entropies, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.entropy(jnp.array([0.0, 1.0])).round(3)

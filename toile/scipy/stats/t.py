@@ -13,7 +13,7 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of Student's t distribution.
+    """Compute the logarithm of the probability density of Student's t distribution.
 
     The density is `Γ((df+1)/2) / (√(π df) Γ(df/2) scale) (1 + y²/df)^(-(df+1)/2)`, where `y` is
     `(x - loc) / scale`.
@@ -21,11 +21,12 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     Args:
         x: points at which the density is evaluated.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,
@@ -41,7 +42,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 
 
 def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of Student's t distribution.
+    """Compute the probability density of Student's t distribution.
 
     The density is `Γ((df+1)/2) / (√(π df) Γ(df/2) scale) (1 + y²/df)^(-(df+1)/2)`, where `y` is
     `(x - loc) / scale`.
@@ -49,11 +50,12 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     Args:
         x: points at which the density is evaluated.
         df: degrees of freedom, a positive number.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,

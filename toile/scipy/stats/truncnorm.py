@@ -33,7 +33,7 @@ def _log_mass(a: Array, b: Array) -> Array:
 
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the truncated normal distribution.
+    """Compute the logarithm of the probability density of the truncated normal distribution.
 
     The distribution is normal, with location `loc` and scale `scale`, and restricted to
     `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
@@ -42,12 +42,13 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -64,7 +65,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Probability density of the truncated normal distribution.
+    """Compute the probability density of the truncated normal distribution.
 
     The distribution is normal, with location `loc` and scale `scale`, and restricted to
     `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
@@ -73,12 +74,13 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -95,18 +97,19 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Logarithm of the distribution function `cdf` of the truncated normal distribution.
+    """Compute the logarithm of the distribution function of the truncated normal distribution.
 
     The result is NaN where `a` is not less than `b`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        x: values to compare the variable with.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -128,20 +131,21 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the truncated normal distribution is at most `x`.
+    """Compute the probability that a truncated normal variable is at most `x`.
 
     The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
     standard normal distribution function; 0 below the interval and 1 above it. The result is NaN
     where `a` is not less than `b`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        x: values to compare the variable with.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -154,18 +158,19 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
-    """Logarithm of the survival function `sf` of the truncated normal distribution.
+    """Compute the logarithm of the survival function of the truncated normal distribution.
 
     The result is NaN where `a` is not less than `b`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        x: values to compare the variable with.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -178,18 +183,19 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the truncated normal distribution is greater than `x`.
+    """Compute the probability that a truncated normal variable is greater than `x`.
 
     The result is `1 - cdf`. The result is NaN where `a` is not less than `b`.
 
     Args:
-        x: bounds that the variable is compared with.
-        a, b: ends of the interval, as numbers of `scale` from `loc`; they may be infinite.
+        x: values to compare the variable with.
+        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
         loc: location of the normal distribution before it is truncated.
-        scale: scale of the normal distribution before it is truncated; positive.
+        scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.

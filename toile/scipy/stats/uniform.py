@@ -13,18 +13,19 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 
 
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Logarithm of the probability density of the uniform distribution.
+    """Compute the logarithm of the probability density of the uniform distribution.
 
     The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
     result is -inf outside the interval.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
@@ -34,18 +35,19 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability density of the uniform distribution.
+    """Compute the probability density of the uniform distribution.
 
     The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
     result is 0 outside the interval.
 
     Args:
         x: points at which the density is evaluated.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
@@ -58,18 +60,19 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Probability that a variable with the uniform distribution is at most `x`.
+    """Compute the probability that a variable with the uniform distribution is at most `x`.
 
     The interval is [loc, loc + scale]. The result is `(x - loc) / scale` inside the interval, 0
     below it and 1 above it.
 
     Args:
-        x: bounds that the variable is compared with.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        x: values to compare the variable with.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities: an array of the shape and floating dtype that the arguments promote to.
+        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
@@ -82,17 +85,18 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Quantiles of the uniform distribution: the inverse of `cdf`.
+    """Compute quantiles of the uniform distribution: the inverse of `cdf`.
 
     The result is `loc + scale * q`, and NaN where `q` is not in [0, 1].
 
     Args:
         q: probabilities, from 0 to 1.
-        loc: location: the distribution is shifted by it.
-        scale: scale, which is positive: the distribution is stretched by it.
+        loc: location, by which the distribution is shifted.
+        scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles: an array of the shape and floating dtype that the arguments promote to.
+        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; here it is not checked.

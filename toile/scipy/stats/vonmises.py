@@ -13,17 +13,18 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """Logarithm of the probability density of the von Mises distribution.
+    """Compute the logarithm of the probability density of the von Mises distribution.
 
     The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
     2π in `x`. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.
-        kappa: concentration around 0, which is positive.
+        kappa: positive concentration around 0.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
@@ -35,17 +36,18 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 
 
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
-    """Probability density of the von Mises distribution.
+    """Compute the probability density of the von Mises distribution.
 
     The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
     2π in `x`. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.
-        kappa: concentration around 0, which is positive.
+        kappa: positive concentration around 0.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result

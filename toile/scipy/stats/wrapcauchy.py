@@ -13,7 +13,7 @@ __all__ = ["logpdf", "pdf"]
 
 
 def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
-    """Logarithm of the probability density of the wrapped Cauchy distribution.
+    """Compute the logarithm of the probability density of the wrapped Cauchy distribution.
 
     The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is
     -inf outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
@@ -23,7 +23,8 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
         c: concentration around 0, strictly between 0 and 1.
 
     Returns:
-        The logarithms: an array of the shape and floating dtype that the arguments promote to.
+        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
+        they promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`.
@@ -35,7 +36,7 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
 
 
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
-    """Probability density of the wrapped Cauchy distribution.
+    """Compute the probability density of the wrapped Cauchy distribution.
 
     The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is 0
     outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
@@ -45,7 +46,8 @@ def pdf(x: ArrayLike, c: ArrayLike) -> Array:
         c: concentration around 0, strictly between 0 and 1.
 
     Returns:
-        The densities: an array of the shape and floating dtype that the arguments promote to.
+        The densities, in the shape that the arguments broadcast to and the floating dtype that they
+        promote to.
 
     Differences:
         SciPy's function also takes `loc` and `scale`.

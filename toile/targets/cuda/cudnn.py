@@ -313,17 +313,18 @@ def make() -> Any:
     try:
         return Frontend(found, name, object_cache.from_environment(), device.id)
     except RuntimeError as error:  # no handle: the driver is too old for this cuDNN
-        _warn(f"toile: needed a driver that serves cuDNN {found.backend_version()}, found one for "
-              f"CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): install a "
-              "newer driver, or an older cuDNN with pip install 'nvidia-cudnn-cu12<=9.10'")
+        _warn(f"toile: needed a driver that supports cuDNN {found.backend_version()}, found one "
+              f"for CUDA {'.'.join(map(str, libraries.driver_version() or ()))} ({error}): "
+              "install a newer driver, or an older cuDNN with pip install "
+              "'nvidia-cudnn-cu12<=9.10'")
         return None
 
 
 @functools.cache
 def _warn(problem: str) -> None:
     """Warn once that toile's own kernels are used instead of cuDNN's, and what to install."""
-    warnings.warn(f"{problem}; until then convolutions and attention run on kernels of toile's "
-                  "own, which are slower", RuntimeWarning, stacklevel=2)
+    warnings.warn(f"{problem}; until then, convolutions and attention use toile's own kernels, "
+                  "which are slower", RuntimeWarning, stacklevel=2)
 
 
 _used: list[Any] = []  # engines that tests substitute

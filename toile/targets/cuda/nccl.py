@@ -43,9 +43,9 @@ TYPES = {"int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5
          "float32": 7, "float64": 8, "bfloat16": 9}  # fmt: skip
 OPERATIONS = {"sum": 0, "max": 2, "min": 3}
 _BYTES = TYPES["uint8"]
-_STATUS = {1: "a CUDA error", 2: "an error of the system", 3: "an internal error",
-           4: "an argument that is not valid", 5: "a use that is not valid (two devices on one "
-           "GPU?)", 6: "an error of another process or a lost connection"}  # fmt: skip
+_STATUS = {1: "a CUDA error", 2: "a system error", 3: "an internal error",
+           4: "an invalid argument", 5: "invalid usage (two devices on one GPU?)",
+           6: "an error in another process, or a lost connection"}  # fmt: skip
 
 
 def _status(code: int) -> str:

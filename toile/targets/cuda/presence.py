@@ -25,7 +25,7 @@ def wait_until(ask: Callable[[], int]) -> None:
     """Wait while `ask()` says that a stream has work left, such that Ctrl-C ends the wait.
 
     Python runs signal handlers on its main thread, between two calls of `ask`: other threads need
-    not poll, and go on to a wait in the driver."""
+    not poll, and proceed to a wait in the driver."""
     if threading.get_ident() != threading.main_thread().ident:
         return
     began = time.perf_counter()
@@ -53,7 +53,7 @@ def cupy() -> Any:
         raise RuntimeError(
             "toile: needed CuPy for arrays on a GPU, found none (python -m pip install "
             "'toile[cuda13]', or 'toile[cuda12]' for a driver of CUDA 12; `python -m toile.doctor` "
-            f"says what is there){here()}"
+            f"checks this machine){here()}"
         ) from error
     return found
 

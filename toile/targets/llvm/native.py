@@ -39,8 +39,8 @@ FORMAT = "2"  # part of keys on disk: change it whenever texts are compiled diff
 _lock = compiling
 _code: weakref.WeakValueDictionary[bytes, Library] = weakref.WeakValueDictionary()  # by digest
 _kept: list[Library] = []  # for the life of the process
-# Recently used libraries stay loaded for a while, so that a loop outside of jit, or a function that
-# is created anew for each call, finds its kernels although nothing else holds them.
+# Recently used libraries stay loaded for a while, so that a loop outside jit, or a function that
+# is created again for each call, finds its kernels although nothing else holds them.
 _recent: deque[Library] = deque(maxlen=16)
 _compiled = 0  # how many kernels this process has compiled
 _seconds: dict[bytes, float] = {}  # CPU time of compiling, by digest; not for kernels from disk
@@ -113,7 +113,7 @@ class _Engine:
     def compile(self, text: str, name: str) -> bytes:
         """The object in which the text's `@kernel` is called `name`; any thread may call this.
 
-        O2 gives code as fast as O3. Combining scalars into vectors outside of loops (SLP) helps
+        O2 gives code as fast as O3. Combining scalars into vectors outside loops (SLP) helps
         only kernels that are marked as straight-line. llvmlite lets one thread at a time into LLVM,
         but LLVM needs that only for data that threads share: the two long calls, which work on data
         of this thread alone, bypass llvmlite's lock."""

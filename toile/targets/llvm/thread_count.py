@@ -58,7 +58,7 @@ def current() -> int:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Set how many CPU threads compiled calls use inside a block: a context manager.
+    """Set how many CPU threads compiled calls use in a `with` block.
 
     It applies to calls of the current Python thread. Outside, the environment variable
     `TOILE_NUM_THREADS` sets the number; the default is the number of CPUs that the process may use.

@@ -1,7 +1,7 @@
-"""Saving in a thread while training goes on. An error of such a save is never lost.
+"""Saving in a thread while training continues. An error of such a save is never lost.
 
-It is raised by the next call of the manager; where none follows, it is printed when the manager
-goes or the program ends.
+It is raised by the next call of the manager; if there is none, it is printed when the manager is
+deleted or the program ends.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 
 class AsyncManager:
-    """Save checkpoints in a thread while training goes on.
+    """Save checkpoints in a thread while training continues.
 
-    It is given to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next
-    call; if none follows, it is printed at the end of the program. As a context manager it waits
-    for the last save.
+    Pass it to `save_checkpoint(async_manager=...)`. An error of a save is raised by the next call;
+    if none follows, it is printed at the end of the program. As a context manager it waits for the
+    last save.
 
     Args:
         max_workers: number of threads; 1 is enough, since saves run one after another.
@@ -76,5 +76,5 @@ def _print_failure(future: Future[Any]) -> None:
     if future.cancelled():
         print("toile: an asynchronous save was cancelled", file=sys.stderr)
     elif error := future.exception():
-        print("toile: an asynchronous save failed, and nobody waited for it:", file=sys.stderr)
+        print("toile: an asynchronous save failed, and no call waited for it:", file=sys.stderr)
         traceback.print_exception(error, file=sys.stderr)

@@ -1,9 +1,9 @@
-"""The files of a save, so that a kill at any moment leaves the old checkpoints whole.
+"""The files of a save: a kill at any moment leaves the old checkpoints intact.
 
 A file is written under a new, unpredictable name, forced to disk and renamed; then the directory
-is forced to disk. Links are never followed. Savers of one directory take turns by a lock
-on it, and each holds a lock on the file it writes: the system gives both back when a saver dies, so
-that a later one can tell what was left behind.
+is forced to disk. Links are never followed. Processes that save to one directory take turns with a
+lock on it, and each holds a lock on the file it writes. The system releases both locks when a
+process dies, so that a later save can tell which files were left behind.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def is_plain() -> bool:
 
 
 def is_there(path: str) -> bool:
-    """Whether anything has this name, a link that leads nowhere included."""
+    """Whether anything has this name, including a broken link."""
     return io.exists(path) or (is_plain() and os.path.islink(path))
 
 
 @contextlib.contextmanager
 def directory_lock(folder: str) -> Iterator[bool]:
-    """Hold the directory's lock; False where the file system has none or it is not released.
+    """Hold the directory's lock; False if the file system has no locks or it is not released.
 
-    A saver without the lock is still safe: it writes under a name of its own.
+    Saving without the lock is still safe: each save writes to a file with its own name.
     """
     if fcntl is None or not is_plain():
         yield False
@@ -74,7 +74,7 @@ def _wait_for_lock(handle: int, folder: str) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > deadline:
-                _logger.warning("another process has been saving in %s for long", folder)
+                _logger.warning("another process has been saving in %s for a long time", folder)
                 return False
         except OSError:  # some network file systems
             return False
@@ -114,13 +114,13 @@ class PendingFile:
         self._file.write(data if self._plain else bytes(data))
 
     def sync(self) -> None:
-        """Force what was written to disk."""
+        """Force written data to disk."""
         if self._plain:
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def put(self, path: str) -> None:
-        """Give the file its name in one step, replacing one that is there."""
+        """Rename the file in one step, replacing an existing one."""
         if self._plain and os.name != "nt":
             self._file.flush()
             io.rename(self.path, path, overwrite=True)  # the lock is held until it has its name
@@ -168,7 +168,7 @@ def moved_away(path: str, folder: str, start: str) -> Iterator[None]:
 
 
 def make_folder(folder: str) -> None:
-    """Make a directory that stays after a power cut, and those above it."""
+    """Make a directory, and those above it, that survive a power failure."""
     made = []
     above = folder
     while above and not io.isdir(above):
@@ -181,7 +181,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Force the names in a directory to disk, where the system has a way to."""
+    """Force the names in a directory to disk, if the system supports it."""
     if not is_plain() or os.name == "nt":
         return
     handle = os.open(folder or ".", os.O_RDONLY)
@@ -202,7 +202,7 @@ def remove(path: str) -> None:
 
 
 def clean_up(folder: str, start: str) -> None:
-    """Remove what interrupted saves left, and checksums of checkpoints that are gone."""
+    """Remove files that interrupted saves left, and checksums of removed checkpoints."""
     for name in io.listdir(folder):
         path = os.path.join(folder, name)
         summed = naming.summed_name(name, start)
@@ -225,14 +225,14 @@ def _remove_left_behind(path: str, is_own: bool) -> None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _SAFELY)
         try:
             if is_old or (is_own and _lock_is_free(handle)):
-                _logger.info("removing %s, which an interrupted save left", path)
+                _logger.info("removing %s, which an interrupted save left behind", path)
                 os.remove(path)
         finally:
             os.close(handle)
 
 
 def _lock_is_free(handle: int) -> bool:
-    """Take the lock that the saver of a file holds; False where it does or there are none."""
+    """Try to lock a file; False if its saving process holds the lock, or there are no locks."""
     if fcntl is None:
         return False
     try:

@@ -1,6 +1,6 @@
 """How checkpoints are named: a prefix and a number, and how such names are sorted.
 
-A directory may hold other files. Those that belong to a save under way (`<prefix>tmp` of Flax,
+A directory may hold other files. Those that belong to a save in progress (`<prefix>tmp` of Flax,
 `.<prefix>tmp-*` of toile), checksums (`.<name>.sums_gda`), parts kept beside a checkpoint
 (`*_gda`), Orbax's unfinished directories and checkpoints set aside as unreadable are not
 checkpoints. A name that ends in anything but a number sorts before all numbers and is never
@@ -40,7 +40,7 @@ def natural_sort(file_list: Iterable[str], signed: bool = True) -> list[str]:
 
     Args:
         file_list: the names.
-        signed: whether a sign belongs to the number behind it.
+        signed: whether a sign belongs to the number after it.
 
     Returns:
         The sorted names.
@@ -83,7 +83,7 @@ def checkpoint_path(ckpt_dir: str, step: Any, prefix: str) -> str:
 
 
 def checked_step(step: Any, caller: str) -> Any:
-    """The step as a number that a name can end in; an error for what would not sort."""
+    """The step as a number that a name can end in; raises an error if it cannot be sorted."""
     number = step
     if hasattr(step, "dtype") and hasattr(step, "shape"):
         kinds = (np.integer, np.floating)
@@ -113,7 +113,7 @@ def step_of(path: str, prefix: str) -> int | float | None:
 
 
 def is_temporary(name: str, start: str) -> bool:
-    """Whether a file belongs to a save that is under way or was interrupted, of toile or Flax."""
+    """Whether a file belongs to a running or interrupted save, of toile or Flax."""
     if is_own_temporary(name, start):
         return True
     return name.startswith(start) and _TEMPORARY.fullmatch(name[len(start) :]) is not None

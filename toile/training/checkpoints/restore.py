@@ -41,12 +41,12 @@ def restore_checkpoint(
         ckpt_dir: path of a checkpoint, or of a folder of checkpoints.
         target: tree like the one that was saved, such as a new `TrainState`; None to get nested
             dicts of NumPy arrays.
-        step: step of the checkpoint to read; None is the newest.
+        step: step of the checkpoint to read; None for the newest.
         prefix: start of the names of checkpoints.
         parallel: whether large files are read in several threads.
         gda_manager: no effect.
-        allow_partial_mpa_restoration: whether a checkpoint of Flax is read of which some arrays
-            are stored elsewhere, spread over processes; their place has a text.
+        allow_partial_mpa_restoration: whether to read a Flax checkpoint that stores some arrays
+            elsewhere, spread over processes; strings take their place.
         orbax_checkpointer, orbax_transforms: must be None.
         partial: whether to restore what fits, leave the rest as in `target`, and print what is
             missing, unexpected or of another shape.
@@ -107,7 +107,7 @@ def restore_checkpoint(
 
 
 def _find(place: str, step: Any, prefix: str, load: Load) -> tuple[str, Any] | None:
-    """The path and the state of the checkpoint that was asked for."""
+    """The path and the state of the requested checkpoint."""
     if step is not None:
         path = naming.checkpoint_path(place, step, prefix)
         if not io.exists(path):
@@ -128,7 +128,7 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     """The newest checkpoint of a directory that can be read."""
     bad: dict[str, str] = {}
     while True:
-        # Listed anew each time: a saver may remove what was just found, after writing a newer one.
+        # Listed again each time: another process may write a newer one and remove what was found.
         rest = [path for path in naming.all_checkpoints(folder, prefix) if path not in bad]
         if not rest:
             break
@@ -151,7 +151,7 @@ def _newest(folder: str, prefix: str, load: Load) -> tuple[str, Any] | None:
     if bad:
         reasons = "".join(f"\n  {os.path.basename(path)}: {why}" for path, why in bad.items())
         raise errors.CorruptedCheckpointError(
-            folder, f"none of the checkpoints in it can be:{reasons}",
+            folder, f"no checkpoint in it is readable:{reasons}",
             "restore one of them from a backup",
         )
     _logger.info("restore_checkpoint: no checkpoint %s* in %s", prefix, folder)
@@ -165,17 +165,17 @@ def _is_orbax(path: str) -> bool:
 def _load(parallel: bool, checksums: bool, path: str) -> Any:
     if _is_orbax(path):
         raise ValueError(
-            "restore_checkpoint: needed a msgpack file, got a checkpoint of Orbax at"
-            f" {path} (load it with what wrote it, and save the tree by"
+            "restore_checkpoint: needed a msgpack file, got an Orbax checkpoint at"
+            f" {path} (load it with Orbax, and save the tree with"
             f" toile.training.checkpoints.save_checkpoint){here()}"
         )
     if io.isdir(path):
-        raise errors.CorruptedCheckpointError(path, "it is a directory, and a file was needed")
+        raise errors.CorruptedCheckpointError(path, "it is a directory, not a file")
     return streams.load(path, parallel, checksums)
 
 
 def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
-    """An error where a leaf says that the array is stored elsewhere, in parts."""
+    """Raise an error if a leaf says that its array is stored elsewhere, in parts."""
     if isinstance(state, Mapping):
         for value in state.values():
             _refuse_placeholders(path, step, value)
@@ -184,7 +184,7 @@ def _refuse_placeholders(path: str, step: Any, state: Any) -> None:
 
 
 def convert_pre_linen(params: PyTree) -> PyTree:
-    """Rename parameters of Flax's API of before Linen, so that modules are numbered by class.
+    """Rename parameters of Flax's pre-Linen API, so that modules are numbered by class.
 
     Args:
         params: nested dict of parameters.

@@ -1,4 +1,4 @@
-"""`save_checkpoint`: one file per step, of Flax's name and format, and which older ones stay."""
+"""`save_checkpoint`: one file per step, with Flax's name and format; removes older checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _logger = logging.getLogger("toile")
 
 @dataclasses.dataclass(frozen=True)
 class _Save:
-    """One checkpoint to be written, and what happens to those beside it."""
+    """A checkpoint to write, and which others to remove."""
 
     folder: str
     prefix: str
@@ -60,24 +60,25 @@ def save_checkpoint(
 ) -> str:
     """Write a tree to a file, and remove older checkpoints.
 
-    The file is written aside, forced to disk and renamed, and only then are others removed: an
-    interruption leaves a whole checkpoint. Arrays are written without a second copy.
+    The file is written under a temporary name, flushed to disk and renamed, and only then are
+    others removed: after an interruption there is always a complete checkpoint. Arrays are written
+    without a second copy.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
         target: tree to save, such as a `TrainState`.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
         keep: number of newest checkpoints that are kept.
         overwrite: whether a checkpoint of this step is replaced, and those of later steps are
             removed.
-        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
             none.
         async_manager: an `AsyncManager`, in whose thread the file is written, with the values at
             the time of the call; None to write it now.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint with which
-            `restore_checkpoint` finds damage.
+        checksums: whether a small file is written beside the checkpoint, by which
+            `restore_checkpoint` detects damage.
 
     Returns:
         The path of the checkpoint.
@@ -132,21 +133,21 @@ def save_checkpoint_multiprocess(
     The first process writes; without an `async_manager` the others wait for it.
 
     Args:
-        ckpt_dir: folder of the checkpoints, which is created if there is none.
+        ckpt_dir: folder of the checkpoints, which is created if it does not exist.
         target: tree to save; the first process must have all of each array.
         step: number of the step; the file is `<ckpt_dir>/<prefix><step>`.
         prefix: start of the file's name.
         keep: number of newest checkpoints that are kept.
         overwrite: whether a checkpoint of this step is replaced, and those of later steps are
             removed.
-        keep_every_n_steps: distance in steps of older checkpoints that are kept too; None keeps
+        keep_every_n_steps: interval, in steps, at which older checkpoints are kept too; None keeps
             none.
         async_manager: an `AsyncManager`, in whose thread the file is written; None to write it
             now.
         gda_manager: no effect.
         orbax_checkpointer: must be None.
-        checksums: whether a small file is written beside the checkpoint with which
-            `restore_checkpoint` finds damage.
+        checksums: whether a small file is written beside the checkpoint, by which
+            `restore_checkpoint` detects damage.
 
     Returns:
         The path of the checkpoint.
@@ -186,7 +187,7 @@ def _refuse_orbax(caller: str, checkpointer: Any) -> None:
 
 
 def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
-    """Write the file, then remove what has to go."""
+    """Write the file, then remove the superfluous ones."""
     monitoring.record_event("/jax/flax/checkpoint/save_main_ckpt_task")
     folder = os.path.dirname(save.path)
     files.make_folder(folder)
@@ -214,7 +215,7 @@ def _write(save: _Save, parts: list[bytes | stream_encoder.Piece]) -> None:
 
 
 def _put(save: _Save, folder: str, pending: files.PendingFile, sums: sidecar.Sums | None) -> None:
-    """Give the file its name, and its checksums theirs: never those of one to the other."""
+    """Rename the file and its checksums, so that checksums never belong to another file."""
     replaces = io.exists(save.path)
     if files.is_there(naming.sums_path(save.path)):
         files.remove(naming.sums_path(save.path))
@@ -234,7 +235,7 @@ def _write_sums(
     try:
         sidecar.write(sums, save.path, pending.inode, folder, save.start)
     except OSError as error:  # a checkpoint without checksums is better than none
-        warnings.warn(f"save_checkpoint: no checksums of {save.path}: {error}", stacklevel=2)
+        warnings.warn(f"save_checkpoint: no checksums for {save.path}: {error}", stacklevel=2)
 
 
 def _refuse_outdated(save: _Save) -> list[str]:

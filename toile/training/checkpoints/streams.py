@@ -34,7 +34,7 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
-    """A function that is told how many more bytes are done."""
+    """A function that takes the number of further bytes that are done."""
     if not show or total < _SHOWN or progress.is_drawing():
         yield lambda count: None
         return
@@ -52,7 +52,7 @@ def bar(label: str, total: int, show: bool = True) -> Iterator[Advance]:
 def write(
     pending: files.PendingFile, parts: list[bytes | Piece], with_sums: bool, advance: Advance
 ) -> checksums.Sums | None:
-    """Write all parts; gives their checksums if they are wanted."""
+    """Write all parts; returns their checksums if requested."""
     if not with_sums:
         for part in parts:
             for block in [part] if isinstance(part, bytes) else part.blocks(checksums.BLOCK):
@@ -78,7 +78,7 @@ def write(
 def _write_array(
     pending: files.PendingFile, piece: Piece, pool: ThreadPoolExecutor, advance: Advance
 ) -> list[int]:
-    """Write an array, and give the checksums of its blocks."""
+    """Write an array, and return the checksums of its blocks."""
     if piece.nbytes <= _SMALL:
         (block,) = piece.blocks(checksums.BLOCK)
         pending.write(block)
@@ -116,7 +116,7 @@ def load(path: str, parallel: bool = True, check: bool = True) -> Any:
 
 
 def verify(path: str) -> None:
-    """Raise an error if a checkpoint file cannot be restored; keeps nothing of it in memory."""
+    """Raise an error if a checkpoint file cannot be restored; the data is not kept in memory."""
     with _naming_damage(path) as sizes, sources.open_source(path) as source:
         sizes.append(source.size)
         decoded, sums = _decode(path, source, True)
@@ -140,7 +140,7 @@ def _naming_damage(path: str) -> Iterator[list[int]]:
 def _decode(
     path: str, source: sources.FileSource, check: bool
 ) -> tuple[stream_decoder.Decoded, checksums.Sums | None]:
-    """The tree with empty arrays, and the checksums that their data has to have."""
+    """The tree with empty arrays, and the expected checksums of their data."""
     sums = checksums.read(path, source) if check else None
     if sums is not None and sums.size != source.size:
         raise ValueError(f"it had {sums.size} bytes when it was saved")
@@ -159,7 +159,7 @@ def _fill(
     source: sources.FileSource, decoded: stream_decoder.Decoded, sums: checksums.Sums | None,
     parallel: bool, advance: Advance, keep: bool,
 ) -> None:  # fmt: skip
-    """Read the data of the arrays; a ValueError names those that are not what was saved."""
+    """Read the data of the arrays; a ValueError names those that have changed."""
     size = sums.block if sums is not None else checksums.BLOCK
     with _pool() as pool:
         reader = _Reader(source, size, pool if parallel else None, advance, keep)

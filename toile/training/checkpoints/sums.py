@@ -1,9 +1,9 @@
-"""Checksums of a checkpoint, in a small JSON file beside it, and what they say at restore.
+"""Checksums of a checkpoint, in a small JSON file beside it, and their check on restoring.
 
 Every byte of the checkpoint is covered: arrays in blocks, each block with a CRC-32, and one more
-for everything that is not array data. The file has a checksum of itself; one that is damaged, or
-that belongs to a checkpoint which was replaced since, is not used. It is not forced to disk: after
-a power cut it may be missing or damaged, and the checkpoint is then restored unchecked.
+for everything that is not array data. The file has its own checksum; it is not used if it is
+damaged, or if the checkpoint has been replaced since. It is not forced to disk: after a power
+failure it may be missing or damaged, and the checkpoint is then restored unchecked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def write(sums: Sums, path: str, inode: int, folder: str, start: str) -> None:
 
 
 def read(path: str, source: sources.FileSource) -> Sums | None:
-    """The checksums of a checkpoint that is open; None where there are none that can be used."""
+    """The checksums of an open checkpoint; None if there are no usable ones."""
     place = naming.sums_path(path)
     if not io.exists(place):
         return None
@@ -103,14 +103,14 @@ def _parsed(body: dict[str, Any]) -> Sums:
 
 
 def difference(sums: Sums, rest: int) -> str | None:
-    """What is wrong outside of the arrays."""
+    """What is wrong outside the arrays."""
     if rest == sums.rest:
         return None
     return "the names, shapes or Python values in it are not those that were saved (checksum)"
 
 
 def damaged_arrays(arrays: list[ArraySums]) -> str:
-    """Which arrays are not those that were saved, in words."""
+    """A message that names the arrays that have changed."""
     names = list(dict.fromkeys(map(str, arrays)))
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     noun = "array" if len(names) == 1 else "arrays"

@@ -64,7 +64,7 @@ def _launch(p: Problem, plan: Planner) -> Launch:
     found = spans.span(p.y.offset, size, *([(n, s * size) for n, s in axes]
                                            for axes in (outer, inner)))
     if found is None or p.y.buffer in (p.x.buffer, p.w.buffer):
-        return replace(launch, apart="its rows do not lie in order")
+        return replace(launch, apart="its rows are not stored in order")
     return replace(launch, rows=Rows({p.y.buffer: found}, frozenset({p.y.buffer}), leads=True))
 
 

@@ -89,7 +89,7 @@ def _product(
         return replace(launch, apart="its rows are shared by several units")
     found = spans_of(p)
     if p.y.buffer not in found:
-        return replace(launch, apart="its rows do not lie in order")
+        return replace(launch, apart="its rows are not stored in order")
     return replace(launch, rows=Rows(
         found, frozenset({p.y.buffer}), Fraction(height), True, rows,
         lambda count: _product(p, t, held, threads, count), t.rows, t.rows * min(_LEAST, table),

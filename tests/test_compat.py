@@ -1,0 +1,133 @@
+"""Names kept for code written for JAX, Flax or Optax: importable, and loaded only when used."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toile
+from toile import compat
+from toile.engine.lazy import MissingName
+
+ROOT = Path(toile.__file__).parent
+# By module, the names that could be imported before toile.compat existed.
+KEPT = dict(line.split(":") for line in (Path(__file__).parent / "golden/compat_names.txt")
+            .read_text().splitlines())
+
+
+def run(code):
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def modules_below(name):
+    """A module and all modules below it, those without a file too."""
+    found = [name]
+    importlib.import_module(name)
+    path = getattr(sys.modules[name], "__path__", ())
+    for each in pkgutil.walk_packages(path, f"{name}."):
+        importlib.import_module(each.name)
+        found.append(each.name)
+    return sorted({*found, *(m for m in sys.modules if m.startswith(f"{name}."))})
+
+
+def value_of(dotted):
+    """The value of `module.name`, without `toile.` in front."""
+    home, _, name = dotted.rpartition(".")
+    return getattr(importlib.import_module(f"toile.{home}"), name)
+
+
+@pytest.mark.parametrize("module", KEPT)
+def test_what_could_be_imported_still_can(module):
+    for name in KEPT[module].split():
+        exec(f"from {module} import {name}", {})
+
+
+@pytest.mark.parametrize("alias", compat.MODULES)
+def test_modules_have_two_names_and_exist_once(alias):
+    home = compat.MODULES[alias]
+    package, _, name = alias.rpartition(".")
+    assert getattr(importlib.import_module(package), name) is importlib.import_module(home)
+    for below in modules_below(home):
+        assert importlib.import_module(below.replace(home, alias)) is sys.modules[below]
+    assert importlib.import_module(home).__spec__.name == home
+    with pytest.raises(ModuleNotFoundError, match="nothing"):
+        importlib.import_module(f"{alias}.nothing")
+
+
+@pytest.mark.parametrize("name", compat.NAMES)
+def test_names_are_found_where_flax_has_them(name):
+    flax = pytest.importorskip("flax")
+    module, _, private = name.rpartition(".")
+    assert hasattr(importlib.import_module(f"flax.{module}"), private), flax.__version__
+    assert value_of(name) is value_of(compat.NAMES[name])
+    space = {}
+    exec(f"from toile.{module} import {private}", space)
+    assert space[private] is value_of(name)
+
+
+@pytest.mark.parametrize("module", sorted({name.rpartition(".")[0] for name in compat.NAMES}))
+def test_wrong_names_are_errors_as_before(module):
+    found = importlib.import_module(f"toile.{module}")
+    assert not hasattr(found, "_nothing") and not hasattr(found, "__nothing__")
+    with pytest.raises(MissingName, match=f"module 'toile.{module}' has no attribute '_nothing'"):
+        found._nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("package, home", [("core", "jax_core"), ("lax", "jax_primitives")])
+def test_public_names_come_from_here(package, home):
+    package = importlib.import_module(f"toile.{package}")
+    home = importlib.import_module(f"toile.compat.{home}")
+    names = getattr(home, "__all__", None) or [n for n in vars(home) if n.endswith("_p")]
+    assert len(names) > 10 and set(names) <= set(package.__all__)
+    for name in names:
+        assert getattr(package, name) is getattr(home, name)
+
+
+def test_a_second_name_may_be_the_first_that_is_used():
+    names = ["toile.optim._src.base", "toile.interop.faces.jax.extend.core", "toile.lax._names"]
+    for name in names:
+        home = next(name.replace(a, h) for a, h in compat.MODULES.items() if name.startswith(a))
+        text = f"import sys, {name}; print(sys.modules[{name!r}] is sys.modules[{home!r}])"
+        assert run(text) == "True\n"
+
+
+def test_programs_do_not_load_the_package():
+    loaded = run("""
+import sys
+import toile, toile.numpy as jnp, toile.linen as nn, toile.optim as optim
+from toile import core, lax, serialization
+from toile.serialization import states
+from toile.training import checkpoints, train_state
+model = nn.Sequential([nn.Dense(4), nn.LayerNorm(), nn.Dense(2)])
+params = model.init(toile.random.key(0), jnp.ones((3, 5)))
+tx = optim.adam(0.1)
+state = tx.init(params)
+step = toile.jit(toile.grad(lambda p: model.apply(p, jnp.ones((3, 5))).sum()))
+optim.apply_updates(params, tx.update(step(params), state)[0])
+serialization.from_bytes(params, serialization.to_bytes(params))
+print(*sys.modules)
+""")
+    assert "toile.compat" not in loaded.split()
+
+
+def test_no_module_imports_the_package():
+    """A lower layer loads it by name, in one file."""
+    named = {}
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT).as_posix()
+        if place.startswith("compat/") or "toile.compat" not in path.read_text():
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value == "toile.compat":
+                named.setdefault(place, []).append(node.lineno)
+            assert not (isinstance(node, ast.ImportFrom) and str(node.module).startswith(
+                "toile.compat")), place
+    assert list(named) == ["engine/lazy.py"]

@@ -1,0 +1,202 @@
+"""`jax.extend.core`: primitives defined outside JAX, as operations of toile.
+
+A `Primitive` has an implementation and a rule for its result types; its derivative, transpose and
+batching rules are in the tables of `jax.interpreters`. Each call of `bind` makes one `Foreign`
+operation, whose methods look those rules up, so that toile's transforms treat it as one of theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toile.compat.faces.jax.interpreters import ad, batching
+from toile.compat.jax_core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from toile.engine.avals import Aval, Zero
+from toile.engine.conversion import as_array, raw_operand, wrap_aval
+from toile.engine.operation import Axis, Dim, Operation
+from toile.engine.source import here
+from toile.engine.trace import Array, Trace, state
+from toile.engine.trace import current as set_current_trace
+
+__all__ = [
+    "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "find_top_trace",
+    "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace",
+    "take_current_trace", "unmapped_aval",
+]
+
+
+class Primitive:
+    """An operation whose rules are functions; `bind` applies it."""
+
+    multiple_results = False
+
+    def __init__(self, name: str):
+        self.name = name
+        self.impl: Callable[..., Any] = self._missing("implementation (def_impl)")
+        self.abstract_eval: Callable[..., Any] = self._missing("type rule (def_abstract_eval)")
+
+    def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
+        """Set the function that computes the primitive on arrays."""
+        self.impl = impl
+        return impl
+
+    def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Avals of the results from those of the operands."""
+        self.abstract_eval = rule
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """As def_abstract_eval, for a rule that returns effects as well."""
+        self.abstract_eval = lambda *avals, **params: rule(*avals, **params)[0]
+        return rule
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Apply the primitive in the current trace."""
+        return Foreign(self, params)(*[a if isinstance(a, Array) else as_array(a) for a in args])
+
+    def _missing(self, what: str) -> Callable[..., Any]:
+        def rule(*args: Any, **params: Any) -> Any:
+            raise NotImplementedError(f"{self.name}: has no {what}{here()}")
+
+        return rule
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Foreign(Operation):
+    """One application of a Primitive with its parameters."""
+
+    interned = False
+    handles_zeros = True
+
+    def __init__(self, primitive: Primitive, params: dict[str, Any]):
+        self.primitive, self.params = primitive, params
+        # Other operations have these in their class.
+        self.__dict__.update(multiple=primitive.multiple_results, name=primitive.name)
+
+    def __call__(self, *args: Any) -> Any:
+        if state.trace is None:
+            return self.primitive.impl(*args, **self.params)
+        return state.trace.process(self, args)
+
+    def infer(self, *avals: Aval) -> Any:
+        return self.primitive.abstract_eval(*avals, **self.params)
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        out = self.primitive.impl(*[as_array(x) for x in xs], **self.params)
+        return [raw_operand(as_array(o)) for o in out] if self.multiple else raw_operand(out)
+
+    def physical(self, *avals: Aval) -> Operation:
+        return _OnKeys(self, avals)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        rule = ad.primitive_jvps.get(self.primitive)
+        if rule is None:
+            return super().jvp(primals, tangents)
+        return rule(tuple(primals), tuple(tangents), **self.params)
+
+    def transpose(self, ct: Any, *xs: Any) -> Any:
+        rule = ad.primitive_transposes.get(self.primitive)
+        if rule is None:
+            return super().transpose(ct, *xs)
+        xs = tuple(ad.UndefinedPrimal(x) if type(x) is Aval else x for x in xs)
+        out = rule(ct, *xs, **self.params)
+        if out is Zero or out is None:  # the class stands for zeros of all operands
+            return (None,) * len(xs)
+        return tuple(out)
+
+    def vmap(self, axis: Axis, xs: Sequence[Any], dims: Sequence[Dim]) -> tuple[Any, Any]:
+        name, size = axis
+        simple = batching.primitive_batchers.get(self.primitive)
+        if simple is not None:
+            return simple(tuple(xs), tuple(dims), **self.params)
+        with_axis = batching.axis_primitive_batchers.get(self.primitive)
+        if with_axis is not None:
+            return with_axis(size, name, None, tuple(xs), tuple(dims), **self.params)
+        return super().vmap(axis, xs, dims)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Foreign)
+            and self.primitive is other.primitive
+            and self.params is other.params
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.primitive), id(self.params)))
+
+    def __repr__(self) -> str:
+        return self.primitive.name
+
+    __str__ = __repr__
+
+
+class _OnKeys(Operation):
+    """A Foreign operation on the buffers behind arrays of keys."""
+
+    interned = False
+
+    def __init__(self, op: Foreign, avals: Sequence[Aval]):
+        self.op, self.avals = op, avals
+        self.__dict__["multiple"] = op.multiple
+
+    def eager(self, xp: Any, *xs: Any) -> Any:
+        given = [wrap_aval(x, a) for x, a in zip(xs, self.avals, strict=True)]
+        out = self.op.primitive.impl(*given, **self.op.params)
+        return [raw_operand(as_array(o)) for o in out] if self.multiple else raw_operand(out)
+
+
+class DropVar(Var):
+    """A result that nothing reads; Programs of toile name every result, so there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueTraceState:
+    """The trace that was innermost at some moment, to be compared."""
+
+    trace: Trace | None
+
+
+def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
+    """The traces that are active now, for a later comparison."""
+    return OpaqueTraceState(state.trace)
+
+
+def find_top_trace(xs: Any = ()) -> Trace | None:
+    """The innermost trace."""
+    return state.trace
+
+
+@contextlib.contextmanager
+def take_current_trace() -> Iterator[Trace | None]:
+    """The innermost trace, with nothing tracing in the block."""
+    trace = state.trace
+    with set_current_trace(None):
+        yield trace
+
+
+def jaxpr_as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
+    """A function of the inputs of a Program."""
+    return jaxpr
+
+
+def mapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:
+    """The aval of one example of a batch."""
+    if axis is None:
+        return aval
+    if aval.shape[axis] != size:
+        raise ValueError(
+            f"mapped_aval: needed {size} examples along axis {axis}, got shape {aval.shape}"
+        )
+    return Aval(aval.shape[:axis] + aval.shape[axis + 1 :], aval.dtype, aval.weak_type)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: Aval) -> Aval:
+    """The aval of a batch of values."""
+    if axis is None:
+        return aval
+    return Aval((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype, aval.weak_type)

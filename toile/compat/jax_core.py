@@ -1,0 +1,107 @@
+"""JAX's names for tracers, avals and Programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from toile.engine.annotations import ArrayLike
+from toile.engine.avals import Aval
+from toile.engine.avals import aval_of as get_aval
+from toile.engine.program import ClosedProgram, Equation, Literal, Program, Var, evaluate
+from toile.engine.trace import Trace, Tracer, state
+
+AbstractValue = Aval
+
+
+class _AsAval(type):
+    """Turns a shape and a dtype into an aval; every aval counts as an instance."""
+
+    def __call__(cls, shape: Any, dtype: Any, weak_type: bool = False, **_: Any) -> Aval:
+        named = dtype if hasattr(dtype, "kind") else np.dtype(dtype)
+        return Aval(tuple(shape), named, weak_type)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Aval)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, Aval)
+
+
+class ShapedArray(Aval, metaclass=_AsAval):
+    """Shape and dtype of an array whose values are not known.
+
+    Every abstract value of toile counts as an instance.
+
+    Args:
+        shape: sizes of the axes.
+        dtype: the dtype or its name.
+        weak_type: whether the dtype gives way in promotion, as that of a Python number does.
+
+    >>> from toile.core import ShapedArray
+    >>> ShapedArray((2, 3), "float32").shape
+    (2, 3)
+    """
+
+    __slots__ = ()
+
+
+Atom = Var | Literal
+Jaxpr, ClosedJaxpr, JaxprEqn = Program, ClosedProgram, Equation
+
+
+def eval_jaxpr(jaxpr: Program, consts: Sequence[ArrayLike], *args: ArrayLike) -> list[Any]:
+    """Run a traced program, operation by operation.
+
+    Args:
+        jaxpr: the program, such as `toile.make_jaxpr(f)(x).jaxpr`.
+        consts: values of the program's constants.
+        *args: values of the program's arguments.
+
+    Returns:
+        A list of the program's results.
+
+    >>> from toile.core import eval_jaxpr
+    >>> closed = toile.make_jaxpr(lambda x: 2 * x)(jnp.ones(2))
+    >>> eval_jaxpr(closed.jaxpr, closed.consts, jnp.array([1.0, 3.0]))
+    [Array([2., 6.], dtype=float32)]
+    """
+    return evaluate(jaxpr, [*consts, *args])
+
+
+def is_concrete(x: object) -> bool:
+    """Tell whether a value is known now, rather than only when a traced program runs.
+
+    Args:
+        x: any value.
+
+    Returns:
+        False for a tracer without a value, True for everything else.
+
+    >>> from toile.core import is_concrete
+    >>> is_concrete(jnp.ones(2))
+    True
+    """
+    return not isinstance(x, Tracer) or x.concrete() is not None
+
+
+def trace_state_clean() -> bool:
+    """Tell whether nothing is being traced on this thread.
+
+    Returns:
+        True outside all transformations.
+
+    >>> from toile.core import trace_state_clean
+    >>> trace_state_clean(), toile.jit(lambda: jnp.array(trace_state_clean()))()
+    (True, Array(False, dtype=bool))
+    """
+    return state.trace is None
+
+
+__all__ = [
+    "AbstractValue", "Atom", "ClosedJaxpr", "Equation", "Jaxpr", "JaxprEqn", "Literal",
+    "ShapedArray", "Trace", "Tracer", "Var", "eval_jaxpr", "get_aval", "is_concrete",
+    "trace_state_clean",
+]  # fmt: skip

@@ -1,0 +1,79 @@
+"""What `optax._src.utils` has: checks of arrays, diagonals, and the precision of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from toile import config, dtypes
+from toile import numpy as jnp
+from toile.engine.source import here
+from toile.optim.adding import canonical_key as canonicalize_key  # noqa: F401
+from toile.optim.extras import MultiNormalDiagFromLogScale as MultiNormalDiagFromLogScale
+from toile.optim.extras import multi_normal as multi_normal
+from toile.optim.extras import scale_gradient as scale_gradient
+from toile.optim.moments import canonical as canonicalize_dtype  # noqa: F401
+from toile.optim.numerics import safe_int32_increment as safe_int32_increment
+from toile.optim.numerics import safe_norm as safe_norm
+
+
+def tile_second_to_last_dim(a: Any) -> Any:
+    """`a` with a new last axis as long as the old one, along which its elements are repeated."""
+    a = jnp.asarray(a)
+    return jnp.broadcast_to(a[..., None], (*a.shape, a.shape[-1]))
+
+
+def check_subdtype(array: Any, subdtype: Any) -> None:
+    """Refuse an array whose dtype is of another kind."""
+    found = dtypes.result_type(array)
+    if not jnp.issubdtype(found, subdtype):
+        raise TypeError(
+            f"Expected the input to have a dtype that is a subdtype of {subdtype}, got {found} "
+            f"instead (convert it with .astype){here()}"
+        )
+
+
+def check_shapes_equal(a: Any, b: Any) -> None:
+    """Refuse arrays of different shapes."""
+    if jnp.shape(a) != jnp.shape(b):
+        raise ValueError(
+            f"Shape mismatch: got {jnp.shape(a)} and {jnp.shape(b)} (needed equal ones){here()}"
+        )
+
+
+def check_rank(array: Any, rank: int) -> None:
+    """Refuse an array with another number of axes."""
+    if jnp.ndim(array) != rank:
+        raise ValueError(
+            f"Expected the input to have rank {rank}, got {jnp.ndim(array)} instead (use "
+            f".reshape){here()}"
+        )
+
+
+def set_diags(a: Any, new_diags: Any) -> Any:
+    """Matrices (N, D, D) with the diagonals (N, D)."""
+    for name, x, rank, kind in (("a", a, 3, "3D tensor"), ("new_diags", new_diags, 2, "2D array")):
+        if jnp.ndim(x) != rank:
+            raise ValueError(
+                f"Expected `{name}` to be a {kind}, got {jnp.ndim(x)}D instead{here()}"
+            )
+    n, d, _ = a.shape
+    for name, found, needed in (("a", a.shape, (n, d, d)), ("new_diags", new_diags.shape, (n, d))):
+        if found != needed:
+            raise ValueError(
+                f"Shape mismatch: expected `{name}.shape` to be {needed}, got {found} instead"
+                f"{here()}"
+            )
+    return jnp.where(jnp.eye(d, dtype=bool), new_diags[:, :, None], a)
+
+
+@contextmanager
+def x64_precision(enable_x64_precision: bool = True) -> Iterator[None]:
+    """A block in which 64-bit dtypes are enabled or disabled."""
+    before = config.read("jax_enable_x64")
+    config.update("jax_enable_x64", enable_x64_precision)
+    try:
+        yield
+    finally:
+        config.update("jax_enable_x64", before)

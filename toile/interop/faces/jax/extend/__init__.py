@@ -1,5 +1,0 @@
-"""`jax.extend`: what packages that bring primitives of their own use."""
-
-from toile.interop.faces.jax.extend import core, linear_util
-
-__all__ = ["core", "linear_util"]

@@ -1,5 +1,0 @@
-"""`jax.interpreters`: tables of rules for primitives defined outside of JAX."""
-
-from toile.interop.faces.jax.interpreters import ad, batching, mlir, partial_eval
-
-__all__ = ["ad", "batching", "mlir", "partial_eval"]
