@@ -44,10 +44,15 @@ bench: $(VENV)/installed-bench  ## compare speed with numpy, jax and torch
 	$(PY) -m benchmarks.examples $(ARGS)
 	$(PY) -m benchmarks.cpu $(ARGS)
 
-docs: $(VENV)/installed-docs  ## build the documentation into site/; warnings are errors
-	@# the theme's notice about its successor is not about these pages
+docs: $(VENV)/installed-docs  ## build the documentation into site/ (VERSION=0.2: into published/0.2)
+ifeq ($(origin VERSION),command line)
+	$(PY) -m tools.site_versions published --version "$(VERSION)" $(ARGS)
+	@echo "$(PY) -m http.server -d published shows all versions at http://localhost:8000"
+else
+	@# warnings are errors; the theme's notice about its successor is not about these pages
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "$(PY) -m http.server -d site shows it, with search, at http://localhost:8000"
+endif
 
 lint: $(VENV)/installed-dev  ## run ruff, mypy and pyright; check the layers and the structure of the package
 	$(PY) -m ruff check $(SOURCES)
@@ -59,7 +64,7 @@ lint: $(VENV)/installed-dev  ## run ruff, mypy and pyright; check the layers and
 	$(PY) -m tools.check_typing
 
 clean:  ## remove .venv and everything that was built
-	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf $(VENV) build dist site published *.egg-info .mypy_cache .pytest_cache .ruff_cache \
 	    .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

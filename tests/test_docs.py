@@ -122,6 +122,16 @@ def test_benchmark_page_has_every_result():
             assert f"| {title} |" in page
 
 
+def test_search_knows_names_of_the_reference_and_what_they_do():
+    pytest.importorskip("mkdocs")
+    from tools import api_pages
+
+    entry = '<h3>f</h3><p class="facts">a</p><div>b</div><p>What f does.</p><p>c</p><dl>d</dl>'
+    kept = re.sub(r"<(\w+)[^>]* data-search-exclude.*?</\1>", "", api_pages.without_details(entry))
+    assert kept == "<h3>f</h3><p>What f does.</p>"
+    assert api_pages.without_details("<h2>A topic</h2>") == "<h2>A topic</h2>"
+
+
 def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text()
     missing = [p.name for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in text]

@@ -67,3 +67,19 @@ def test_a_page_is_looked_at_in_the_browser(site):
     assert "1280 px, light: too wide" not in text
     assert "low contrast: p.faint 2.85" in text and "low contrast: b.through" in text
     assert "console: planted" in text and "missing_function is not defined" in text
+
+
+@pytest.mark.parametrize(("script", "problems"), [
+    ("this.parentElement.innerHTML += '<p class=md-search-result__item>found</p>'", []),
+    ("", ["search for 'adam': nothing"]),
+])  # fmt: skip
+def test_a_search_without_an_answer_is_reported(tmp_path, monkeypatch, script, problems):
+    box = f'<input class="md-search__input" aria-label="Search" onkeyup="{script}">'
+    (tmp_path / "index.html").write_text(f"<!doctype html><title>a</title><div>{box}</div>")
+    monkeypatch.setattr(look_at_site, "WORDS", ("adam",))
+    monkeypatch.setattr(look_at_site, "SCHEMES", ())
+    try:
+        found = look_at_site.inspect_site(tmp_path, [tmp_path / "index.html"], None)
+    except NoBrowser as error:
+        pytest.skip(str(error))
+    assert found.get("index.html", []) == problems

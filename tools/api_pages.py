@@ -28,7 +28,7 @@ from tools.public_names import is_alias, is_ours, namespaces, own_docstring, pub
 log = logging.getLogger("mkdocs.hooks.api_pages")
 # A table of all names would be the first answer to every search.
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
-NOT_IN_INDEX = re.compile(r'<(dl|table|p(?= class="facts")|div(?= class="language-))\b')
+NOT_IN_INDEX = re.compile(r"<(dl|table|p|ul|ol|div)\b")
 METHODS = (types.FunctionType, classmethod, staticmethod, property)
 
 
@@ -143,7 +143,15 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     """MkDocs' hook: index only names and descriptions; the rest would make search slow."""
     if not page.file.src_uri.startswith("api/"):
         return html
-    return NOT_IN_INDEX.sub(r"<\1 data-search-exclude", html)
+    return "".join(map(without_details, re.split(r"(?=<h[1-6])", html)))
+
+
+def without_details(section: str) -> str:
+    """Leave only the heading and the first paragraph of a section to the search index."""
+    head, paragraph, rest = section.partition("<p>")
+    text, end, rest = rest.partition("</p>")
+    marked = (NOT_IN_INDEX.sub(r"<\1 data-search-exclude", part) for part in (head, rest))
+    return f"{paragraph}{text}{end}".join(marked)
 
 
 def on_files(files: Files, config: Any) -> Files:

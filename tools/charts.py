@@ -1,22 +1,24 @@
-"""Charts as inline SVG: bars of benchmark results, and the curve of a training run.
+"""Charts of the documentation: bars of benchmark results, and the curve of a training run.
 
-Colors and motion are in docs/site.css, so that charts follow the reader's light or dark scheme and
-stand still where less motion is asked for. Every chart has a title and a description for readers
-who do not see it; `docs/site.css` has the classes that are used here.
+Bars are HTML, so that their text has the size of the page's text on a wide and on a narrow screen;
+the curve is inline SVG. docs/site.css has the classes that are used here, with colors for light and
+dark pages, and draws without motion for readers who ask for that. Every chart has a description for
+readers who do not see it.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-WIDTH = 720
-LABELS = 250  # the part of the width that row titles take
-VALUES = 76  # the part right of the longest bar
-BAR, GAP, ROW_GAP = 11, 2, 11
+WIDTH = 720  # of the curve
+COLORS = 6  # s0 to s5 in docs/site.css
+# A library has the same color in all charts.
+COLOR_OF = {"toile": 0, "jax": 1, "flax": 1, "optax": 1, "torch": 2, "numpy": 3}
 
 
 def text(x: float, y: float, content: str, kind: str = "", anchor: str = "start") -> str:
@@ -33,18 +35,13 @@ def svg(width: float, height: float, title: str, parts: Sequence[str], kind: str
     return f'{head}aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
-def shortened(title: str, letters: int = 40) -> str:
-    """A title that fits beside its bars."""
-    return title if len(title) <= letters else f"{title[: letters - 1]}…"
-
-
 def bars(
     rows: Mapping[str, Mapping[str, float]],
     title: str,
     shown: Mapping[str, Mapping[str, str]],
     scale: float | None = None,
 ) -> str:
-    """Horizontal bars: for each row one per series.
+    """Horizontal bars as HTML: for each row one per series.
 
     Args:
         rows: numbers by row and series.
@@ -53,34 +50,31 @@ def bars(
         scale: the number that the longest possible bar stands for; None takes the largest number
             of each row.
     """
-    series = list(dict.fromkeys(name for row in rows.values() for name in row))
-    parts = [legend(series)] if len(series) > 1 else []
-    y = 34.0 if len(series) > 1 else 8.0
+    colors = colors_of(list(dict.fromkeys(name for row in rows.values() for name in row)))
+    parts = [legend(colors)] if len(colors) > 1 else []
     for name, row in rows.items():
-        height = len(row) * (BAR + GAP)
-        middle = y + height / 2 + 4
-        parts.append(f"<g><title>{html.escape(name)}</title>")
-        parts.append(text(LABELS - 10, middle, shortened(name), "row", "end"))
         largest = scale or max(row.values()) or 1.0
-        for i, (which, value) in enumerate(row.items()):
-            length = max(1.5, (WIDTH - LABELS - VALUES) * value / largest)
-            top = y + i * (BAR + GAP)
-            parts.append(f'<rect x="{LABELS}" y="{top:.1f}" width="{length:.1f}" height="{BAR}" '
-                         f'rx="2" class="s{series.index(which)}"/>')  # fmt: skip
-            parts.append(text(LABELS + length + 6, top + BAR - 1.5, shown[name][which], "value"))
-        parts.append("</g>")
-        y += height + ROW_GAP
-    return svg(WIDTH, y, title, parts, "bars")
+        lines = (f'<div class="bar s{colors[which]}" style="--share:{value / largest:.4f}">'
+                 f"<span>{html.escape(shown[name][which])}</span></div>"
+                 for which, value in row.items())  # fmt: skip
+        cells = html.escape(name), "".join(lines)
+        parts.append(f'<div class="row"><div>{"</div><div>".join(cells)}</div></div>')
+    label = html.escape(title, quote=True)
+    head = f'<div class="bars" role="img" aria-label="{label}" data-search-exclude="">'
+    return f'{head}{"".join(parts)}</div>'
 
 
-def legend(series: Sequence[str]) -> str:
+def colors_of(series: Sequence[str]) -> dict[str, int]:
+    """The number of each series' color: that of its library, or the next one that is free."""
+    taken = {COLOR_OF.get(name) for name in series}
+    free = itertools.cycle(i for i in range(COLORS) if i not in taken)
+    return {name: COLOR_OF[name] if name in COLOR_OF else next(free) for name in series}
+
+
+def legend(colors: Mapping[str, int]) -> str:
     """A colored square and a name for each series."""
-    parts, x = [], float(LABELS)
-    for i, name in enumerate(series):
-        parts.append(f'<rect x="{x:.1f}" y="6" width="11" height="11" rx="2" class="s{i}"/>')
-        parts.append(text(x + 16, 16, name, "key"))
-        x += 34 + 7.2 * len(name)
-    return "".join(parts)
+    keys = "".join(f'<span class="s{i}">{html.escape(name)}</span>' for name, i in colors.items())
+    return f'<div class="legend">{keys}</div>'
 
 
 # ---- the curve of a run
@@ -113,7 +107,7 @@ def curve(path: Path) -> str:
         parts.append(text(left - 8, y(share) + 4, f"{share * most:.3g}", "tick", "end"))
         parts.append(text(WIDTH - right + 8, y(share) + 4, f"{share:.0%}", "tick"))
     for step in (0, last // 2, last):
-        parts.append(text(x(step), bottom + 20, f"step {step}", "tick", "middle"))
+        parts.append(text(x(step), bottom + 25, f"step {step}", "tick", "middle"))
     points = " ".join(f"{x(s):.1f},{y(loss / most):.1f}" for s, loss in losses)
     parts.append(f'<polyline class="line s0" pathLength="1" points="{points}"/>')
     for step, accuracy in accuracies:
@@ -124,4 +118,4 @@ def curve(path: Path) -> str:
     parts.append(text(x(step) - 4, y(accuracy) + 22, f"{accuracy:.1%}", "result", "end"))
     title = (f"Training on MNIST: the loss falls from {losses[0][1]:.2f} to {losses[-1][1]:.2f} in "
              f"{last} steps, and {accuracy:.1%} of held-out digits are recognized.")  # fmt: skip
-    return svg(WIDTH, bottom + 30, title, parts, "run")
+    return svg(WIDTH, bottom + 34, title, parts, "run")

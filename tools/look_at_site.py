@@ -3,7 +3,8 @@
 `python -m tools.look_at_site` takes `site/` (`--build` makes it first), serves it on localhost and
 opens each page in headless Chromium at 1280 and 500 pixels, with light and with dark colors. It
 reports messages of the console, requests that fail or leave this machine, elements that are wider
-than the page, links and anchors that lead nowhere, and text whose contrast is below WCAG's AA.
+than the page, links and anchors that lead nowhere, text whose contrast is below WCAG's AA, and a
+search that finds nothing or needs more than a second.
 `--shots FOLDER` keeps a picture of each page; `--pages api/ index` chooses pages.
 """
 
@@ -86,6 +87,15 @@ CONTRAST = """(() => {
       const key = `${e.tagName.toLowerCase()}.${name} ${ratio.toFixed(2)}`;
       if (!found.has(key)) found.set(key, key + ' "' + text.slice(0, 30) + '"'); } }
   return [...found.values()].slice(0, 8); })()"""
+# Milliseconds from typing into the search box to the first result; -1 without a result.
+SEARCH = """(async word => {
+  const box = document.querySelector('.md-search__input'), start = performance.now();
+  box.focus(); box.value = word; box.dispatchEvent(new Event('keyup', {bubbles: true}));
+  while (performance.now() < start + 3000) {
+    if (document.querySelector('.md-search-result__item')) return performance.now() - start;
+    await new Promise(done => setTimeout(done, 5)); }
+  return -1; })"""
+WORDS = ("adam", "toile.optim.adam", "gradient", "checkpoint")
 
 
 class Links(html.parser.HTMLParser):
@@ -152,17 +162,27 @@ def console(events: Sequence[Mapping[str, Any]], address: str) -> Iterator[str]:
                 yield f"a request to another machine: {url}"
 
 
+def open_in(browser: Browser, scheme: str, address: str, path: str) -> bool:
+    """Open a page for a reader who prefers a scheme; returns whether its colors are those.
+
+    The theme remembers a scheme in the browser. On a busy machine the page before may write it
+    after it was cleared here, so a caller tries twice.
+    """
+    browser.open("about:blank")
+    browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
+    browser.prefer(scheme)
+    browser.open(f"{address}/{path}")
+    shown = browser.evaluate("document.body?.getAttribute('data-md-color-scheme')")
+    return not shown or (shown == "slate") == (scheme == "dark")
+
+
 def look(browser: Browser, address: str, path: str, shots: Path | None) -> Iterator[str]:
     """Open one page in every scheme at every width; yields what is wrong."""
     for scheme in SCHEMES:
-        browser.open("about:blank")  # the theme remembers a scheme; nothing may write it now
-        browser.call("Storage.clearDataForOrigin", origin=address, storageTypes="local_storage")
-        browser.prefer(scheme)
-        browser.open(f"{address}/{path}")
+        shown = open_in(browser, scheme, address, path) or open_in(browser, scheme, address, path)
         yield from (f"{scheme}: {e}" for e in console(browser.events, address))
-        shown = browser.evaluate("document.body.getAttribute('data-md-color-scheme')")
-        if shown and (shown == "slate") != (scheme == "dark"):
-            yield f"{scheme}: the colors are those of {shown!r}"
+        if not shown:
+            yield f"{scheme}: the page has the colors of the other scheme"
         browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         for width, height in WIDTHS.items():
             browser.resize(width, height)
@@ -172,6 +192,22 @@ def look(browser: Browser, address: str, path: str, shots: Path | None) -> Itera
             if shots:
                 name = path.removesuffix("index.html").strip("/").replace("/", "_") or "index"
                 (shots / f"{name}-{width}-{scheme}.png").write_bytes(browser.screenshot())
+
+
+def slow_searches(browser: Browser, address: str, path: str) -> Iterator[str]:
+    """Search for some words, each on a page that was just opened; yields what takes long."""
+    for word in WORDS:
+        for _ in range(2):  # a machine that is busy for a moment is no problem of the site
+            browser.open(f"{address}/{path}")
+            if not browser.evaluate("!!document.querySelector('.md-search__input')"):
+                return
+            browser.evaluate("new Promise(done => setTimeout(done, 1000))")  # time to reach for it
+            time_ms = browser.evaluate(f"{SEARCH}({word!r})")
+            if 0 <= time_ms <= 1000:
+                break
+        else:
+            found = "nothing" if time_ms < 0 else f"an answer after {time_ms / 1000:.1f} s"
+            yield f"search for {word!r}: {found}"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -198,6 +234,8 @@ def inspect_site(site: Path, pages: list[Path], shots: Path | None) -> dict[str,
                     browser.close()           # memory: a new one gets a second try
                     browser = ready()
                     seen = list(look(browser, address, path, shots))
+                if path == "index.html":
+                    seen += slow_searches(browser, address, path)
                 if found := list(dict.fromkeys([*broken_links(site, page), *seen])):
                     problems[path] = found
                     print(path, *found, sep="\n  ", flush=True)

@@ -14,7 +14,7 @@ from tests.displays.checking import read
 from toile import numpy as jnp
 from toile.displays import notebook
 from toile.metrics.writers import ConsoleWriter, MultiWriter
-from toile.training import live, live_curves, notebook_bar
+from toile.training import live, notebook_bar, svg_curves
 from toile.training.live import Plot
 from toile.training.notebook_bar import NotebookBar
 from toile.training.progress import is_drawing, progress
@@ -350,7 +350,7 @@ def test_names_are_escaped_and_lines_are_told_apart():
     assert "<all>" in text and "<8>" in text and tags.count("polyline") == 9
     lines = {line.split('points="')[0] + line.split('"', 3)[-1] for line in
              html.split("<polyline")[1:]}  # fmt: skip
-    assert len(lines) >= 9 and html.count("stroke-dasharray") == 9 - len(live_curves.COLORS)
+    assert len(lines) >= 9 and html.count("stroke-dasharray") == 9 - len(svg_curves.COLORS)
 
 
 @pytest.mark.parametrize(("call", "error"), [
@@ -374,7 +374,7 @@ def test_ticks_are_round_and_inside():
     for _ in range(200):
         low = rng.normal() * 10 ** rng.uniform(-6, 6)
         high = low + 10 ** rng.uniform(-6, 6)
-        found = live_curves.ticks(low, high, 5)
+        found = svg_curves.ticks(low, high, 5)
         slack = 1e-6 * (high - low) + 1e-12 * abs(low)
         assert 2 <= len(found) <= 8 and low - slack <= min(found) <= max(found) <= high + slack
         assert np.ptp(np.diff(found)) <= slack

@@ -15,7 +15,7 @@ MOST_ROWS = 100  # of a table
 MOST_CHARACTERS = 300  # of a cell
 
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-PALE = "opacity:.65"
+PALE = "opacity:.75"
 TABLE = "border-collapse:collapse;text-align:right"
 
 

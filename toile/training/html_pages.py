@@ -41,13 +41,7 @@ pre { overflow-x: auto; line-height: 1.25; font-size: 13px; }
 figure { margin: 0 0 1rem; } figure img { image-rendering: pixelated; max-width: 100%; }
 figcaption { color: var(--soft); }
 svg { max-width: 100%; height: auto; margin: .4rem .8rem .4rem 0; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
-svg .title { font-size: 13px; fill: var(--text); } svg .grid { stroke: var(--rule); }
-svg polyline { fill: none; stroke-width: 1.5; }
-""" + "".join(
-    f"svg polyline.line{i} {{ stroke: {c} }} svg .line{i}:not(polyline) {{ fill: {c} }}\n"
-    for i, c in enumerate(("#2f7ed8", "#e0662f", "#3aa35a", "#a35bc9", "#c0a020", "#3aa7a7"))
-)
+"""
 
 
 @dataclass(frozen=True)

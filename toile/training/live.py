@@ -17,7 +17,7 @@ from toile.displays.notebook import LiveDisplay, kernel_shell
 from toile.engine.annotations import ArrayLike
 from toile.engine.source import here
 from toile.metrics.writers import MetricWriter
-from toile.training import live_curves, terminal
+from toile.training import svg_curves, terminal
 
 __all__ = ["Plot"]
 
@@ -135,7 +135,7 @@ class Plot(MetricWriter):
 
     def _repr_html_(self) -> str:
         made = [
-            live_curves.panel(
+            svg_curves.panel(
                 title, {name: line.points() for name, line in lines.items()},
                 {name: line.last for name, line in lines.items()}, log=self._is_log(title),
                 size=self._size, note=_note(lines),

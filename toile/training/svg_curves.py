@@ -1,6 +1,9 @@
-"""Curves as SVG text that a page can contain: no script, no fonts, no matplotlib.
+"""Curves as SVG text: axes, a grid and lines, with no script, no fonts and no matplotlib.
 
-Colors are classes of the page's style (`line0` to `line5`), so that a page can have a dark form.
+`chart` makes a picture with its title inside, for reports; `panel` makes HTML with a legend above,
+for notebooks. Both draw with `_drawing`. The colors of lines are readable on a white and on a black
+page; everything else has the color of the page's text. A curve is a few kilobytes however many
+points it has.
 """
 
 from __future__ import annotations
@@ -11,46 +14,28 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["chart", "ticks"]
+from toile.displays.markup import escaped, pale, paragraph
 
-WIDTH, HEIGHT = 420, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 26, 26
-_MOST_POINTS = 400  # of a line; more than pixels are averaged
-COLORS = 6
+__all__ = ["chart", "log_ticks", "panel", "ticks"]
 
-Series = Mapping[int, float]
+COLORS = ("#3b82f6", "#d97706", "#16a34a", "#dc2626", "#a855f7", "#0891b2", "#db2777")
+DASHES = ("", "6 3", "2 3", "8 3 2 3")  # when the colors are used up
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 8, 22  # margins, in pixels
+WIDTH, HEIGHT, TITLE = 420, 240, 18  # of a chart; its title has a line of its own
 
+_GAP = "\N{NO-BREAK SPACE} "  # two ordinary spaces would be drawn as one
+_MARK = "display:inline-block;width:.9em;height:.2em;vertical-align:middle"
+_LARGEST = float(np.finfo(float).max)
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`, about `count` of them.
-
-    >>> ticks(0, 1)
-    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    >>> ticks(3, 3)
-    [3.0]
-    """
-    span = high - low
-    if not span > 0 or not math.isfinite(span):
-        return [float(low)]
-    power = 10.0 ** math.floor(math.log10(span / count))
-    step = next(k * power for k in (1, 2, 5, 10) if k * power >= span / count * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(n * step, 12) for n in range(first, last + 1)] or [float(low)]
+Points = Mapping[str, np.ndarray]  # [n, 2] by label: finite, in order of x
+Limits = tuple[float, float]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten between two exponents, or round numbers where there are fewer than two."""
-    powers = [10.0**n for n in range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)]
-    if len(powers) < 2:
-        return [x for x in ticks(10**low, 10**high) if x > 0]
-    return powers[:: max(1, len(powers) // 5)]
-
-
-def chart(title: str, lines: Mapping[str, Series]) -> str:
-    """A diagram of lines by label, each a value by step.
+def chart(title: str, lines: Mapping[str, Mapping[int, float]]) -> str:
+    """A picture of lines by label, each a value by step.
 
     The vertical axis is logarithmic where all values are positive and the largest is more than 50
-    times the smallest. Values that are not finite are left out, and counted under the title.
+    times the smallest. Values that are not finite are left out and counted beside the title.
 
     Args:
         title: shown above.
@@ -63,77 +48,183 @@ def chart(title: str, lines: Mapping[str, Series]) -> str:
     >>> text.startswith("<svg"), text.count("<polyline"), "1 not finite" in text
     (True, 1, True)
     """
-    drawn, left_out = {}, 0
+    drawn: dict[str, np.ndarray] = {}
+    left_out = 0
     for label, series in lines.items():
-        x, y = np.array(list(series), float), np.array(list(series.values()), float)
-        finite = np.isfinite(y)
+        points = np.array(sorted(series.items()), float).reshape(-1, 2)
+        finite = np.isfinite(points[:, 1])
         left_out += int((~finite).sum())
         if finite.any():
-            drawn[label] = (x[finite], y[finite])
+            drawn[label] = points[finite]
     note = f" ({left_out} not finite)" if left_out else ""
-    parts = [f'<text class="title" x="{_LEFT}" y="15">{html.escape(title + note)}</text>']
-    if drawn:
-        parts += _diagram(drawn)
-    else:
-        parts.append(f'<text x="{_LEFT}" y="{HEIGHT / 2:.0f}">no points</text>')
-    start = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">'
-    return start + "".join(parts) + "</svg>"
+    values = np.concatenate([p[:, 1] for p in drawn.values()]) if drawn else np.zeros(1)
+    log = bool(values.min() > 0 and values.max() / 50 > values.min())
+    heading = (f'<text x="{LEFT}" y="14" font-size="13" fill="currentColor">'
+               f"{html.escape(title + note)}</text>{_keys(list(drawn))}")  # fmt: skip
+    return _drawing(title, drawn, log=log, size=(WIDTH, HEIGHT), heading=heading)
 
 
-def _diagram(drawn: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
-    xs = np.concatenate([x for x, _ in drawn.values()])
-    ys = np.concatenate([y for _, y in drawn.values()])
-    is_log = ys.min() > 0 and ys.max() > 50 * ys.min()
-    scale = np.log10 if is_log else np.asarray
-    low, high = float(scale(ys.min())), float(scale(ys.max()))
-    first, last = float(xs.min()), float(xs.max())
+def panel(
+    title: str, lines: Points, last: Mapping[str, float], *, log: bool, size: tuple[int, int],
+    note: str = "",
+) -> str:
+    """A drawing with its title and legend, as HTML.
 
-    def across(x: float | np.ndarray) -> float | np.ndarray:
-        share = (x - first) / (last - first) if last > first else 0.5
-        return _LEFT + share * (WIDTH - _LEFT - _RIGHT)
+    Args:
+        title: name of what is drawn.
+        lines: points (x, y) by label, in order of x.
+        last: the number beside each label.
+        log: whether the vertical axis is logarithmic; values that are not positive are left out.
+        size: width and height, in pixels.
+        note: text below.
+    """
+    usable = {name: p[p[:, 1] > 0] if log else p for name, p in lines.items()}
+    foot = paragraph(pale(note)) if note else ""
+    body = _drawing(title, usable, log=log, size=size) if any(map(len, usable.values())) else (
+        paragraph("no points to draw"))
+    style = "display:inline-block;vertical-align:top;margin:0 1em .5em 0"
+    return f'<div style="{style}">{_legend(title, last)}{body}{foot}</div>'
 
-    def down(y: float | np.ndarray) -> float | np.ndarray:
-        span = high - low if high > low and math.isfinite(high - low) else 0.0
-        share = (scale(y) / span - low / span) if span else 0.5
-        return HEIGHT - _BOTTOM - share * (HEIGHT - _TOP - _BOTTOM)
 
+def _legend(title: str, last: Mapping[str, float]) -> str:
+    """The labels with their numbers; a single line may have the panel's title for a label."""
     parts = []
-    for level in _log_ticks(low, high) if is_log else ticks(low, high):
-        place = down(level)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" '
-                     f'y1="{place:.1f}" y2="{place:.1f}"/>')  # fmt: skip
-        parts.append(_label(level, _LEFT - 6, float(place) + 4, "end"))
-    for step in ticks(first, last, 4):
-        parts.append(_label(step, float(across(step)), HEIGHT - 8, "middle"))
-    for number, (x, y) in enumerate(drawn.values()):
-        means = _thinned(x, y)
-        points = [f"{across(a):.1f},{down(b):.1f}" for a, b in means]
-        parts.append(_line(points, f"line{number % COLORS}"))
-    return parts + _legend(list(drawn))
+    for i, (name, value) in enumerate(last.items()):
+        mark = f'<span style="{_MARK};background:{COLORS[i % len(COLORS)]}"></span>'
+        parts.append(f"{mark} {escaped(name)} <b>{value:.4g}</b>")
+    more = "" if list(last) == [title] else f"<b>{escaped(title)}</b> &nbsp; "
+    return paragraph(more + " &nbsp; ".join(parts))
 
 
-def _thinned(x: np.ndarray, y: np.ndarray) -> list[tuple[float, float]]:
-    """The points in order of steps; where there are more than can be seen, means of neighbors."""
-    order = np.argsort(x, kind="stable")
-    parts = np.array_split(order, _MOST_POINTS) if len(order) > _MOST_POINTS else [order[:, None]]
-    if len(parts) == 1:
-        return list(zip(x[order].tolist(), y[order].tolist()))
-    return [(float(x[part].mean()), float(y[part].mean())) for part in parts]
+def _keys(labels: Sequence[str]) -> str:
+    """The labels with the colors of their lines, at the right of a chart's title."""
+    parts = [f'<tspan fill="{COLORS[i % len(COLORS)]}">━</tspan> {html.escape(label)}'
+             for i, label in enumerate(labels) if label]  # fmt: skip
+    where = f'x="{WIDTH - RIGHT}" y="14" text-anchor="end" fill="currentColor"'
+    return f"<text {where}>{_GAP.join(parts)}</text>" if parts else ""
 
 
-def _line(points: Sequence[str], kind: str) -> str:
-    if len(points) > 1:
-        return f'<polyline class="{kind}" points="{" ".join(points)}"/>'
-    x, y = points[0].split(",")
-    return f'<circle class="{kind}" cx="{x}" cy="{y}" r="3"/>'
+def _drawing(
+    title: str, lines: Points, *, log: bool, size: tuple[int, int], heading: str = ""
+) -> str:
+    """Axes and lines as an <svg> element; `heading` is put above them."""
+    width, height = size
+    parts = [heading]
+    if lines:
+        parts += _diagram(lines, log, (LEFT, width - RIGHT),
+                          (height - BOTTOM, TOP + (TITLE if heading else 0)))  # fmt: skip
+    else:
+        parts.append(f'<text x="{LEFT}" y="{height // 2}" fill="currentColor">no points</text>')
+    label = html.escape(f"{title} by step", quote=True)
+    return (
+        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{label}" font-size="11" style="max-width:100%">{"".join(parts)}</svg>'
+    )
 
 
-def _legend(labels: list[str]) -> list[str]:
-    """The labels in the colors of their lines, at the right of the title."""
-    parts = [f'<tspan class="line{number % COLORS}"> {html.escape(label)}</tspan>'
-             for number, label in enumerate(labels) if label]  # fmt: skip
-    return [f'<text text-anchor="end" x="{WIDTH - _RIGHT}" y="15">{"  ".join(parts)}</text>']
+def _diagram(lines: Points, log: bool, across: Limits, up: Limits) -> list[str]:
+    """The axes and the lines between two places across and two up, in pixels."""
+    everything = np.concatenate(list(lines.values()))
+    x_limits, y_limits = _limits(everything[:, 0], False), _limits(everything[:, 1], log)
+    single = float(everything[0, 0]) if np.ptp(everything[:, 0]) == 0 else None
+    x_ticks = ticks(*x_limits, max(int(across[1] + RIGHT) // 80, 2)) if single is None else [single]
+    count = max(int(up[0] + BOTTOM) // 40, 2)
+    y_ticks = log_ticks(*y_limits, count) if log else ticks(*y_limits, count)
+    parts = [_axes(across, up, {v: float(_placed(v, x_limits, across)) for v in x_ticks},
+                   {v: float(_placed(v, y_limits, up, log)) for v in y_ticks})]  # fmt: skip
+    for i, points in enumerate(lines.values()):
+        if len(points):
+            parts.append(_line(i, _placed(points[:, 0], x_limits, across),
+                               _placed(points[:, 1], y_limits, up, log)))  # fmt: skip
+    return parts
 
 
-def _label(value: float, x: float, y: float, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{value:.6g}</text>'
+def _limits(values: np.ndarray, log: bool) -> Limits:
+    """The least and the greatest value; where they are one, numbers around it."""
+    low, high = float(values.min()), float(values.max())
+    if low < high:
+        return low, high
+    if log:
+        return low / 2 or low, min(high * 2, _LARGEST)
+    margin = abs(low) / 10 or 1.0
+    return max(low - margin, -_LARGEST), min(high + margin, _LARGEST)
+
+
+def _placed(
+    values: np.ndarray | float, limits: Limits, places: Limits, log: bool = False
+) -> np.ndarray:
+    """Where values are drawn: the limits are mapped to the two places."""
+    low, high = (np.log(np.asarray(limits)) if log else np.asarray(limits) / 2).tolist()
+    # Halves: the difference of the largest floats of both signs is not a float.
+    values = np.log(values) if log else np.asarray(values) / 2
+    share = (values - low) / (high - low)
+    return places[0] + share * (places[1] - places[0])
+
+
+def _line(number: int, x: np.ndarray, y: np.ndarray) -> str:
+    """A polyline through the means of the pixel columns."""
+    columns, where = np.unique(np.round(x).astype(int), return_inverse=True)
+    means = np.bincount(where, y) / np.bincount(where)
+    color = COLORS[number % len(COLORS)]
+    if len(columns) == 1:
+        return f'<circle cx="{columns[0]}" cy="{means[0]:.1f}" r="2.5" fill="{color}"/>'
+    points = " ".join(f"{c},{m:.1f}" for c, m in zip(columns.tolist(), means.tolist()))
+    dash = DASHES[number // len(COLORS) % len(DASHES)]
+    style = f' stroke-dasharray="{dash}"' if dash else ""
+    return (f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5" '
+            f'stroke-linejoin="round"{style}/>')  # fmt: skip
+
+
+def _axes(
+    across: Limits, up: Limits, x_ticks: Mapping[float, float], y_ticks: Mapping[float, float]
+) -> str:
+    """The lines of a grid with their numbers, from the places of the numbers."""
+    (left, right), (bottom, top) = across, up
+    text = 'fill="currentColor" fill-opacity=".75"'
+    parts, grid = [], []
+    for value, at in x_ticks.items():
+        grid.append(f"M{at:.1f} {top}V{bottom}")
+        parts.append(f'<text x="{at:.1f}" y="{bottom + 15}" text-anchor="middle" {text}>'
+                     f"{_short(value)}</text>")  # fmt: skip
+    for value, at in y_ticks.items():
+        grid.append(f"M{left} {at:.1f}H{right}")
+        parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end" {text}>'
+                     f"{_short(value)}</text>")  # fmt: skip
+    lines = f'<path d="{"".join(grid)}" stroke="currentColor" stroke-opacity=".18" fill="none"/>'
+    corner = f"M{left} {top}V{bottom}H{right}"
+    frame = f'<path d="{corner}" stroke="currentColor" stroke-opacity=".6" fill="none"/>'
+    return lines + frame + "".join(parts)
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value / 1e3:.4g}k" if abs(value) < 1e6 else (
+        f"{value:.3g}")
+
+
+def ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
+    """About `count` round numbers (1, 2 or 5 times a power of ten) between two others.
+
+    >>> ticks(0.0, 1.0), ticks(3.0, 47.0, 4)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [20.0, 40.0])
+    """
+    rough = high / count - low / count
+    power = 10.0 ** math.floor(math.log10(rough)) if 0 < rough < math.inf else 0.0
+    if not 0 < power < 1e308:
+        return [low, high]
+    step = next((m * power for m in (1, 2, 5) if m * power >= rough * 0.999), 10 * power)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    digits = max(1 - math.floor(math.log10(step)), 0)
+    return [round(i * step, digits) for i in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float, count: int = 5) -> Sequence[float]:
+    """Powers of ten between two positive numbers; round numbers where there are few.
+
+    >>> log_ticks(0.05, 30.0), log_ticks(2.0, 8.0, 3)
+    ([0.1, 1.0, 10.0], [2.0, 4.0, 6.0, 8.0])
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last - first < 1:
+        return [t for t in ticks(low, high, count) if t > 0]
+    step = max(math.ceil((last - first + 1) / max(count, 1)), 1)
+    return [float(f"1e{p}") for p in range(first, last + 1, step)]

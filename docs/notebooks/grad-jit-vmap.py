@@ -1,0 +1,247 @@
+"""Transformations for newcomers: grad, jit and vmap, on one small curve-fitting problem."""
+
+# %% [markdown]
+# # Transformations: grad, jit, vmap
+#
+# toile has three central tools, and all three take a function and return a new function: `grad` returns its
+# gradient, `jit` a compiled version, `vmap` a version that works on a whole batch. This page introduces them one
+# at a time on a single problem, fitting a curve to noisy measurements, and then combines them. You need to know
+# Python and a little NumPy.
+#
+# ## The problem
+#
+# A sensor swings like a pendulum with friction: `a · exp(-d·t) · cos(w·t)`. We have 80 noisy measurements, three of
+# which went wrong, and look for the amplitude `a`, the damping `d` and the frequency `w`.
+
+# %%
+import numpy as np
+
+import toile
+import toile.numpy as jnp
+
+rng = np.random.default_rng(0)
+t = np.linspace(0, 6, 80).astype("float32")
+y = (2.0 * np.exp(-0.4 * t) * np.cos(3.0 * t) + rng.normal(0, 0.05, t.shape)).astype("float32")
+y[[10, 33, 60]] += [1.5, -1.2, 1.4]  # three failed measurements
+
+
+def swing(params, t):
+    return params["a"] * jnp.exp(-params["d"] * t) * jnp.cos(params["w"] * t)
+
+
+def loss(params, t, y):
+    return jnp.mean((swing(params, t) - y) ** 2)
+
+
+guess = {"a": 1.0, "d": 0.1, "w": 2.7}
+print(f"loss of the guess: {loss(guess, t, y):.3f}")
+
+# %% [markdown]
+# These are ordinary Python functions. `toile.numpy` has the functions of NumPy, and NumPy arrays can be passed to
+# them as they are.
+#
+# ## grad: which way is down?
+#
+# `toile.grad(loss)` is a function with the same arguments as `loss`. It returns the derivative with respect to the
+# first argument. Here that is a dict, so the result is a dict with the same keys.
+
+# %%
+def rounded(numbers):
+    return {name: round(float(number), 3) for name, number in numbers.items()}
+
+
+slopes = toile.grad(loss)(guess, t, y)
+rounded(slopes)
+
+# %% [markdown]
+# A derivative says how much the result changes when an argument changes a little. We can check one of them by
+# changing `w` a little ourselves:
+
+# %%
+small = 1e-3
+above, below = ({**guess, "w": guess["w"] + s} for s in (small, -small))
+print(f"by hand {(loss(above, t, y) - loss(below, t, y)) / (2 * small):.3f}, "
+      f"by grad {slopes['w']:.3f}")
+
+# %% [markdown]
+# The slope in `w` is negative, so the loss falls when `w` grows. Following the slopes downhill is *gradient
+# descent*. `value_and_grad` returns the loss along with the slopes, and `toile.tree.map` applies a function to each
+# number in a dict (or in any nesting of dicts, lists and tuples).
+
+# %%
+from toile.training.live import Plot
+
+
+def descend(params, t, y, rate):
+    value, slopes = toile.value_and_grad(loss)(params, t, y)
+    return toile.tree.map(lambda p, s: p - rate * s, params, slopes), value
+
+
+params, plot = guess, Plot(log=True)
+for step in range(100):
+    params, value = descend(params, t, y, 0.1)
+    plot.add(step, loss=value)
+print(rounded(params))
+plot
+
+# %% [markdown]
+# The frequency is close to 3.0 already; the amplitude and the damping need more steps. `grad` can do more:
+#
+# - `toile.grad(f, argnums=1)` differentiates with respect to another argument.
+# - `toile.grad(f, has_aux=True)` is for functions that return `(loss, something_else)`.
+# - A gradient is a function like any other, so it has a gradient too:
+
+# %%
+position = lambda t: swing({"a": 2.0, "d": 0.4, "w": 3.0}, t)
+speed = toile.grad(position)
+acceleration = toile.grad(speed)
+print([f"{f(1.0):.3f}" for f in (position, speed, acceleration)])
+
+# %% [markdown]
+# ## jit: compile it
+#
+# Each step above ran one small operation after another, and each was started from Python. `toile.jit` turns a
+# function into one compiled program:
+
+# %%
+import time
+
+fast = toile.jit(descend)
+
+
+def seconds(function, repetitions=50):
+    """The mean time of a call."""
+    start = time.perf_counter()
+    for _ in range(repetitions):
+        params, value = function(guess, t, y, 0.1)
+    value.block_until_ready()  # on a GPU, calls return before the work is done
+    return (time.perf_counter() - start) / repetitions
+
+
+fast(guess, t, y, 0.1)  # the first call compiles
+plain, compiled = seconds(descend), seconds(fast)
+print(f"plain {plain * 1e3:.2f} ms, compiled {compiled * 1e3:.3f} ms")
+
+# %%
+assert compiled < plain
+
+# %% [markdown]
+# How does `jit` look inside a Python function? In the first call it passes *tracers* instead of arrays. A tracer
+# knows a shape and a dtype, but no numbers; it records what is done with it. The recording is compiled, and later
+# calls run the compiled program without running your Python code. A `print` shows the difference:
+
+
+# %%
+@toile.jit
+def noisy_square(x):
+    print("tracing", x)
+    return x * x
+
+
+print(noisy_square(jnp.float32(3)), noisy_square(jnp.float32(4)))
+
+# %% [markdown]
+# The function printed once, for two calls. It is traced again when the shape or the dtype of an argument changes,
+# and `why()` explains each time:
+
+# %%
+noisy_square(jnp.arange(3.0))
+noisy_square.why()
+
+# %% [markdown]
+# Because a tracer has no numbers, Python's `if` cannot decide by its value. Let the array function `jnp.where` choose
+# instead:
+
+
+# %%
+@toile.jit
+def positive_part(x):
+    return x if x > 0 else 0.0
+
+
+try:
+    positive_part(-2.0)
+except toile.errors.TracerBoolConversionError as error:
+    print(str(error).split("\n")[0])
+
+print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
+
+# %% [markdown]
+# ## vmap: from one to many
+#
+# It is easier to write a function for one measurement than for eighty. `toile.vmap` adds the missing axis:
+# `in_axes` says, for each argument, which axis to go along. `None` means that all calls share the argument.
+
+
+# %%
+def loss_of_one(params, t, y):
+    return (swing(params, t) - y) ** 2
+
+
+losses = toile.vmap(loss_of_one, in_axes=(None, 0, 0))(params, t, y)
+losses.shape
+
+# %% [markdown]
+# This is not a loop: the operations inside work on the whole axis at once.
+#
+# ## Together
+#
+# Transformations can be combined in any order. `vmap(grad(...))` is the gradient *of each measurement*: how strongly
+# each of them pulls at the parameters. The three failed measurements pull hardest.
+
+# %%
+slopes_of_each = toile.jit(toile.vmap(toile.grad(loss_of_one), in_axes=(None, 0, 0)))
+each = slopes_of_each(params, t, y)
+pull = sum(s**2 for s in each.values())
+suspicious = sorted(np.argsort(pull)[-3:].tolist())
+print("measurements that pull hardest:", suspicious)
+
+# %%
+assert suspicious == [10, 33, 60]
+
+# %% [markdown]
+# We leave them out, and fit again from many first guesses at once. Fitting from one guess is a loop, which
+# `lax.fori_loop` keeps inside of the compiled program; `vmap` runs it for 40 guesses of the frequency side by side.
+
+# %%
+from toile import lax
+
+kept = np.setdiff1d(np.arange(len(t)), suspicious)
+
+
+def fit(w):
+    start = {"a": 1.0, "d": 0.1, "w": w}
+    body = lambda _, params: descend(params, t[kept], y[kept], 0.1)[0]
+    params = lax.fori_loop(0, 300, body, start)
+    return params, loss(params, t[kept], y[kept])
+
+
+guesses = jnp.linspace(0.5, 6.0, 40)
+fits, final = toile.jit(toile.vmap(fit))(guesses)
+
+plot = Plot()
+for w, value in zip(guesses, final):
+    plot.write_scalars(w, {"final loss by first guess of w": value})
+plot
+
+# %%
+best = final.argmin()
+rounded({name: p[best] for name, p in fits.items()})
+
+# %%
+assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
+
+# %% [markdown]
+# Guesses near 3 lead to the solution, and others end in a poor local minimum, which is why it was worth trying many.
+#
+# ## Where next
+#
+# | to | use |
+# |---|---|
+# | differentiate | `grad`, `value_and_grad`; `jacfwd`, `jacrev`, `hessian` for whole matrices |
+# | compile | `jit` |
+# | add an axis | `vmap` |
+# | loop inside a compiled function | `lax.fori_loop`, `lax.scan`, `lax.while_loop` |
+#
+# [A model of your own](own-model.md) uses these tools to train a network. [Transformations](transformations.md) is
+# the full guide, and [common pitfalls](sharp-bits.md) lists what can go wrong.
