@@ -74,7 +74,7 @@ def classes():
         todo += one.__subclasses__()
         own = one.__module__.startswith("toile.")
         # Primitives of packages that are loaded onto toile have the rules that those give them.
-        own = own and not one.__module__.startswith("toile.interop.")
+        own = own and not one.__module__.startswith(("toile.interop.", "toile.compat."))
         concrete = one.infer is not Operation.infer and "eager" in dir(one)
         if own and concrete and one not in found:
             found.append(one)
