@@ -78,6 +78,7 @@ def test_a_search_without_an_answer_is_reported(tmp_path, monkeypatch, script, p
     (tmp_path / "index.html").write_text(f"<!doctype html><title>a</title><div>{box}</div>")
     monkeypatch.setattr(look_at_site, "WORDS", ("adam",))
     monkeypatch.setattr(look_at_site, "SCHEMES", ())
+    monkeypatch.setattr(look_at_site, "SEARCH", look_at_site.SEARCH.replace("3000", "300"))
     try:
         found = look_at_site.inspect_site(tmp_path, [tmp_path / "index.html"], None)
     except NoBrowser as error:

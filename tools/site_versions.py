@@ -28,7 +28,7 @@ VERSION, ADDRESS = "TOILE_DOCS_VERSION", "TOILE_DOCS_ADDRESS"  # how a build is 
 LATEST = "latest"
 REDIRECT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>toile</title>
-<meta http-equiv="refresh" content="0; url={0}/"></head>
+<link rel="icon" href="data:,"><meta http-equiv="refresh" content="0; url={0}/"></head>
 <body><a href="{0}/">The documentation of toile {0}</a></body></html>
 """
 
