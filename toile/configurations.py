@@ -58,8 +58,8 @@ def static_bool_env(varname: str, default: bool) -> bool:
         default: result if the variable is not set.
 
     Returns:
-        True for y, yes, t, true, on and 1, False for n, no, f, false, off and 0, in any case of
-        letters.
+        True for y, yes, t, true, on and 1; False for n, no, f, false, off and 0. Case is ignored.
+        `default` if the variable is not set.
 
     Raises:
         ValueError: the variable has another value.

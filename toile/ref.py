@@ -190,7 +190,7 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """Release the array that a Ref holds; reading the Ref is an error afterwards.
+    """Release the array that a Ref holds; reading the Ref afterwards raises an error.
 
     Args:
         ref: Ref to release.

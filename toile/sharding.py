@@ -1,6 +1,6 @@
 """Shardings, meshes and arrays assembled from parts, with the names of `jax.sharding`.
 
-Asking for more devices than there are is an error.
+Asking for more devices than there are raises an error.
 """
 
 from __future__ import annotations

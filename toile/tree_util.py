@@ -537,7 +537,7 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], T],
     flatten_with_keys_func: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
-    """Make values of a type nodes of trees.
+    """Register a type as a tree node.
 
     Transformations such as `grad`, `jit` and `vmap` then look inside such values. Subclasses of the
     type are not registered with it.
@@ -592,15 +592,15 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Iterable[Any]], T],
     flatten_func: Callable[[T], tuple[Iterable[Any], Any]] | None = None,
 ) -> None:
-    """Make values of a type nodes of trees whose children have names in paths.
+    """Register a type as a tree node whose children have named entries in key paths.
 
     Args:
         nodetype: type to register.
         flatten_with_keys: function of a value that returns pairs of a path entry and a child, and
             auxiliary data, which must be hashable and comparable.
         unflatten_func: function of auxiliary data and children that builds the value again.
-        flatten_func: function of a value that returns its children and auxiliary data; None to
-            leave out the entries that `flatten_with_keys` returns. A separate function is faster.
+        flatten_func: function of a value that returns its children and auxiliary data; None to call
+            `flatten_with_keys` and drop the path entries, which is slower.
 
     Raises:
         ValueError: the type is already registered.
@@ -782,7 +782,7 @@ class PyTreeRegistry:
         return is_tree_node(cls)
 
     def register_node(self, *args: Any, **kw: Any) -> None:
-        """Make values of a type nodes, like `register_pytree_node`."""
+        """Register a type as a tree node, like `register_pytree_node`."""
         register_pytree_node(*args, **kw)
 
     def register_dataclass_node(

@@ -54,8 +54,8 @@ slopes = toile.grad(loss)(guess, t, y)
 rounded(slopes)
 
 # %% [markdown]
-# A derivative says how much the result changes when an argument changes a little. We can check one of them by
-# changing `w` a little ourselves:
+# A derivative says how much the result changes when an argument changes a little. We can check the one for `w` by
+# changing `w` slightly ourselves:
 
 # %%
 small = 1e-3
@@ -85,7 +85,7 @@ print(rounded(params))
 plot
 
 # %% [markdown]
-# The frequency is close to 3.0 already; the amplitude and the damping need more steps. `grad` can do more:
+# The frequency is already close to 3.0; the amplitude and the damping need more steps. `grad` can do more:
 #
 # - `toile.grad(f, argnums=1)` differentiates with respect to another argument.
 # - `toile.grad(f, has_aux=True)` is for functions that return `(loss, something_else)`.

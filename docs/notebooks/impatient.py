@@ -210,8 +210,8 @@ toile.tree.map(jnp.shape, params)
 # ## Common pitfalls
 #
 # **Side effects happen during tracing.** `step` above printed once each time it was traced, not in each of its two
-# hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a list or a global variable:
-# using it after tracing is an error.
+# hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a list or a global
+# variable: using it after tracing raises an error.
 
 # %%
 kept = []

@@ -74,8 +74,8 @@ def pure_callback(
 ) -> PyTree:
     """Call a pure Python function from traced code.
 
-    The function runs when the compiled code runs, and gets arrays with values. It must be pure: it
-    is not called where its results are not needed. It has no derivative; `custom_jvp` or
+    The function runs when the compiled code runs and receives concrete arrays. It must be pure,
+    because it is not called if its results are not needed. It has no derivative; `custom_jvp` or
     `custom_vjp` can give it one.
 
     Args:
@@ -86,11 +86,11 @@ def pure_callback(
         sharding: accepted for code written for JAX.
         vmap_method: what `vmap` does. "sequential" and "sequential_unrolled" call `callback` once
             for each example. The others call it once for all, with the batch as the first axis of
-            mapped arguments; its results must have that axis too. Arguments that are not mapped
-            are repeated along that axis by "broadcast_all", get an axis of size 1 by "expand_dims",
-            and are unchanged by "legacy_vectorized". With None, `vmap` is an error.
-        vectorized: older form of `vmap_method`, which is used where that is None: True means
-            "legacy_vectorized", False "sequential".
+            mapped arguments; its results must have that axis too. Arguments that are not mapped are
+            repeated along that axis by "broadcast_all", get an axis of size 1 by "expand_dims", and
+            are unchanged by "legacy_vectorized". With None, applying `vmap` raises an error.
+        vectorized: older alternative to `vmap_method`, used only if `vmap_method` is None: True
+            means "legacy_vectorized", and False means "sequential".
         operand_layouts, result_layouts: accepted for code written for JAX.
         **kwargs: keyword arguments for `callback`.
 
@@ -99,8 +99,8 @@ def pure_callback(
 
     Raises:
         JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
-            shapes or dtypes. An error raised by `callback` is an instance of this class and of its
-            own.
+            shapes or dtypes. An exception raised by `callback` becomes one that is an instance of
+            both this class and its original class.
 
     >>> import numpy as np
     >>> f = lambda x: toile.pure_callback(np.sort, toile.ShapeDtypeStruct((3,), jnp.int32), x)
@@ -127,7 +127,7 @@ def io_callback(
 ) -> PyTree:
     """Call a Python function with side effects from traced code.
 
-    The function runs when the compiled code runs, and gets arrays with values. It is called once
+    The function runs when the compiled code runs and receives concrete arrays. It is called once
     for each execution, even where its results are not used; `vmap` makes one call for each example.
     It has no derivative.
 
@@ -137,8 +137,8 @@ def io_callback(
             in place of each result; None if it returns nothing.
         *args: arguments for `callback`, trees of arrays.
         sharding: accepted for code written for JAX.
-        ordered: whether it must run in the order of the program, relative to the other ordered
-            callbacks; `vmap` of it is then an error.
+        ordered: whether ordered callbacks must run in program order relative to each other;
+            applying `vmap` then raises an error.
         **kwargs: keyword arguments for `callback`.
 
     Returns:
@@ -146,8 +146,8 @@ def io_callback(
 
     Raises:
         JaxRuntimeError: when run, if `callback` returns a different number of arrays, or different
-            shapes or dtypes. An error raised by `callback` is an instance of this class and of its
-            own.
+            shapes or dtypes. An exception raised by `callback` becomes one that is an instance of
+            both this class and its original class.
 
     >>> from toile.experimental import io_callback
     >>> seen = []
@@ -169,14 +169,13 @@ def debug_callback(
 ) -> Any:
     """Call a Python function to inspect values in traced code.
 
-    The function runs when the compiled code runs, and gets arrays with values. It changes neither
+    The function runs when the compiled code runs and receives concrete arrays. It changes neither
     results nor derivatives; `vmap` makes one call for each example.
 
     Args:
         callback: function to call, whose result is ignored.
         *args: arguments for `callback`: trees of arrays, or any values, which are passed unchanged.
-        ordered: whether it must run in the order of the program, relative to the other ordered
-            callbacks.
+        ordered: whether ordered callbacks must run in program order relative to each other.
         partitioned: accepted for code written for JAX.
         **kwargs: keyword arguments for `callback`.
 
@@ -268,8 +267,7 @@ def debug_print(
         fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
             function is traced.
         *args: values for the fields `{}`.
-        ordered: whether it must run in the order of the program, relative to the other ordered
-            callbacks.
+        ordered: whether ordered callbacks must run in program order relative to each other.
         partitioned: accepted for code written for JAX.
         skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
             all, they are printed after it.
@@ -307,8 +305,7 @@ def debug_log(
         fmt: text with fields, as for `str.format`. An f-string does not work: it is made while the
             function is traced.
         *args: values for the fields `{}`.
-        ordered: whether it must run in the order of the program, relative to the other ordered
-            callbacks.
+        ordered: whether ordered callbacks must run in program order relative to each other.
         partitioned: accepted for code written for JAX.
         skip_format_check: whether to allow values that have no field. Where `fmt` has no field at
             all, they are logged after it.
@@ -391,8 +388,7 @@ def debug_breakpoint(
     Args:
         backend: accepted for code written for JAX, as `filter_frames` and `num_frames` are.
         filter_frames, num_frames: accepted for code written for JAX.
-        ordered: whether it must stop in the order of the program, relative to the other ordered
-            callbacks.
+        ordered: whether it must stop in program order relative to the other ordered callbacks.
         token: any value, which is returned.
         **kwargs: accepted for code written for JAX.
 

@@ -59,7 +59,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
         process_index: number of the process; None for this one.
         backend: name of the platform, such as "cpu" or "gpu"; None for the default one, which is
             the GPU where there is one.
-        host_id: older name of `process_index`, used where that is None.
+        host_id: older name for `process_index`, used if that is None.
 
     Returns:
         The devices.
@@ -127,13 +127,13 @@ def default_backend() -> str:
 
 
 def process_index(backend: str | None = None) -> int:
-    """Return the number of this process. `host_id` is an older name of the function.
+    """Return the number of this process. `host_id` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
 
     Returns:
-        An integer starting from 0; 0 if there is one process.
+        The index of this process, counting from 0; always 0 if there is only one process.
 
     >>> toile.process_index()
     0
@@ -142,7 +142,9 @@ def process_index(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    """Count the processes of a distributed program. `host_count` is an older name of the function.
+    """Count the processes of a distributed program.
+
+    `host_count` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.
@@ -157,7 +159,7 @@ def process_count(backend: str | None = None) -> int:
 
 
 def process_indices(backend: str | None = None) -> list[int]:
-    """List the numbers of all processes. `host_ids` is an older name of the function.
+    """List the numbers of all processes. `host_ids` is an older name for this function.
 
     Args:
         backend: accepted for code written for JAX; the processes are the same for all platforms.

@@ -101,8 +101,8 @@ def jit(
         device: accepted for code written for JAX.
         backend: accepted for code written for JAX.
         inline: accepted for code written for JAX.
-        compiler_options: accepted for code written for JAX; unknown names are errors.
-        max_traces: how many traces are allowed; one more is an error, which says what changed.
+        compiler_options: accepted for code written for JAX; unknown names raise an error.
+        max_traces: how many traces are allowed; one more raises an error, which says what changed.
 
     Returns:
         The compiled function: `f(*args)` runs it, `f.lower(*args)` shows its Program, `f.why()`

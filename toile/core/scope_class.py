@@ -211,7 +211,7 @@ class Scope:
         return taken is not None and (None in taken or col is None or col in taken)
 
     def reserve(self, name: str, col: str | None = None) -> None:
-        """Reserve a name for a child or a variable; reserving it again is an error."""
+        """Reserve a name for a child or a variable; reserving it again raises an error."""
         if not isinstance(name, str):
             raise TypeError(
                 f'The type of scope "{name}" should be string but it is {type(name)}{here()}'

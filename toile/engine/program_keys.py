@@ -1,7 +1,7 @@
 """What Programs, and operations that carry them, do to random keys.
 
-The `key_use` of a Program follows from those of its equations; consuming a key twice is an error.
-May import the engine only.
+The `key_use` of a Program follows from those of its equations; consuming a key twice raises an
+error. May import the engine only.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def equality_errors(
 
     Args:
         tree1, tree2: the trees.
-        is_leaf: function that is called with each subtree and returns True where it is a leaf.
+        is_leaf: function that is called with each subtree and returns True if that subtree should
+            be treated as a leaf.
 
     Yields:
         Tuples of the key path, what the first tree has there, what the second has, and why they
@@ -150,12 +151,13 @@ def prefix_errors(
     Args:
         prefix_tree: tree that should be a prefix.
         full_tree: tree that is compared with it.
-        is_leaf: function that is called with each subtree of the prefix and returns True where it
-            is a leaf.
+        is_leaf: function that is called with each subtree of the prefix and returns True if that
+            subtree should be treated as a leaf.
 
     Returns:
-        A list with a function for each difference. It takes the name that the prefix should have in
-        the message, and returns a ValueError. The list is empty if it is a prefix.
+        A list with a function for each difference. Each function takes the name to use for the
+        prefix in the message and returns a ValueError. The list is empty if `prefix_tree` is a
+        prefix of `full_tree`.
 
     >>> (make_error,) = toile.tree_util.prefix_errors([1, 2], [3])
     >>> print(str(make_error("in_axes")).splitlines()[0])

@@ -274,8 +274,8 @@ def tree_map(
         f: function of one leaf of `tree`, and one subtree of each tree of `rest`.
         tree: tree whose structure the result has.
         *rest: other trees, which have the same containers as `tree` above its leaves.
-        is_leaf: function that is called with each subtree of `tree` and returns True where it
-            should be treated as a leaf.
+        is_leaf: function that is called with each subtree of `tree` and returns True if it should
+            be treated as a leaf.
 
     Returns:
         The tree of the results.
@@ -302,8 +302,8 @@ def broadcast_prefix(
         prefix_tree: tree that has the same containers as `full_tree` down to its leaves, each of
             which stands for a whole subtree of `full_tree`.
         full_tree: the larger tree.
-        is_leaf: function that is called with each subtree of `prefix_tree` and returns True where
-            it should be treated as a leaf.
+        is_leaf: function that is called with each subtree of `prefix_tree` and returns True if it
+            should be treated as a leaf.
 
     Returns:
         A list with, for each leaf of `full_tree`, the leaf of `prefix_tree` that stands for it.

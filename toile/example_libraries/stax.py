@@ -321,8 +321,9 @@ def MaxPool(
     Args:
         window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
-            position, or at every `strides`-th position.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
+            there is a window at every position, or at every `strides`-th position if `strides` is
+            given.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 
@@ -346,8 +347,9 @@ def SumPool(
     Args:
         window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
-            position, or at every `strides`-th position.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
+            there is a window at every position, or at every `strides`-th position if `strides` is
+            given.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 
@@ -366,8 +368,9 @@ def AvgPool(
     Args:
         window_shape: sizes of the window along the spatial axes.
         strides: steps between windows along these axes; None for 1.
-        padding: "VALID" for windows that lie inside the inputs, "SAME" for one window at each
-            position, or at every `strides`-th position.
+        padding: "VALID" for windows that lie inside the inputs, "SAME" to pad the inputs so that
+            there is a window at every position, or at every `strides`-th position if `strides` is
+            given.
         spec: names of the axes in order, such as "NCHW", where N is the axis of examples and C
             that of channels; None for N first and C last.
 

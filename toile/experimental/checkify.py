@@ -54,16 +54,17 @@ all_checks = automatic_checks | user_checks
 
 
 class Error:
-    """The result of the checks of a call: which of them failed first, if any.
+    """The outcome of a call's checks: the first check that failed, if any.
 
     `checkify` returns it. It is a tree of arrays, so it can be returned from jitted and mapped
-    functions. `error.throw()` raises an exception if a check failed, and `error.get()` returns its
-    message.
+    functions. `error.throw()` raises an exception if a check failed, and `error.get()` returns the
+    message of the failed check, or None.
 
     Args:
         sites: places of the program where a check may fail.
-        codes: for each form of a message's values, the number of the first site that failed, or -1.
-        payloads: for each of these forms, the values for the message.
+        codes: for each group of sites whose messages take values of the same shapes and dtypes, the
+            index of the first site that failed, or -1.
+        payloads: for each of these groups, the values to insert into the message.
     """
 
     def __init__(self, sites: Sequence[Any] = (), codes: Sequence[Any] = (),

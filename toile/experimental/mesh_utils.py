@@ -58,12 +58,13 @@ def create_hybrid_device_mesh(
 
     Args:
         mesh_shape: shape of the array of one process's devices.
-        dcn_mesh_shape: shape of the array of processes, with as many axes.
+        dcn_mesh_shape: shape of the array of processes, with the same number of axes as
+            `mesh_shape`.
         devices: devices; None for all devices.
         process_is_granule: must be True: devices are grouped by their process. With False they are
             grouped by an attribute `slice_index`, which devices of toile do not have.
-        should_sort_granules_by_key: whether processes are in the order of their indices; False for
-            the order in which `devices` has them.
+        should_sort_granules_by_key: whether processes are in the order of their indices; if False,
+            they are in the order in which they first appear in `devices`.
         allow_split_physical_axes: not used; it is for TPUs.
 
     Returns:

@@ -43,8 +43,8 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
     """Run one of two functions, depending on a condition that may be traced.
 
     The result is that of `true_fun(*operands) if pred else false_fun(*operands)`, but `pred` may be
-    a traced value, for which Python's `if` is an error. Both functions are traced, and one of them
-    runs. Under `toile.vmap`, if `pred` differs between examples, both run and the results are
+    a traced value, for which Python's `if` raises an error. Both functions are traced, and one of
+    them runs. Under `toile.vmap`, if `pred` differs between examples, both run and the results are
     selected. To choose between existing arrays, use `jnp.where`.
 
     Args:

@@ -181,7 +181,7 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
     indexing, `x.at[...].set(...)` does the same and is easier to write.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -220,7 +220,7 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Where windows overlap, all of them are added. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -254,7 +254,7 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Where windows overlap, all of them are subtracted. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -283,13 +283,13 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
                 dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None) -> Array:
-    """Multiply windows of an array at given index vectors.
+    """Multiply windows of an array, at given index vectors, by updates.
 
-    Where windows overlap, all factors are multiplied in. See `scatter` for index vectors and
+    Where windows overlap, all their factors are applied. See `scatter` for index vectors and
     windows.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -323,7 +323,7 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Where windows overlap, all of them count. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -357,7 +357,7 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     Where windows overlap, all of them count. See `scatter` for index vectors and windows.
 
     Args:
-        operand: the array to change; it is not changed in place: the result is a new array.
+        operand: the array to start from; it is not modified.
         scatter_indices: integer array; its last axis holds one index vector for each window.
         updates: array of the windows, of the dtype of `operand`. Its axes are the axes of
             `scatter_indices` except the last, and the axes of a window; `dimension_numbers` says
@@ -503,9 +503,9 @@ def dynamic_slice(operand: ArrayLike, start_indices: ArrayLike | Sequence[ArrayL
                   allow_negative_indices: bool | Sequence[bool] = True) -> Array:
     """Read a block of an array whose position may depend on other arrays.
 
-    Under `toile.jit`, `x[i:i + n]` is an error if `i` is traced, because the shape of the result
-    must be known; here the sizes are fixed and only the position is computed. A block that is not
-    entirely inside is shifted so that it is; nothing is padded.
+    Under `toile.jit`, `x[i:i + n]` raises an error if `i` is traced, because the shape of the
+    result must be known; here the sizes are fixed and only the position is computed. A block that
+    is not entirely inside is shifted so that it is; nothing is padded.
 
     Args:
         operand: the array to read.

@@ -110,7 +110,7 @@ def eig(x: ArrayLike, *, compute_left_eigenvectors: bool = True,
             eigenvalues are distinct and that no eigenvector has two elements tied for the largest
             magnitude.
         implementation: None or `EigImplementation.LAPACK`, the only supported one.
-        use_magma: deprecated; False is the same as LAPACK, and True is an error.
+        use_magma: deprecated; False is the same as LAPACK, and True raises an error.
 
     Returns:
         A list of the eigenvalues and, if requested, the left and the right eigenvectors, as

@@ -63,7 +63,7 @@ def scan(f: Callable[[Any, Any], tuple[Any, Any]], init: PyTree, xs: PyTree = No
     Args:
         f: function `(carry, x) -> (carry, y)`. The carry that it returns must have the structure,
             shapes and dtypes of the carry that it takes. It is traced, so a Python `if` on its
-            arguments is an error.
+            arguments raises an error.
         init: the first carry: an array, number, or a tree of them.
         xs: an array or a tree of arrays with equal leading axes; `f` gets one slice in each step.
             With None, `x` is None and `length` is required.

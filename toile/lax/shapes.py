@@ -127,7 +127,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
     Args:
         array: array to expand.
-        dimensions: positions of the new axes in the result; negative ones count from its last axis.
+        dimensions: positions of the new axes in the result; negative values count from the end.
 
     Returns:
         An array of the same elements and dtype.
@@ -152,7 +152,7 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
 
     Args:
         array: array to squeeze.
-        dimensions: the axes to remove; negative ones count from the last axis.
+        dimensions: the axes to remove; negative values count from the end.
 
     Returns:
         An array of the same elements and dtype.
@@ -181,7 +181,7 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
 
     Args:
         operand: array whose axes are merged.
-        start_dimension: the first axis to merge; negative ones count from the last axis.
+        start_dimension: the first axis to merge; negative values count from the end.
         stop_dimension: the end of the range of axes to merge, excluded as in a Python slice; None
             merges all axes from `start_dimension` on.
 
@@ -394,8 +394,8 @@ def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int |
 
     Args:
         operand: array to read.
-        start_index: first position; negative ones count from the end, None is the start.
-        limit_index: end position, excluded; negative ones count from the end, None is the end.
+        start_index: first position; negative values count from the end, None is the start.
+        limit_index: end position, excluded; negative values count from the end, None is the end.
         stride: distance between elements.
         axis: the axis; negative axes count from the last one.
 
@@ -426,7 +426,7 @@ def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool =
 
     Args:
         operand: array to read.
-        index: the position; negative ones count from the end.
+        index: the position; negative values count from the end.
         axis: the axis; negative axes count from the last one.
         keepdims: whether to keep the axis, with size 1.
 

@@ -60,7 +60,7 @@ def sort(operand: ArrayLike | Sequence[ArrayLike], dimension: int = -1, is_stabl
 
 def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1,
                  is_stable: bool = True) -> tuple[Array, Array]:
-    """Sort an array of keys, and move the elements of another with them.
+    """Sort an array of keys and reorder another array in the same way.
 
     Args:
         keys: array to sort; NaN comes last.

@@ -149,16 +149,18 @@ class InterceptorContext:
 
 @contextlib.contextmanager
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
-    """Call a function in place of every method of a module, in a `with` block.
+    """Intercept all calls of module methods in a `with` block.
 
-    The interceptor decides what is done: it may change the arguments or the result of the method,
-    or not call it at all. Where blocks are nested, the interceptor of the outer block is called
-    first, and its `next_fun` is the inner one. `setup` is intercepted too.
+    The interceptor is called instead and decides what happens: it may change the arguments or the
+    result of the method, or not call it at all. Where blocks are nested, the interceptor of the
+    outer block is called first, and its `next_fun` calls the interceptor of the inner block.
+    `setup` is intercepted too.
 
     Args:
-        interceptor: function of (next_fun, args, kwargs, context), whose result is that of the
-            call. `next_fun(*args, **kwargs)` calls the method; `context` has the attributes
-            `module`, `method_name` and `orig_method`, the method without other interceptors.
+        interceptor: function of (next_fun, args, kwargs, context); what it returns becomes the
+            result of the call. `next_fun(*args, **kwargs)` calls the method; `context` has the
+            attributes `module`, `method_name` and `orig_method`, the method without other
+            interceptors.
 
     Yields:
         None.

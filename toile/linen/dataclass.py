@@ -1,8 +1,8 @@
 """How subclasses of Module become dataclasses.
 
-Python's own transform makes the fields, equality and hash; the `__init__` is ours. It writes the
-instance's dict directly, because Module's `__setattr__` would be called for every field of every
-layer otherwise, which is a third of the cost of building one.
+Python's own transform makes the fields; equality, hash and `__init__` are toile's. The `__init__`
+writes directly into the instance's `__dict__`; otherwise Module's `__setattr__` would be called for
+every field of every layer, which is a third of the time needed to construct one.
 """
 
 from __future__ import annotations

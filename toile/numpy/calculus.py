@@ -201,14 +201,13 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
     Args:
         p: real numbers, such as angles.
-        discont: smallest jump to remove; None for half a period, and smaller values count as half a
-            period.
+        discont: smallest jump to remove; None, and values below half a period, mean half a period.
         axis: axis to unwrap along.
         period: length of a period.
 
     Returns:
-        An array of the shape of `p` in which neighbors differ by at most half a period. Its dtype
-        is floating unless `p` and `period` are integers.
+        An array of the shape of `p` in which neighbors differ by at most half a period, unless
+        `discont` is larger. Its dtype is floating unless `p` and `period` are integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
     Array([ 0, -1, -1], dtype=int32)

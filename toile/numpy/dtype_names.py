@@ -7,6 +7,7 @@ The scalar types are those of `engine.dtypes`; printing is NumPy's own. May impo
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -126,19 +127,19 @@ def __array_namespace_info__() -> ArrayNamespaceInfo:
 # What the scalar types hold, if not integers: bits of exponent and of fraction, greatest number.
 _HOLDS = {
     "bool": "booleans",
-    "float4_e2m1fn": "4-bit floats (2, 1), at most 6, without infinities or NaN",
-    "float6_e2m3fn": "6-bit floats (2, 3), at most 7.5, without infinities or NaN",
-    "float6_e3m2fn": "6-bit floats (3, 2), at most 28, without infinities or NaN",
-    "float8_e3m4": "8-bit floats (3, 4), at most 15.5",
-    "float8_e4m3": "8-bit floats (4, 3), at most 240",
-    "float8_e4m3fn": "8-bit floats (4, 3), at most 448, without infinities",
-    "float8_e4m3fnuz": "8-bit floats (4, 3), at most 240, without infinities or -0.0",
-    "float8_e4m3b11fnuz": "8-bit floats (4, 3), at most 30, without infinities or -0.0",
-    "float8_e5m2": "8-bit floats (5, 2), at most 57344",
-    "float8_e5m2fnuz": "8-bit floats (5, 2), at most 57344, without infinities or -0.0",
+    "float4_e2m1fn": "4-bit floats (2, 1), up to 6, without infinities or NaN",
+    "float6_e2m3fn": "6-bit floats (2, 3), up to 7.5, without infinities or NaN",
+    "float6_e3m2fn": "6-bit floats (3, 2), up to 28, without infinities or NaN",
+    "float8_e3m4": "8-bit floats (3, 4), up to 15.5",
+    "float8_e4m3": "8-bit floats (4, 3), up to 240",
+    "float8_e4m3fn": "8-bit floats (4, 3), up to 448, without infinities",
+    "float8_e4m3fnuz": "8-bit floats (4, 3), up to 240, without infinities or -0.0",
+    "float8_e4m3b11fnuz": "8-bit floats (4, 3), up to 30, without infinities or -0.0",
+    "float8_e5m2": "8-bit floats (5, 2), up to 57344",
+    "float8_e5m2fnuz": "8-bit floats (5, 2), up to 57344, without infinities or -0.0",
     "float8_e8m0fnu": "8-bit powers of 2, from 2**-127 to 2**127, and NaN",
     "bfloat16": "16-bit floats (8, 7) with the range of float32",
-    "float16": "16-bit floats (5, 10), at most 65504",
+    "float16": "16-bit floats (5, 10), up to 65504",
     "float32": "32-bit floats (8, 23)",
     "float64": "64-bit floats (11, 52)",
     "complex64": "complex numbers of two float32",
@@ -146,11 +147,17 @@ _HOLDS = {
 }
 
 
+def _spelled(bits: re.Match[str]) -> str:
+    """Bits of exponent and of fraction, in words."""
+    exponent, fraction = bits.groups()
+    return f"({exponent} exponent bits, {fraction} fraction bit{'s' * (fraction != '1')})"
+
+
 def _describe(kind: _d.ScalarMeta) -> str:
     """The docstring of a scalar type."""
     name = kind.__name__
     if name in _HOLDS:
-        holds = _HOLDS[name].replace("(", "(bits of exponent and fraction: ", 1)
+        holds = re.sub(r"\((\d+), (\d+)\)", _spelled, _HOLDS[name])
     else:
         bits = int(name.lstrip("uint"))
         least, end = (0, 2**bits) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))

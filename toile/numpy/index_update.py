@@ -274,9 +274,10 @@ def raw_update(x, idx, y, op):
 class IndexUpdateRef:
     """`x.at[idx]`: some elements of an array; its methods return changed copies of the array.
 
-    Arrays cannot be changed, so `x[idx] = y` is an error; write `x = x.at[idx].set(y)`. The index
-    is anything that `x[idx]` accepts. Where an index array refers to an element several times,
-    `set` writes one of the values, and it is undefined which; the other methods apply all changes.
+    Arrays cannot be changed, so `x[idx] = y` raises an error; write `x = x.at[idx].set(y)`. The
+    index is anything that `x[idx]` accepts. Where an index array refers to an element several
+    times, `set` writes one of the values, and it is undefined which; the other methods apply all
+    changes.
 
     The methods have these options:
 

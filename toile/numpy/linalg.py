@@ -424,8 +424,8 @@ def slogdet(a: ArrayLike, *, method: Literal["lu", "qr"] | None = None) -> Slogd
         method: accepted for code written for JAX; the LU decomposition is always used.
 
     Returns:
-        A named tuple of `sign` and `logabsdet`: 0 and -infinity for singular matrices. The sign of
-        a complex determinant is a complex number of absolute value 1.
+        A named tuple (`sign`, `logabsdet`). For singular matrices, these are 0 and -infinity. The
+        sign of a complex determinant is a complex number of absolute value 1.
     """
     a = _matrix("jnp.linalg.slogdet", a, square=True)
     if method not in (None, "lu", "qr"):

@@ -200,7 +200,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
 
     Args:
         a: array to take from.
-        indices: integer positions; negative ones count from the end (except in mode "clip").
+        indices: integer positions; negative values count from the end (except in mode "clip").
         axis: axis of the positions; None for the flattened array.
         out: must be None.
         mode: how to handle positions out of bounds: None or "fill" gives `fill_value`, "wrap" wraps
@@ -400,7 +400,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array where a mask is true by values in order.
+    """Replace the elements of an array where a mask is true with given values, taken in order.
 
     Args:
         arr: array whose elements are replaced.
@@ -548,7 +548,7 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """Turn positions in a flattened array into indices along its axes.
 
     Args:
-        indices: integers; negative ones count from the end, and those out of bounds are replaced
+        indices: integers; negative values count from the end, and those out of bounds are replaced
             with the nearest position.
         shape: shape of the array.
 

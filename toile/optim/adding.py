@@ -128,7 +128,7 @@ def add_noise(
         eta: variance in the first step.
         gamma: how fast the variance shrinks; 0.55 is a usual value, 0 keeps it constant.
         key: random key, or an integer from which one is made; None warns and takes 0.
-        seed: older name of `key` (deprecated).
+        seed: older name for `key` (deprecated).
 
     Returns:
         A gradient transformation.

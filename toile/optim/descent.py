@@ -78,7 +78,7 @@ def noisy_sgd(
         eta: variance of the noise in the first step.
         gamma: how fast the variance shrinks; 0.55 is a usual value, 0 keeps it constant.
         key: random key, or an integer from which one is made; None warns and takes 0.
-        seed: older name of `key` (deprecated).
+        seed: older name for `key` (deprecated).
 
     Returns:
         The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds

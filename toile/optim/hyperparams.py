@@ -225,7 +225,7 @@ def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """An older name of `inject_hyperparams`.
+    """An older name for `inject_hyperparams`.
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
@@ -289,13 +289,14 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
 
 
 def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
-    """Return a state with other hyperparameters.
+    """Return a state with new values for some hyperparameters.
 
-    They are set wherever their names occur, and keep their dtypes, so that a compiled step is not
-    compiled again. A hyperparameter that has a schedule is overwritten by it in the next step.
+    Each hyperparameter is set wherever its name occurs and keeps its dtype, so a compiled step need
+    not be recompiled. If a hyperparameter has a schedule, the schedule overwrites the new value in
+    the next step.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside it are changed.
+        state: state of any optimizer; only the parts created by `inject_hyperparams` are changed.
         values: new values by name.
 
     Returns:

@@ -60,16 +60,17 @@ def masked(
     inner: base.GradientTransformation, mask: base.PyTree | Callable[[base.Params], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation to the leaves where a mask is true; others pass unchanged.
+    """Apply a transformation to the leaves where a mask is true, and leave the others unchanged.
 
     The inner transformation sees a `MaskedNode` in place of the other leaves, and keeps no state
     for them.
 
     Args:
         inner: transformation to apply.
-        mask: a tree of bools (or a prefix of it), a function from the parameters to such a tree, or
-            a glob of parameter paths such as `"**/kernel"` or a list of globs. `*` stands for a
-            part of one name, `**` for any number of names.
+        mask: a tree of bools with the structure of the parameters or a prefix of it, a function
+            that returns such a tree for the parameters, or one or more globs that match parameter
+            paths, such as `"**/kernel"`. `*` stands for a part of one name, `**` for any number of
+            names.
         mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
             the structure of the updates.
 

@@ -1,8 +1,8 @@
 """Leaves chosen by the globs of their paths: "encoder/**", "**/kernel", ["*/bias", "head/**"].
 
 A path is the names on the way to a leaf, joined by "/": dict keys, field names, positions. `*` and
-`?` stay within a name, `[ab]` is one of these characters, `**` is any number of names, or none.
-A glob that matches no leaf is an error: it would otherwise silently change nothing.
+`?` stay within a name, `[ab]` is one of these characters, `**` is any number of names, or none. A
+glob that matches no leaf raises an error: it would otherwise silently change nothing.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def differentially_private_aggregate(
         noise_multiplier: deviation of the noise relative to `l2_norm_clip`; more noise gives more
             privacy.
         key: random key, or an integer from which one is made; None warns and takes 0.
-        seed: older name of `key` (deprecated).
+        seed: older name for `key` (deprecated).
 
     Returns:
         A gradient transformation.

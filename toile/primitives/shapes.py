@@ -39,7 +39,7 @@ from toile.primitives.rules import itself, mapped_in_place
 
 @dataclass(frozen=True)
 class Slice(Linear):
-    """Elements start, start + stride ... below limit, along every axis."""
+    """Along every axis, the elements at start, start + stride, and so on, below limit."""
 
     starts: tuple[int, ...]
     limits: tuple[int, ...]

@@ -293,8 +293,8 @@ def key_impl(keys: Array) -> str:
 def clone(key: Array) -> Array:
     """Return a key for deliberate reuse.
 
-    If the flag `jax_debug_key_reuse` is set, a second use of a key is an error, but a clone may be
-    used again. If it is not set, this returns the key unchanged.
+    If the flag `jax_debug_key_reuse` is set, a second use of a key raises an error, but a clone may
+    be used again. If it is not set, this returns the key unchanged.
 
     Args:
         key: random key.

@@ -1,8 +1,8 @@
 """State dicts: nested dicts with string keys, and how each type is turned into one and back.
 
 Types are registered with a pair of functions; dataclasses of `toile.struct` need none. Restoring
-follows the target's structure. A structure that differs is an error at once, with Flax's message;
-arrays of another shape or dtype are collected and reported together, with their paths.
+follows the target's structure. A structure that differs raises an error at once, with Flax's
+message; arrays of another shape or dtype are collected and reported together, with their paths.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ class Policy:
         param_dtype: dtype that parameters are stored in.
         compute_dtype: dtype that the model computes in.
         output_dtype: dtype of the model's result.
-        overrides: dict, or pairs, from patterns of paths to the dtype in which these parameters
-            and modules compute instead. A module that matches gets its inputs in that dtype, and
-            its result is converted back. A pattern that matches nothing is an error.
+        overrides: dict, or pairs, from patterns of paths to the dtype in which these parameters and
+            modules compute instead. A module that matches gets its inputs in that dtype, and its
+            result is converted back. A pattern that matches nothing raises an error.
 
     >>> from toile.training.mixed_precision import Policy
     >>> policy = Policy.parse("mixed_bfloat16", {"**/LayerNorm_*/**": "float32"})

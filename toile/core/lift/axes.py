@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class In(Generic[T]):
-    """Marks a collection that is an input of a transformation, along an axis, and not a result.
+    """Mark a collection as an input only, divided along an axis.
 
-    It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
+    Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
         axis: the axis; None, for `nn.vmap`, shares the collection.
@@ -33,9 +33,9 @@ class In(Generic[T]):
 
 @dataclass(frozen=True)
 class Out(Generic[T]):
-    """Marks a collection that is only a result of a transformation, along an axis.
+    """Mark a collection as an output only, stacked along an axis.
 
-    It is a value of `variable_axes` of `nn.vmap` and `nn.scan`.
+    Use it as a value in the `variable_axes` argument of `nn.vmap` and `nn.scan`.
 
     Args:
         axis: the axis.

@@ -117,7 +117,7 @@ def scan(
         data_transform: function of (variables, random streams) of each step that returns both as
             the step sees them; None to leave them unchanged.
         metadata_params: information about the axis for the boxes around variables.
-        check_constancy_invariants: whether it is an error if variables of `variable_broadcast`
+        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
             depend on the step.
 
     Returns:

@@ -164,7 +164,7 @@ def jvp(
     variables: CollectionFilter = True,
     rngs: PRNGSequenceFilter = True,
 ) -> tuple[Any, Any]:
-    """Compute the value of a function of a module and its derivative in one direction.
+    """Evaluate a function of a module and the derivative of that function along one direction.
 
     Args:
         fn: function of the module and `primals`.

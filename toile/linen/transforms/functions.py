@@ -256,7 +256,7 @@ def scan(
             `{nn.PARTITION_NAME: "layers"}`.
         methods: names of the methods to transform, by default `__call__`; or a dict from names
             to the options for each.
-        check_constancy_invariants: whether it is an error if variables of `variable_broadcast`
+        check_constancy_invariants: whether to raise an error if variables of `variable_broadcast`
             depend on the step.
 
     Returns:

@@ -437,7 +437,7 @@ def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
     Args:
         updates: tree of gradients g; where a leaf is None the result is None.
         moments: tree of averages m.
-        decay: decay rate of the average; nearer to 1, it covers more steps.
+        decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
         order: power of the gradients.
 
     Returns:
@@ -458,7 +458,7 @@ def update_moment_per_elem_norm(
     Args:
         updates: tree of gradients g; where a leaf is None the result is None.
         moments: tree of averages.
-        decay: decay rate of the average; nearer to 1, it covers more steps.
+        decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
         order: power of the absolute values. Real gradients are not made absolute, so it should be
             even.
 

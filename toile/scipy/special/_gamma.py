@@ -266,7 +266,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
         An array of the shape of `a`, of a floating dtype.
 
     Differences:
-        SciPy raises an error if `a` is too small; here it is not checked.
+        SciPy raises an error if `a` is too small; toile does not check it.
     """
     d = operator.index(d) if not isinstance(d, float) else int(d)
     a, size = inexact("multigammaln", a, d)

@@ -84,7 +84,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
 
     >>> from toile.scipy.stats import beta
     >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
@@ -110,7 +110,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     return lax.log(cdf(x, a, b, loc, scale))
 
@@ -133,7 +133,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
@@ -155,6 +155,6 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     return lax.log(sf(x, a, b, loc, scale))

@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     y, scale = standardized("logistic.logpdf", x, loc, scale)
     half = y / 2
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -69,7 +69,7 @@ def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, loc, scale = inexact("logistic.ppf", x, loc, scale)
     return logit(x) * scale + loc
@@ -90,7 +90,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return expit(-standardized("logistic.sf", x, loc, scale)[0])
 
@@ -110,7 +110,7 @@ def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, loc, scale = inexact("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc
@@ -131,6 +131,6 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return expit(standardized("logistic.cdf", x, loc, scale)[0])

@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, loc, scale = inexact("norm.logpdf", x, loc, scale)
     variance = jnp.square(scale)
@@ -51,7 +51,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -74,7 +74,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
 
     >>> from toile.scipy.stats import norm
     >>> norm.cdf(jnp.array([-jnp.inf, 0.0, jnp.inf]))
@@ -101,7 +101,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return log_ndtr(standardized("norm.logcdf", x, loc, scale)[0])
 
@@ -123,7 +123,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return jnp.asarray(ndtri(q) * scale + loc, float)
 
@@ -146,7 +146,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, loc, scale = inexact("norm.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -170,7 +170,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, loc, scale = inexact("norm.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
@@ -193,6 +193,6 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     return ppf(1 - q, loc, scale)

@@ -36,7 +36,7 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     y, b, scale, below = _standard("pareto.logpdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, -(jnp.log(scale / b) + (b + 1) * jnp.log(y)))
@@ -59,7 +59,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     return lax.exp(logpdf(x, b, loc, scale))
 
@@ -80,7 +80,7 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     y, b, _, below = _standard("pareto.cdf", x, b, loc, scale)
     value = 1 - y**-b
@@ -101,7 +101,7 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     y, b, _, below = _standard("pareto.logcdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, jnp.log1p(-(y**-b)))
@@ -123,7 +123,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     y, b, _, below = _standard("pareto.logsf", x, b, loc, scale)
     value = -(b * jnp.log(y))
@@ -146,7 +146,7 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
         they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
 
     >>> from toile.scipy.stats import pareto
     >>> pareto.sf(jnp.array([1.0, 2.0, 4.0]), 1)
@@ -171,7 +171,7 @@ def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; here they are not checked.
+        SciPy returns NaN for parameters outside their range; toile does not check them.
     """
     q, b, loc, scale = inexact("pareto.ppf", q, b, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

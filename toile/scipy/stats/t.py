@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,
+        SciPy returns NaN where `scale` is not positive; toile does not check it. For infinite `df`,
         SciPy's result is that of the normal distribution; here it is NaN.
     """
     x, df, loc, scale = inexact("t.logpdf", x, df, loc, scale)
@@ -58,7 +58,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked. For infinite `df`,
+        SciPy returns NaN where `scale` is not positive; toile does not check it. For infinite `df`,
         SciPy's result is that of the normal distribution; here it is NaN.
     """
     return lax.exp(logpdf(x, df, loc, scale))

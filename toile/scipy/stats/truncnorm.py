@@ -54,7 +54,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
     """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
@@ -86,7 +86,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; here it is not checked.
+        SciPy returns NaN where `scale` is not positive; toile does not check it.
 
     >>> from toile.scipy.stats import truncnorm
     >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
