@@ -100,7 +100,7 @@ def ema(
     The average is `m = decay * m + (1 - decay) * g`, which starts at zero.
 
     Args:
-        decay: decay rate of the average; nearer to 1, it covers more steps.
+        decay: decay rate of the average; values near 1 average over more steps.
         debias: whether the result is divided by `1 - decay**t` at step t, which corrects for the
             start at zero.
         accumulator_dtype: dtype in which the accumulated values are stored; None for that of the

@@ -152,7 +152,7 @@ def scale_by_rms(
     rate.
 
     Args:
-        decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        decay: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average starts with.
@@ -217,7 +217,7 @@ def scale_by_stddev(
     with `centered` is this with a learning rate.
 
     Args:
-        decay: decay rate of both averages; nearer to 1, they cover more steps.
+        decay: decay rate of both averages; values near 1 average over more steps.
         eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average of squares starts with.
         eps_in_sqrt: whether `eps` is added under the square root, or to the root.

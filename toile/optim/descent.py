@@ -127,7 +127,7 @@ def signum(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number.
-        beta: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        beta: decay rate of the average of gradients; values near 1 average over more steps.
         accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
             parameters.
 

@@ -83,8 +83,8 @@ def scale_by_adam(
     corrected for their start at zero. `adam` is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -148,8 +148,8 @@ def scale_by_amsgrad(
     `amsgrad` is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -197,7 +197,7 @@ def scale_by_adamax(
     `adamax` is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients, to avoid division by zero.
 
@@ -324,7 +324,7 @@ def scale_by_adan(
     `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. `adan` is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of the average of squares.
         eps: small number added to the square root, to avoid division by zero.
@@ -393,7 +393,7 @@ def scale_by_belief(
     is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the average of `|g - m|**2`.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added to that average at each step.
@@ -435,8 +435,8 @@ def scale_by_yogi(
     |g|², however large v is. `yogi` is this with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of v; nearer to 1, v follows squared gradients more slowly.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of v; near 1, v follows squared gradients more slowly.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
             differentiate through the update, because the slope of a square root at 0 is infinite.
@@ -478,8 +478,8 @@ def scale_by_radam(
     with a learning rate.
 
     Args:
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to

@@ -49,8 +49,8 @@ def adam(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -101,8 +101,8 @@ def adamw(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -160,8 +160,8 @@ def amsgrad(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -202,7 +202,7 @@ def adamax(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients, to avoid division by zero.
 
@@ -230,7 +230,7 @@ def adamaxw(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients, to avoid division by zero.
         weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
@@ -267,8 +267,8 @@ def radam(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -308,7 +308,7 @@ def adabelief(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the average of `(g - m)**2`.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added to the average of `(g - m)**2` at each step.
@@ -346,7 +346,7 @@ def adan(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of the average of squares.
         eps: small number added to the square root, to avoid division by zero.
@@ -420,8 +420,8 @@ def yogi(
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of v; nearer to 1, v follows squared gradients more slowly.
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of v; near 1, v follows squared gradients more slowly.
         eps: small number added to the square root, to avoid division by zero.
 
     Returns:
@@ -451,8 +451,8 @@ def lamb(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -731,7 +731,7 @@ def rmsprop(
     Args:
         learning_rate: step size: a number, or a schedule, which is a function from the number of
             steps taken to a number; 1e-3 is a usual value.
-        decay: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        decay: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number in the denominator, to avoid division by zero.
         initial_scale: value that the average starts with; PyTorch starts with 0, TensorFlow 1 with
@@ -802,8 +802,8 @@ def optimistic_adam(
     Args:
         learning_rate: step size, a number.
         optimism: weight of the difference from the last step; None for `learning_rate`.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to
@@ -856,8 +856,8 @@ def optimistic_adam_v2(
             steps taken to a number; 1e-3 is a usual value.
         alpha: weight of the step.
         beta: weight of the difference from the last step.
-        b1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        b2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         eps_root: small number added under the square root; a positive one is needed to

@@ -62,8 +62,8 @@ class Adam(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        beta1: decay rate of the average of gradients; values near 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         weight_decay: strength of the decay, which is multiplied by the learning rate.
@@ -101,7 +101,7 @@ class AdaBelief(Adam):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
+        beta1: decay rate of the average of gradients; values near 1 average over more steps.
         beta2: decay rate of the average of `(g - m)**2`.
         eps: small number added to that average at each step, and to its square root.
         weight_decay: strength of the decay, which is multiplied by the learning rate.
@@ -152,8 +152,8 @@ class LAMB(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; nearer to 1, the average covers more steps.
-        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        beta1: decay rate of the average of gradients; values near 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         weight_decay: strength of the decay.
         eps: small number added to the square root, to avoid division by zero.

@@ -140,7 +140,7 @@ class RMSProp(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta2: decay rate of the average of squared gradients; nearer to 1, the average covers more
+        beta2: decay rate of the average of squared gradients; values near 1 average over more
             steps.
         eps: small number added to the square root, to avoid division by zero.
         centered: whether to divide by the standard deviation in place of the root of the average
