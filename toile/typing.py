@@ -227,7 +227,7 @@ class HashableMapping(Mapping[HA, HB], Hashable):
         return repr(self._mapping)
 
     def update(self, other: Mapping[HA, HB]) -> HashableMapping[HA, HB]:
-        """Make a mapping with the items of this and of another one.
+        """Return a mapping with the items of this one and of another.
 
         Args:
             other: items, which replace those of this mapping with the same keys.

@@ -23,6 +23,7 @@ from toile.engine.file_reader import guarded
 from toile.engine.suggestions import did_you_mean
 from toile.interop import safetensors, torch_files
 from toile.training import checkpoints
+from toile.training.array_files import read_entry
 
 PREFIX = "checkpoint_"
 _KEEP = 1 << 62  # checkpoints of a folder: none is removed
@@ -71,12 +72,9 @@ def _read_safetensors(path: Path, step: int | None) -> Tree:
 def _read_npz(path: Path, step: int | None) -> Tree:
     damage = (zipfile.BadZipFile, zlib.error, NotImplementedError)
     with guarded("npz", "a file of numpy.savez", f" (in {path})", damage):
-        with open(path, "rb") as file:  # np.load does not close a file that it cannot read
-            found = np.load(file, allow_pickle=False)
-            if not isinstance(found, np.lib.npyio.NpzFile):
-                raise ValueError("it has a single array")
-            with found:
-                return {name: found[name] for name in found.files}
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+            return {n.removesuffix(".npy"): read_entry(archive, n, "npz") for n in names}
 
 
 def _read_torch(path: Path, step: int | None) -> Tree:

@@ -17,7 +17,7 @@ AbstractValue = Aval
 
 
 class _AsAval(type):
-    """Turns a shape and a dtype into an aval; every aval counts as an instance."""
+    """Makes an aval from a shape and a dtype; `isinstance` is true for every aval."""
 
     def __call__(cls, shape: Any, dtype: Any, weak_type: bool = False, **_: Any) -> Aval:
         named = dtype if hasattr(dtype, "kind") else np.dtype(dtype)

@@ -531,7 +531,7 @@ class Fp8Einsum(Fp8DotGeneralBase):
         precision: Any = None,
         preferred_element_type: DTypeLike | None = None,
     ) -> Any:
-        """Take the Einstein sum of two operands.
+        """Compute the Einstein sum of two operands.
 
         Args:
             eqn: equation, as for `jnp.einsum`.

@@ -268,7 +268,7 @@ class Einsum(Module):
 
     @compact
     def __call__(self, inputs: Array, einsum_str: str | None = None) -> Array:
-        """Take the Einstein sum of `inputs` with the kernel and add the bias.
+        """Compute the Einstein sum of `inputs` and the kernel, and add the bias.
 
         Args:
             inputs: array whose axes are those of the first operand of the equation.

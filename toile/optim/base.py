@@ -117,7 +117,7 @@ class TransformUpdateFn(Protocol):
 
 
 class TransformUpdateExtraArgsFn(Protocol):
-    """The type of functions that transform updates and take further keywords.
+    """The type of functions that transform updates and take additional keyword arguments.
 
     >>> from toile import optim
     >>> update: optim.TransformUpdateExtraArgsFn = optim.scale_by_polyak().update
@@ -162,7 +162,7 @@ class GradientTransformation(NamedTuple):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A transformation whose `update` accepts any further keywords.
+    """A transformation whose `update` accepts any additional keyword arguments.
 
     A chain is one; it passes the keywords to those of its members that accept them.
 
@@ -327,7 +327,7 @@ def with_extra_args_support(tx: GradientTransformation) -> GradientTransformatio
         tx: transformation; one that accepts keywords already is returned unchanged.
 
     Returns:
-        A transformation that does the same and ignores further keywords of `update`.
+        A transformation that does the same and ignores additional keyword arguments of `update`.
 
     >>> from toile import optim
     >>> tx = optim.with_extra_args_support(optim.scale(0.5))

@@ -22,7 +22,7 @@ from toile.engine.source import here
 from toile.engine.suggestions import did_you_mean
 from toile.training.loader import ArraySource
 
-__all__ = ["map_file", "mapped_arrays", "npz_arrays"]
+__all__ = ["map_file", "mapped_arrays", "npz_arrays", "read_entry"]
 
 StrPath = str | os.PathLike[str]
 # What damaged files cause besides the usual: Python's parser, zlib, warnings about old formats.
@@ -106,7 +106,8 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
             there = {n.removesuffix(".npy"): n for n in archive.namelist() if n.endswith(".npy")}
             wanted = [name for name in (there if names is None else names) if name in there]
             for name in wanted:
-                arrays[name] = _entry(archive, there[name])
+                entry = read_entry(archive, there[name], "npz_arrays")
+                arrays[name] = _with_known_dtype(entry)
     for name in names or ():
         if name not in there:
             raise ValueError(
@@ -117,19 +118,19 @@ def npz_arrays(path: StrPath, names: Sequence[str] | None = None) -> ArraySource
     return ArraySource(arrays)
 
 
-def _entry(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+def read_entry(archive: zipfile.ZipFile, name: str, reader: str) -> np.ndarray:
     """One array of an archive; its header is compared with the entry's size."""
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
         shape, fortran, dtype = read_header(file, size)
         if dtype.hasobject:
-            raise ValueError(f"{name} holds Python objects, which could run code")
-        needed = element_count("npz_arrays", shape, dtype.itemsize) * dtype.itemsize
+            raise ValueError(f"{name} holds Python objects (allow_pickle=False)")
+        needed = element_count(reader, shape, dtype.itemsize) * dtype.itemsize
         if needed > size:
-            raise unreadable("npz_arrays", f"{needed} bytes for {name}", f"{size}")
+            raise unreadable(reader, f"{needed} bytes for {name}", f"{size}")
         data = np.frombuffer(file.read(needed), dtype)
     array = data.reshape(shape, order="F" if fortran else "C")
-    return check_values("npz_arrays", _with_known_dtype(array))
+    return check_values(reader, array)
 
 
 def _with_known_dtype(array: np.ndarray) -> np.ndarray:

@@ -181,7 +181,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Force the names in a directory to disk, if the system supports it."""
+    """Flush the names in a directory to disk, if the system supports it."""
     if not is_plain() or os.name == "nt":
         return
     handle = os.open(folder or ".", os.O_RDONLY)
