@@ -13,7 +13,7 @@ import toile.numpy as jnp
 from tests.cases_control import ROWS
 from tests.closeness import nearly_equal
 from toile.engine.devices import Device
-from toile.engine.platform_registry import platform_of, registry
+from toile.engine.platform_registry import FEW, platform_of, registry
 from toile.platforms.base import ArrayElsewhere, Platform, ShardedElsewhere
 from toile.platforms.reference import Executable
 
@@ -126,6 +126,102 @@ def test_operators_and_methods_stay_there(toy):
 def test_large_arrays_are_there_by_default(toy):
     with toile.default_device(toy.made[0]):
         assert is_there(jnp.ones((64, 64)) + 1) and not is_there(jnp.ones(3) + 1)
+
+
+SHAPE = (64, 40)  # more elements than stay on the host
+PARAMETERS = {  # arguments of samplers that need more than a key and a shape
+    "ball": (2,), "bernoulli": (0.5,), "beta": (2.0, 3.0), "binomial": (5.0, 0.5),
+    "categorical": (np.zeros(3, np.float32),), "chisquare": (2.0,), "choice": (7,),
+    "dirichlet": (np.ones(2, np.float32),), "double_sided_maxwell": (0.0, 1.0), "f": (2.0, 3.0),
+    "gamma": (2.0,), "generalized_normal": (2.0,), "geometric": (0.5,), "loggamma": (2.0,),
+    "lognormal": (), "multinomial": (5.0, np.ones(2, np.float32) / 2),
+    "multivariate_normal": (np.zeros(2, np.float32), np.eye(2, dtype=np.float32)), "pareto": (2.0,),
+    "poisson": (3.0,), "randint": (0, 9), "rayleigh": (1.0,), "t": (2.0,),
+    "triangular": (0.0, 0.5, 1.0),
+    "truncated_normal": (-1.0, 1.0), "wald": (2.0,), "weibull_min": (1.0, 2.0),
+}
+
+
+def sampled(name):
+    """Many numbers from a sampler of `toile.random`."""
+    draw, key, given = getattr(toile.random, name), toile.random.key(0), PARAMETERS.get(name, ())
+    if name == "permutation":
+        return draw(key, np.arange(5000))
+    if name == "orthogonal":
+        return draw(key, 50)
+    if name == "randint":
+        return draw(key, SHAPE, *given)
+    return draw(key, *given, shape=SHAPE)
+
+
+NEW = {
+    "zeros": lambda: jnp.zeros(SHAPE), "ones": lambda: jnp.ones(SHAPE),
+    "full": lambda: jnp.full(SHAPE, 2), "empty": lambda: jnp.empty(SHAPE),
+    "eye": lambda: jnp.eye(60), "tri": lambda: jnp.tri(60), "arange": lambda: jnp.arange(3000),
+    "arange of floats": lambda: jnp.arange(0.0, 3000.0), "identity": lambda: jnp.identity(60),
+    "linspace": lambda: jnp.linspace(0, 1, 3000), "logspace": lambda: jnp.logspace(0, 1, 3000),
+    "geomspace": lambda: jnp.geomspace(1, 2, 3000), "array": lambda: jnp.array([1.5] * 3000),
+    "asarray": lambda: jnp.asarray(np.ones(SHAPE)), "hamming": lambda: jnp.hamming(3000),
+    "array of a dtype": lambda: jnp.array(np.ones(SHAPE), jnp.int8),
+    "fromfunction": lambda: jnp.fromfunction(lambda i, j: i + j, SHAPE),
+    "iota": lambda: toile.lax.iota(jnp.int32, 3000), "fftfreq": lambda: jnp.fft.fftfreq(3000),
+    "initializer": lambda: toile.nn.initializers.orthogonal()(toile.random.key(0), SHAPE),
+    "a layer": lambda: toile.linen.Dense(60).init(toile.random.key(0), jnp.ones((1, 50)))[
+        "params"]["kernel"],
+    "a layer under jit": lambda: toile.jit(toile.linen.Dense(60).init)(
+        toile.random.key(0), jnp.ones((1, 50)))["params"]["kernel"],
+} | {f"random.{name}": partial(sampled, name) for name in (
+    "ball", "bernoulli", "beta", "binomial", "bits", "categorical", "cauchy", "chisquare", "choice",
+    "dirichlet", "double_sided_maxwell", "exponential", "f", "gamma", "generalized_normal",
+    "geometric", "gumbel", "laplace", "loggamma", "logistic", "lognormal", "maxwell",
+    "multivariate_normal", "normal", "orthogonal", "pareto", "permutation", "poisson", "rademacher",
+    "randint", "rayleigh", "t", "triangular", "truncated_normal", "uniform", "wald",
+    "weibull_min")}
+
+
+@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_new_arrays_are_on_the_default_device(toy, name):
+    """Otherwise a function of them would run on the host, or copy them at every call."""
+    with toile.default_device(toy.made[0]):
+        made = NEW[name]()
+    assert made.size > FEW and is_there(made), type(made)
+
+
+def test_samplers_are_all_in_the_table():
+    others = {"PRNGKey", "clone", "fold_in", "key", "key_data", "key_dtype", "key_impl",
+              "multinomial", "random_gamma_p", "split", "wrap_key_data"}
+    public = {n for n in toile.random.__all__ if n.islower() or n == "PRNGKey"}
+    assert {n for n in public - others if f"random.{n}" not in NEW} == set()
+
+
+@pytest.mark.parametrize("shape", [(3,), SHAPE], ids=["few", "many"])
+@pytest.mark.parametrize("toy", [1], indirect=True, ids=["one device"])
+def test_what_decides_the_device_of_a_call(toy, shape):
+    """As in JAX: arrays that were put on a device; then the default device, whatever the size."""
+    cpu, device = toile.devices("cpu")[0], toy.made[0]
+    free, numbers = jnp.ones(shape), np.ones(shape, np.float32)
+    put, there = toile.device_put(free, cpu), toile.device_put(free, device)
+    assert put.committed and put.devices() == {cpu} and not free.committed
+
+    def loop(*args):
+        return toile.lax.fori_loop(0, 3, lambda i, x: x + i, sum(args))
+
+    for jitted in (True, False):
+        for default, args, expected in [
+            (device, [free], True), (device, [numbers], True), (device, [free, 1.0], True),
+            (device, [put], False), (device, [put, free], False), (device, [there], True),
+            (cpu, [free], False), (cpu, [numbers], False), (cpu, [there], True),
+            (cpu, [there, free], True), (cpu, [put, free], False),
+        ]:
+            how = toile.jit(lambda *args: sum(args) * 2) if jitted else loop
+            with toile.default_device(default):
+                for _ in range(4):  # the later calls take the fast path
+                    got = how(*args)
+                    assert (platform_of(got._data) is not None) is expected, (default, args)
+                    assert got.committed is any(a is put for a in args), (type(got), default, args)
+            np.testing.assert_array_equal(
+                np.asarray(got), np.asarray(how(*[np.asarray(a) for a in args])))
 
 
 def test_a_training_step(toy):

@@ -44,6 +44,64 @@ def test_two_runs_are_bit_equal():
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
+def test_named_sharding_on_one_gpu():
+    """It is kept by device_put and by compiled calls, which are as fast as for other arrays."""
+    gpu = toile.devices("gpu")[0]
+    place = toile.sharding.NamedSharding(
+        toile.sharding.Mesh(np.array([gpu]), ("x",)), toile.P("x"))
+    x, key = toile.device_put((normal(64, 64), toile.random.key(0)[None]), place)
+    assert x.sharding == place and x.committed and key.sharding == place
+    step = toile.jit(lambda x, key: (x * 2, x @ x.T, jnp.arange(5000), key))
+    first = step(x, key)
+    for _ in range(5):
+        got = step(x, key)
+        for a, b in zip(got, first, strict=True):
+            assert type(a) is type(b) and a.sharding == b.sharding and a.devices() == {gpu}
+            assert a.committed and str(a.aval) == str(b.aval)
+            same = [np.asarray(toile.random.key_data(v) if v is a is got[3] or v is b is first[3]
+                               else v) for v in (a, b)]
+            assert same[0].tobytes() == same[1].tobytes()
+    assert step.cache.paths[0]((x, key), {})[0].sharding == place
+    assert [s.device for s in got[0].addressable_shards] == [gpu]
+
+
+def test_training_of_a_small_model_runs_on_the_gpu():
+    """Its parameters are drawn from a key, and its batches are small NumPy arrays."""
+    model = toile.linen.Sequential([toile.linen.Dense(64), toile.linen.relu, toile.linen.Dense(64)])
+    x = normal(5, 8)
+    params = model.init(toile.random.key(0), x)
+    assert params["params"]["layers_2"]["kernel"].devices() == {toile.devices("gpu")[0]}
+    step = toile.jit(toile.grad(lambda p: (model.apply(p, x) ** 2).mean()))
+    for tree in (params, toile.tree.map(np.asarray, params)):
+        for leaf in toile.tree.leaves(step(tree)):
+            assert leaf.devices() == {toile.devices("gpu")[0]}
+
+
+def test_a_call_runs_where_its_arguments_were_put():
+    cpu, gpu = toile.devices("cpu")[0], toile.devices("gpu")[0]
+    x = toile.device_put(normal(64, 64), cpu)
+    assert x.committed
+    f = toile.jit(lambda x: x @ x)
+    for _ in range(4):
+        assert f(x).devices() == {cpu} and jnp.sin(x).devices() == {cpu}
+    with toile.default_device(cpu):
+        y = jnp.ones((64, 64))
+    assert y.devices() == {cpu} and not y.committed
+    for _ in range(4):
+        assert f(y).devices() == {gpu}
+
+
+def test_many_random_numbers_are_drawn_on_the_gpu():
+    cpu, gpu = toile.devices("cpu")[0], toile.devices("gpu")[0]
+    for draw in (toile.random.normal, toile.random.uniform,
+                 lambda key, shape: toile.random.randint(key, shape, 0, 1000),
+                 lambda key, shape: toile.random.truncated_normal(key, -2.0, 2.0, shape)):
+        got = draw(toile.random.key(1), (600, 500))
+        assert got.devices() == {gpu}
+        with toile.default_device(cpu):
+            nearly_equal(np.asarray(got), np.asarray(draw(toile.random.key(1), (600, 500))), ulps=8)
+
+
 def test_eager():
     x = toile.device_put(normal(64, 64), toile.devices("gpu")[0])
     y = (x + 1) * 2 - jnp.sin(x)

@@ -189,11 +189,11 @@ def device_put(
         x: tree of arrays and numbers; numbers and NumPy arrays become arrays.
         device: a device, a sharding or a `Format`, or a `PartitionSpec` on the mesh that
             `toile.set_mesh` has set; or a tree of these that is a prefix of `x`. None for the
-            default device; arrays that were put on one of several devices, or divided over them,
+            default device; arrays that were put on a device before, or divided over several,
             then stay where they are.
         src: accepted for code written for JAX.
         donate: whether to delete arrays of `x` that were copied, or a tree of booleans. It has no
-            effect where `device` is None or the only device of its platform.
+            effect where `device` is None.
         may_alias: whether the result may be the same array as the one in `x`; False makes a copy.
             None is like True.
 
@@ -215,11 +215,11 @@ def device_put(
     places = [] if device is None else [_resolved(d) for d in _places(device, x)]
     for d, leaf in zip(places, flatten(x)[0], strict=False):
         _check_device(d, leaf)
-    target = _sole_target(device)
-    if target is not None:
-        return tree_map(lambda v: _on_target(as_array(v), target, device is None), x)
     if device is None:
-        return tree_map(lambda v: put(v, None), x)
+        target = default_device()
+        if target is None:
+            return tree_map(lambda v: put(v, None), x)
+        return tree_map(lambda v: _on_default(as_array(v), target), x)
     leaves, tree = flatten(x)
     outs = [put(v, d) for v, d in zip(leaves, places, strict=True)]
     if donate:
@@ -227,10 +227,10 @@ def device_put(
     return unflatten(tree, outs)
 
 
-def _on_target(x: Any, target: Device, by_default: bool) -> Any:
-    """An array on the only device of its kind; a sharded one stays unchanged by default."""
-    fixed = by_default and isinstance(x, Sharded)
-    return placed(x, target) if isinstance(x, ConcreteArray) and not fixed else x
+def _on_default(x: Any, target: Device) -> Any:
+    """An array on the default device, unless it was put on a device before."""
+    moves = isinstance(x, ConcreteArray) and not isinstance(x, Sharded)
+    return placed(x, target) if moves else x
 
 
 def _delete_moved(leaves: list[Any], outs: list[Any], donated: list[Any]) -> None:
@@ -277,22 +277,6 @@ def _resolved(device: Any) -> Any:
     if isinstance(device, Format):
         return device.sharding
     return None if isinstance(device, MemorySpace) else device
-
-
-def _sole_target(device: Any) -> Any:
-    """The device to move arrays to if it is the only one of its platform; None if arrays stay where
-    they are, or must record which of several devices they are on."""
-    if not any(p.devices() for p in registry.active):
-        return None
-    if device is None:
-        return default_device()
-    if isinstance(device, SingleDeviceSharding):
-        device = next(iter(device.device_set))
-    if not isinstance(device, Device):
-        return None
-    count = (engine_devices.cpu_count() if device.platform == "cpu"
-             else len(registry.names[device.platform].all_devices()))
-    return None if count > 1 else device
 
 
 def _is_none(x: Any) -> bool:

@@ -82,18 +82,25 @@ def release(nbytes: float = float("inf")) -> None:
             _kept.pop(size, None)
 
 
+# The sharding of an array on one device, and whether it was put there on purpose.
+Placement = tuple[Any, bool]
+
+
 class Signature:
     """Shape, dtype, weak bit and device, and how a buffer holds them; shared by equal arrays.
 
-    The device is None for host memory. Compiled calls compare signatures by identity; two equal
-    ones only make a call slower."""
+    The device is None for host memory. Sharded arrays on one device have a placement too. Compiled
+    calls compare signatures by identity; two equal ones only make a call slower."""
 
-    __slots__ = ("shape", "dtype", "weak_type", "device", "buffer_shape", "buffer_dtype")
+    __slots__ = ("shape", "dtype", "weak_type", "device", "placement", "buffer_shape",
+                 "buffer_dtype")
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None
+        self, shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None,
+        placement: Placement | None = None,
     ):
         self.shape, self.dtype, self.weak_type, self.device = shape, dtype, weak_type, device
+        self.placement = placement
         keys = dtypes.is_extended(dtype)
         self.buffer_shape = (*shape, *dtype.impl.key_shape) if keys else shape
         self.buffer_dtype = np.dtype(np.uint32) if keys else dtype
@@ -104,10 +111,11 @@ _MAX_SIGNATURES = 16384
 
 
 def signature(
-    shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None
+    shape: tuple[int, ...], dtype: Any, weak_type: bool, device: Any = None,
+    placement: Placement | None = None,
 ) -> Signature:
     """The signature of arrays of one kind."""
-    key = (shape, dtype, weak_type, device)
+    key = (shape, dtype, weak_type, device, placement)
     found = _signatures.get(key)
     if found is None:
         if len(_signatures) >= _MAX_SIGNATURES:

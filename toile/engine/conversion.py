@@ -12,8 +12,9 @@ import numpy as np
 from toile.engine import dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import Aval, check_numeric
+from toile.engine.config import flags
 from toile.engine.errors import UnexpectedTracerError
-from toile.engine.platform_registry import platform_of, registry
+from toile.engine.platform_registry import default_device, platform_of, registry
 from toile.engine.source import here
 from toile.engine.trace import Array, Tracer, check_alive
 
@@ -79,10 +80,19 @@ def placed(x: Any, device: Any) -> Any:
 
 def placed_by_default(x: Any) -> Any:
     """A new array at its default place: large ones go to the default device."""
+    if flags.default_device is not None:
+        device = default_device()
+        return x if device is None else registry.names[device.platform].placed_by_default(x)
     for platform in registry.active:
         if platform.is_default:
             return platform.placed_by_default(x)
     return x
+
+
+def new_array(values: Any) -> Any:
+    """An array of the values of a NumPy array, where new arrays belong."""
+    made = wrap(values)
+    return placed_by_default(made) if registry.active else made
 
 
 _WEAK = (int, float, complex)

@@ -183,23 +183,23 @@ def first_or_default() -> Device:
     return default_device() or first_device()
 
 
-def device_for(raws: Sequence[Any]) -> Device | None:
-    """The device that a Program runs on with these operands; None: the host.
-
-    Arrays of a few elements on the host are ignored: they follow the others."""
-    large = False
+def device_among(raws: Sequence[Any]) -> Device | None:
+    """The device of the first buffer that is not on the host; None if all are."""
     for x in raws:
         if x.__class__ is not np.ndarray:
             device = device_of(x)
             if device is not None:
                 return device
-        large = large or x.size > FEW
-    return None if large else default_device()
+    return None
 
 
 def run_program(program: Any, raws: Sequence[Any]) -> Sequence[Any]:
     """Run a Program on raw buffers on their device, compiling it at the first call."""
-    device = device_for(raws) if registry.active else None
+    return run_program_on(device_among(raws) if registry.active else None, program, raws)
+
+
+def run_program_on(device: Device | None, program: Any, raws: Sequence[Any]) -> Sequence[Any]:
+    """Run a Program on raw buffers on a device, compiling it at the first call. None: the host."""
     if device is None:
         return registry.home.run(program, raws, None)
     return registry.names[device.platform].run(program, raws, device)

@@ -11,7 +11,7 @@ May import engine.arrays, engine.platform_registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,18 @@ import numpy as np
 from toile.engine import arrays, dtypes
 from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray, Shard
 from toile.engine.avals import Aval
-from toile.engine.buffers import LATE, Signature
+from toile.engine.buffers import LATE, Signature, signature
 from toile.engine.config import flags
 from toile.engine.devices import Device, first_device, process_count, process_index
-from toile.engine.platform_registry import platform_at, platform_of, registry
+from toile.engine.platform_registry import (
+    default_device,
+    device_among,
+    device_of,
+    platform_at,
+    platform_of,
+    registry,
+    run_program_on,
+)
 from toile.engine.shardings import Sharding, SingleDeviceSharding
 from toile.engine.source import here
 from toile.engine.structs import ShapeDtypeStruct
@@ -51,16 +59,30 @@ class Sharded(ConcreteArray):
 
     def __getattr__(self, name: str) -> Any:
         if name == "_data":
-            self._data = data = _joined(self._parts, self._aval, self._sharding)
+            try:
+                parts = object.__getattribute__(self, "_parts")
+            except AttributeError:  # made by compiled code, on one device
+                return ConcreteArray.__getattr__(self, name)
+            self._data = data = _joined(parts, self._aval, self._sharding)
             return data
         if name == "_parts":
             parts = split(self._data, self._aval.shape, self._sharding)
             self._parts = parts
             return parts
-        if name == "_signature":  # its own: the fast path into compiled code is not for it
-            aval = self._aval
-            self._signature = found = Signature(aval.shape, aval.dtype, aval.weak_type)
+        if name == "_signature":
+            aval, sharding = self._aval, self._sharding
+            kind = aval.shape, aval.dtype, aval.weak_type
+            if sharding.num_devices == 1 and process_count() == 1:
+                place = sharding, self._is_committed
+                found = signature(*kind, device_of(self._data), place)
+            else:  # its own: the fast path into compiled code is not for it
+                found = Signature(*kind)
+            self._signature = found
             return found
+        if name in _FROM_SIGNATURE:
+            value = _FROM_SIGNATURE[name](object.__getattribute__(self, "_signature"))
+            setattr(self, name, value)
+            return value
         return ConcreteArray.__getattr__(self, name)
 
     @property
@@ -173,11 +195,24 @@ class ShardedKeyArray(Sharded, KeyArray):
 LATE.setdefault("_parts", lambda x: [x._data])
 
 
-def _new(aval: Aval, sharding: Sharding, committed: bool) -> Any:
-    if dtypes.is_extended(aval.dtype):
-        return ShardedKeyArray(aval, sharding, committed)
+# Attributes of arrays made by compiled code, which sets their signature only.
+_FROM_SIGNATURE: Mapping[str, Callable[[Signature], Any]] = {
+    "_aval": lambda form: Aval(form.shape, form.dtype, form.weak_type),
+    "_sharding": lambda form: form.placement[0],  # type: ignore[index]
+    "_is_committed": lambda form: form.placement[1],  # type: ignore[index]
+}
+
+
+def class_over(sharding: Sharding, dtype: Any) -> type[Any]:
+    """The class of arrays under a sharding."""
+    if dtypes.is_extended(dtype):
+        return ShardedKeyArray
     owner = platform_over(sharding)
-    return (ShardedArray if owner is None else owner.sharded)(aval, sharding, committed)
+    return ShardedArray if owner is None else owner.sharded
+
+
+def _new(aval: Aval, sharding: Sharding, committed: bool) -> Any:
+    return class_over(sharding, aval.dtype)(aval, sharding, committed)
 
 
 def platform_over(sharding: Sharding) -> Any:
@@ -340,6 +375,32 @@ def common_sharding(what: str, args: Sequence[Any], labels: Sequence[str] = ()) 
                 f"{describe_devices(a)} (use toile.device_put to move one of them){here()}"
             )
     return first
+
+
+def device_of_call(args: Sequence[Any], raws: Sequence[Any]) -> Device | None:
+    """The device that a Program runs on for these arguments, whose buffers are `raws`; None: the
+    host.
+
+    An argument that was put on a device on purpose decides, then one that is on another platform's
+    device. All others follow the default device."""
+    for a in args:
+        if isinstance(a, Sharded) and a._is_committed:
+            own = next(iter(a._sharding.device_set))
+            return None if own.platform == "cpu" else own.primary
+    return device_among(raws) or default_device()
+
+
+def run_call(
+    program: Any, args: Sequence[Any], raws: Sequence[Any]
+) -> tuple[Device | None, Sequence[Any]]:
+    """Run a Program for arguments whose buffers are `raws`: its device (see `device_of_call`) and
+    its raw results."""
+    device = None
+    if registry.active:
+        device = device_of_call(args, raws)
+        if device is None:
+            raws = [fetched(x) for x in raws]
+    return device, run_program_on(device, program, raws)
 
 
 def sharding_like(x: Any, shape: tuple[int, ...]) -> Any:

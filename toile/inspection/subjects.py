@@ -17,8 +17,9 @@ from toile.compiler.plan.lower import Plan
 from toile.engine import errors
 from toile.engine.arrays import ConcreteArray
 from toile.engine.devices import Device
-from toile.engine.platform_registry import device_for, platform_at, registry
+from toile.engine.platform_registry import platform_at, registry
 from toile.engine.program import Program
+from toile.engine.sharded import device_of_call
 from toile.engine.source import here
 from toile.engine.trace import state
 from toile.engine.trees import flatten
@@ -106,8 +107,8 @@ def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Devic
     """The device that a call with these arguments runs on; None: the CPU."""
     if not registry.active:
         return None
-    given = [x._data for x in flatten((args, kwargs))[0] if isinstance(x, ConcreteArray)]
-    return device_for([*(traced.raw_consts or ()), *given])
+    given = [x for x in flatten((args, kwargs))[0] if isinstance(x, ConcreteArray)]
+    return device_of_call(given, [*(traced.raw_consts or ()), *[x._data for x in given]])
 
 
 def inspection_of(device: Device) -> Any:

@@ -21,7 +21,7 @@ from toile.engine import dtypes
 from toile.engine.annotations import ArrayLike, DTypeLike, HasDType, ShapeLike
 from toile.engine.arrays import Array, DeviceArray
 from toile.engine.config import flags
-from toile.engine.conversion import from_numpy, placed_by_default, wrap
+from toile.engine.conversion import from_numpy, new_array, wrap
 from toile.engine.platform_registry import array_platforms, default_device, platform_of, registry
 from toile.engine.promotion import narrowed, user_stack_level
 from toile.engine.sharded import sharding_like
@@ -170,12 +170,6 @@ def _from_array(a: Any, dtype: Any, copied: bool) -> Any:
     return a
 
 
-def _placed(values: Any) -> Any:
-    """A new array of NumPy's values, where new arrays belong."""
-    made = wrap(values)
-    return placed_by_default(made) if registry.active else made
-
-
 def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype not in dtypes.SUPPORTED:
         if values.dtype == object and any(v is None for v in values.ravel()):
@@ -186,7 +180,7 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
     if values.dtype == dtypes.float0:
         return wrap(values) if dtype is None else zeros(values.shape, dtype)
     if dtype is not None and values.dtype != dtype:
-        return _placed(np.asarray(values).astype(dtype))
+        return new_array(np.asarray(values).astype(dtype))
     return from_numpy(np.asarray(values))
 
 
@@ -206,7 +200,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
     leaves = _leaves(nested, [])
     if _NUMBERS.issuperset(set(map(type, leaves))):
         made = np.array(nested, dtype) if dtype is not None else _from_numbers(nested, not leaves)
-        return _placed(made)
+        return new_array(made)
     if any(x is None for x in leaves):
         raise ValueError("None is not a valid value for jnp.array" + here())
     if not all(isinstance(x, (Array, np.ndarray, np.generic, *_NUMBERS)) for x in leaves):
@@ -216,7 +210,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
     if state.trace is None and not any(
         isinstance(x, Array) and type(x) is not DeviceArray for x in leaves
     ):
-        return _placed(np.array(_raw(nested), dtype))
+        return new_array(np.array(_raw(nested), dtype))
     return _stacked(nested, dtype)
 
 

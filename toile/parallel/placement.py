@@ -9,7 +9,7 @@ below.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,11 +20,12 @@ from toile.engine import devices as engine_devices
 from toile.engine import sharded
 from toile.engine.arrays import ConcreteArray
 from toile.engine.avals import Aval
+from toile.engine.buffers import Placement
 from toile.engine.config import flags
 from toile.engine.conversion import as_array, placed, wrap_aval
 from toile.engine.devices import Device
 from toile.engine.operation import Axis, Dim
-from toile.engine.platform_registry import platform_of
+from toile.engine.platform_registry import platform_of, registry
 from toile.engine.program import Equation, Program, Var
 from toile.engine.records import dataclass
 from toile.engine.sharded import Sharded, common_sharding, from_data
@@ -81,10 +82,16 @@ def put(x: Any, target: Any) -> Any:
     if engine_devices.process_count() > 1 and not sharding.is_fully_addressable:
         return sharded.from_parts(sharded.split(made._data, made.shape, sharding), made.aval,
                                   sharding)
-    alone = engine_devices.cpu_count() == 1 and not isinstance(made, Sharded)
-    if alone and not isinstance(sharding, NamedSharding):
-        return placed(made, None)  # there is no other device
+    if _is_only_device() and not isinstance(made, Sharded) and not isinstance(
+        sharding, NamedSharding
+    ):
+        return placed(made, None)
     return from_data(sharded.fetched(made._data), made.aval, sharding)
+
+
+def _is_only_device() -> bool:
+    """Whether there is no device but one CPU device, so that arrays cannot be anywhere else."""
+    return engine_devices.cpu_count() == 1 and not any(p.devices() for p in registry.active)
 
 
 def _put_by_default(x: Any) -> Any:
@@ -99,7 +106,9 @@ def _put_by_default(x: Any) -> Any:
 
 def _put_elsewhere(x: Any, sharding: Sharding, platform: Any) -> Any:
     """An array under a sharding over another platform's devices, copied there now."""
-    if len(platform.all_devices()) == 1 and not isinstance(x, Sharded):
+    if len(platform.all_devices()) == 1 and not isinstance(x, Sharded) and not isinstance(
+        sharding, NamedSharding
+    ):
         return placed(x, platform.devices()[0])
     return sharded.from_parts(sharded.split(x._data, x.shape, sharding), x.aval, sharding)
 
@@ -179,7 +188,31 @@ def _dividing(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
 Env = dict[Any, Any]
 
 
-def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], list[Any]] | None:
+class Wrapping:
+    """How to wrap the raw results of a Program: the sharding of each, and whether they are
+    committed to it."""
+
+    __slots__ = ("outputs", "shardings", "is_committed")
+
+    def __init__(self, outputs: Sequence[Any], shardings: list[Any], is_committed: bool):
+        self.outputs, self.shardings, self.is_committed = outputs, shardings, is_committed
+
+    def __call__(self, results: Sequence[Any]) -> list[Any]:
+        return [
+            from_data(r, o.aval, s, self.is_committed)
+            if r.__class__ is np.ndarray or platform_of(r) is not None else wrap_aval(r, o.aval)
+            for r, o, s in zip(results, self.outputs, self.shardings, strict=True)
+        ]
+
+    @property
+    def placements(self) -> list[Placement] | None:
+        """The placement of each result; None unless all are on one device."""
+        if any(s.num_devices > 1 for s in self.shardings):
+            return None
+        return [(s, self.is_committed) for s in self.shardings]
+
+
+def place(program: Program, args: Sequence[Any]) -> Wrapping | None:
     """How to wrap the raw results of a Program for these operands; None: the default way."""
     fixed = program.memoized("placing", lambda: _placing(program))
     first = common_sharding(program.name, args)
@@ -189,15 +222,7 @@ def place(program: Program, args: Sequence[Any]) -> Callable[[Sequence[Any]], li
     found = program.memoized(("layouts", given), lambda: _layouts(program, given))
     rest = (first._sharding if first is not None else fixed).everywhere()
     committed = first is None or first._is_committed
-
-    def wrap(results: Sequence[Any]) -> list[Any]:
-        return [
-            from_data(r, o.aval, s or rest, committed)
-            if r.__class__ is np.ndarray or platform_of(r) is not None else wrap_aval(r, o.aval)
-            for r, o, s in zip(results, program.outputs, found, strict=True)
-        ]
-
-    return wrap
+    return Wrapping(program.outputs, [s or rest for s in found], committed)
 
 
 def _layouts(program: Program, given: Sequence[Any]) -> list[Any]:

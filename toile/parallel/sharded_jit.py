@@ -162,6 +162,8 @@ class ShardedJit(PjitFunction):
         ])
 
     def _one(self, v: Any, sharding: Any, what: str, check: bool) -> Any:
+        if isinstance(v, Sharded) and v._is_committed and v._sharding == sharding:
+            return v
         if check and isinstance(v, Sharded) and v._is_committed and not (
             v._sharding.is_equivalent_to(sharding, v.ndim)
         ):

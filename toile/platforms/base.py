@@ -18,7 +18,7 @@ import numpy as np
 
 from toile.engine.arrays import FAST_OPERATORS, ConcreteArray, DeviceArray
 from toile.engine.avals import Aval, aval_of
-from toile.engine.buffers import signature
+from toile.engine.buffers import Placement, signature
 from toile.engine.conversion import as_array, placed, placed_by_default, wrap_aval
 from toile.engine.devices import Device
 from toile.engine.operation import Operation, infer_list
@@ -184,10 +184,11 @@ class Platform:
 
     def exit_of(
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
-        hosted: Sequence[int], donated: Sequence[int],
+        hosted: Sequence[int], donated: Sequence[int], placements: Sequence[Placement],
     ) -> Any:
         """A fast exit of a Program that has run, for repeated calls: see `platforms.call_exits`.
-        None: every call takes the general path."""
+        `placements` are those of the results, if they are sharded arrays. None: every call takes
+        the general path."""
         return None
 
     def worth_writing(self, leaves: int) -> int:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from toile.engine import dtypes
-from toile.engine.arrays import ConcreteArray, DeviceArray
+from toile.engine.arrays import ConcreteArray, DeviceArray, KeyArray
 from toile.engine.avals import aval_of
-from toile.engine.buffers import Signature, signature
+from toile.engine.buffers import Placement, Signature, signature
 from toile.engine.conversion import as_array
+from toile.engine.sharded import class_over
 
 MISS: Any = object()  # sends a call to the general path
 MAX_LEAVES = 4096
@@ -48,19 +49,33 @@ def missed(pointers: Any, memory: Any) -> Any:
     return MISS
 
 
+def signatures_of_results(
+    program: Any, device: Any, placements: Sequence[Placement]
+) -> list[Signature]:
+    """The signatures of the results of a Program; `placements` is empty if they have none."""
+    given = placements or (None,) * len(program.outputs)
+    return [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, device, p)
+            for o, p in zip(program.outputs, given, strict=True)]
+
+
 def result_lines(
-    scope: dict[str, Any], outs: Sequence[Signature], array: str, places: Iterable[tuple[int, int]]
+    scope: dict[str, Any], outs: Sequence[Signature], array: type[Any],
+    places: Iterable[tuple[int, int]],
 ) -> list[str]:
     """Lines that create the arrays of results and return their tree.
 
-    `array` is the name of the results' class; `places` has, for each result, the number of its
-    block (block 0 is memory `m0` at address `p0`) and the offset in it."""
+    `array` is the class of results that are not sharded; `places` has, for each result, the number
+    of its block (block 0 is memory `m0` at address `p0`) and the offset in it."""
     lines = []
     for i, (form, (block, offset)) in enumerate(zip(outs, places, strict=True)):
+        if form.placement is not None:
+            kind = class_over(form.placement[0], form.dtype)
+        else:
+            kind = KeyArray if dtypes.is_extended(form.dtype) else array
         scope[f"s{i}"] = form
-        kind = "KeyArray" if dtypes.is_extended(form.dtype) else array
+        scope[kind.__name__] = kind
         lines += [
-            f"o{i} = new({kind})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
+            f"o{i} = new({kind.__name__})", f"o{i}._signature = s{i}", f"o{i}._memory = m{block}",
             f"o{i}._pointer = p{block} + {offset}" if offset else f"o{i}._pointer = p{block}",
         ]
     return [*lines, f"return build([{', '.join(f'o{i}' for i in range(len(outs)))}])"]

@@ -7,6 +7,7 @@ shards it, so only the type of a sharding is checked here.
 from __future__ import annotations
 
 import functools
+import math
 import platform
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from toile.engine.arrays import Array, DeviceArray, KeyArray
 from toile.engine.config import flags
 from toile.engine.conversion import wrap
 from toile.engine.fp_errors import ignore_errors, restore_errors
+from toile.engine.platform_registry import default_device, registry
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_shape
 from toile.numpy._operands import check_arraylike as check_arraylike
@@ -244,19 +246,20 @@ def stepwise(x):
     return lax.reduce_precision(x, 8, 7) if x.dtype == dtypes.bfloat16 else x
 
 
-def concrete_words(key):
-    """The NumPy words of Threefry keys if nothing is being traced, else None.
+# So many numbers are drawn on the default device. Fewer are drawn on the host and copied: a device
+# would first have to compile kernels for them.
+MANY = 1 << 18
+
+
+def concrete_words(key, shape):
+    """The NumPy words of Threefry keys if numbers of this shape are drawn by NumPy, else None.
 
     Also None with the older counter layout, which the functions on words do not support."""
     if type(key) is KeyArray and tracing.state.trace is None and type(key._data) is np.ndarray:
         usual = key.dtype.impl.name == GENERATOR and flags.threefry_partitionable
-        return key._data if usual else None
+        if usual and not (registry.active and math.prod(shape) > MANY and default_device()):
+            return key._data
     return None
-
-
-def is_concrete(key):
-    """Whether the words of `key` are a NumPy array and nothing is being traced."""
-    return concrete_words(key) is not None
 
 
 def _on_concrete(dtype, kernel, otherwise):

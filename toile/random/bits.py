@@ -15,7 +15,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
-from toile.engine.conversion import wrap
+from toile.engine.conversion import new_array
 from toile.engine.fp_errors import ignore_errors, restore_errors
 from toile.engine.source import here
 from toile.numpy._axes import canonicalize_axis
@@ -92,9 +92,9 @@ def uniform(
 
 def unit(key, shape, dtype):
     """Uniform floats in [0, 1) for a typed key or, elementwise, an array of keys."""
-    words = args.concrete_words(key)
+    words = args.concrete_words(key, shape)
     if words is not None:
-        return wrap(unit_floats(np, words, shape, dtype))
+        return new_array(unit_floats(np, words, shape, dtype))
     width, drawn, shift, one = float_layout(dtype)
     words = random_bits(key, drawn, shape)
     if drawn != width:
@@ -114,12 +114,12 @@ def uniform_between(key, shape, dtype, minval, maxval):
     with np.errstate(all="ignore"):
         span = high - low
     exact = math.frexp(float(span))[0] == 0.5  # a power of two: the product does not round
-    words = args.concrete_words(key)
+    words = args.concrete_words(key, shape)
     if words is not None:
         floats = unit_floats(np, words, shape, dtype)
         apart = exact or (dtype == np.float16 and not args.float16_is_native())
         scaled = floats * span + low if apart else fused_multiply_add(np, floats, span, low)
-        return wrap(np.maximum(low, scaled))
+        return new_array(np.maximum(low, scaled))
     floats = unit(key, shape, dtype)
     if exact:
         return lax.max(low, floats * span + low)
@@ -239,10 +239,10 @@ def _randint_between(key, shape, minval, maxval, dtype):
     span = 1 if last <= first else (last - first + (maxval > top)) % 2**width
     multiplier = span and (2 ** (width // 2) % span) ** 2 % 2**width % span
     unsigned = UNSIGNED[width].type
-    words = args.concrete_words(key)
+    words = args.concrete_words(key, shape)
     if words is not None:
         numbers = (unsigned(n % 2**width) for n in (span, multiplier, first))
-        return wrap(_offsets(words, width, shape, *numbers).astype(dtype))
+        return new_array(_offsets(words, width, shape, *numbers).astype(dtype))
     upper, lower = args.split_key(key)
     offset = random_bits(lower, width, shape)
     if span:  # 0 stands for 2**width: all bits are used

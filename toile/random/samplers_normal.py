@@ -15,7 +15,7 @@ from toile import lax
 from toile import numpy as jnp
 from toile.engine import dtypes
 from toile.engine.annotations import Array, ArrayLike, DTypeLike, ShapeLike
-from toile.engine.conversion import wrap
+from toile.engine.conversion import new_array
 from toile.engine.source import here
 from toile.parallel.specs import ShardingLike
 from toile.primitives.arrays import special
@@ -68,7 +68,7 @@ def standard_normal(key, shape, dtype):
         return (re + 1j * im) / np.array(np.sqrt(2), dtype)
     low, root = _bounds_of(dtype)
     two = dtype.type(2)  # 2 u is exact, so 2 u + low rounds once
-    words = args.concrete_words(key)
+    words = args.concrete_words(key, shape)
     if words is None:
         step = args.stepwise
         u = lax.max(low, step(unit(key, shape, dtype) * two + low))
@@ -78,7 +78,7 @@ def standard_normal(key, shape, dtype):
     x += low
     x = special.erf_inv(np, np.maximum(x, low))
     x *= root
-    return wrap(x)
+    return new_array(x)
 
 
 def truncated_normal(
@@ -112,13 +112,14 @@ def truncated_normal(
     dtype = args.float_dtype("truncated_normal", dtype)
     shape = args.joint_shape("truncated_normal", shape, lower, upper)
     root = np.array(np.sqrt(2), dtype)[()]
-    if type(lower) in (int, float) and type(upper) in (int, float) and args.is_concrete(key):
+    fixed = type(lower) in (int, float) and type(upper) in (int, float)
+    if fixed and args.concrete_words(key, shape) is not None:
         bounds: Any = lower, upper  # Python numbers, which can be hashed
         low, high, least, most = _truncation(*bounds, dtype)
         u = uniform_between(key, shape, dtype, low, high)
         x = special.erf_inv(np, np.asarray(u))
         x *= root
-        return wrap(np.minimum(np.maximum(x, least), most))
+        return new_array(np.minimum(np.maximum(x, least), most))
     lower, upper = convert(lower, dtype), convert(upper, dtype)
     # XLA divides arrays by a scalar through its reciprocal; the last bit of the bounds matters,
     # since u is a small difference where the result is near zero.

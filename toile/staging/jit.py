@@ -21,12 +21,14 @@ from toile.engine import config, errors
 from toile.engine.annotations import PyTree
 from toile.engine.arrays import DeviceArray, KeyArray
 from toile.engine.avals import aval_of
+from toile.engine.buffers import Placement
 from toile.engine.conversion import raw_operand
+from toile.engine.exchange import slot
 from toile.engine.garbage import paused
 from toile.engine.locks import shared_lock
-from toile.engine.platform_registry import array_platforms, device_for, registry
-from toile.engine.program import execute, trace_program, wrap_outputs
-from toile.engine.sharded import placing
+from toile.engine.platform_registry import array_platforms, registry
+from toile.engine.program import trace_program, wrap_outputs
+from toile.engine.sharded import Sharded, placing, run_call
 from toile.engine.source import describe, here
 from toile.engine.trace import state
 from toile.engine.trees import flatten, unflatten
@@ -297,14 +299,12 @@ class PjitFunction(Generic[P, R]):
         if divided is not None:
             return divided
         raws = [x._data if x.__class__ is DeviceArray else raw_operand(x) for x in leaves]
-        results = execute(program, traced.raw_consts + raws)
+        device, results = run_call(program, given, traced.raw_consts + raws)
         wrap = placing.place(program, given)
         outs = wrap(results) if wrap else wrap_outputs(program, results)
         traced.calls += 1
-        if traced.calls > 1 and wrap is None:
-            device = device_for(traced.raw_consts + raws) if registry.active else None
-            if traced.calls >= _platform(device).worth_writing(len(leaves)):
-                self._learn(traced, key[2], leaves, key[0], device)
+        if traced.calls >= _platform(device).worth_writing(len(leaves)):
+            self._learn(traced, key, leaves, device, wrap)
         return outs
 
     # For a function without shardings: arguments and results stay where they are.
@@ -326,15 +326,19 @@ class PjitFunction(Generic[P, R]):
                 self.cache.entries.move_to_end(key)
 
     def _learn(
-        self, traced: Traced, statics: Any, leaves: Any, in_tree: Any, device: Any
+        self, traced: Traced, key: Any, leaves: Any, device: Any, wrap: Any
     ) -> None:
         """Generate the fast path for calls like this one, which has just taken the general path."""
-        cache = self.cache
-        if len(leaves) > MAX_LEAVES or state.axes:
+        cache, in_tree, statics = self.cache, key[0], key[2]
+        placements = () if wrap is None else wrap.placements
+        # A function that runs on one of several devices now may run on all of them at other times.
+        if len(leaves) > MAX_LEAVES or state.axes or placements is None or (
+            placements and slot.exchange is not None
+        ):
             return
         with cache.lock:
             try:
-                exit = self._exit(traced, leaves, device)
+                exit = self._exit(traced, leaves, device, placements)
                 if exit is None:
                     return
                 found = self._entrance(statics, traced.given_up, leaves, in_tree)
@@ -344,16 +348,25 @@ class PjitFunction(Generic[P, R]):
             rest = [p for p in cache.paths if p is not found.enter]
             cache.paths = (found.enter, *rest[: _MAX_PATHS - 1])
 
-    def _exit(self, traced: Traced, leaves: Any, device: Any) -> Any:
+    def _exit(
+        self, traced: Traced, leaves: Any, device: Any, placements: Sequence[Placement]
+    ) -> Any:
         """The Exit for such leaves, made on first use; None if there is none."""
-        hosted = () if device is None else hosted_leaves(leaves)
-        found = traced.exits.get((device, hosted))
+        hosted: tuple[int, ...] = ()
+        if registry.active:
+            hosted = hosted_leaves(leaves)
+            if device is None:
+                if len(hosted) < len(leaves):
+                    return None  # such a call copies arguments from another device to the host
+                hosted = ()
+        key = device, hosted, tuple(placements)
+        found = traced.exits.get(key)
         if found is None or found.executable is None:  # or it was closed
             program, consts, out_tree = traced.program, traced.raw_consts or [], traced.out_tree
             found = _platform(device).exit_of(
-                program, consts, out_tree, device, hosted, traced.given_up)
+                program, consts, out_tree, device, hosted, traced.given_up, placements)
             if found is not None:
-                traced.exits[device, hosted] = found
+                traced.exits[key] = found
         return found
 
     def _entrance(
@@ -366,7 +379,8 @@ class PjitFunction(Generic[P, R]):
         key = in_tree, where, given_up
         found = cache.entrances.get(key)
         plain = (DeviceArray, KeyArray, *array_platforms)
-        others = {i for i, x in enumerate(leaves) if x.__class__ not in plain}
+        others = {i for i, x in enumerate(leaves)
+                  if x.__class__ not in plain and not isinstance(x, Sharded)}
         if found is not None and others <= found.others:
             return found
         fixed = Statics(tuple([w for w in where if isinstance(w, int)]),

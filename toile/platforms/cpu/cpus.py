@@ -9,6 +9,7 @@ from typing import Any
 
 from toile.engine import buffers, devices
 from toile.engine.arrays import DeviceArray
+from toile.engine.buffers import Placement
 from toile.engine.devices import Device
 from toile.engine.garbage import paused
 from toile.engine.locks import compiling, loading
@@ -51,11 +52,11 @@ class CpuPlatform(Platform):
 
     def exit_of(
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
-        hosted: Sequence[int], donated: Sequence[int],
+        hosted: Sequence[int], donated: Sequence[int], placements: Sequence[Placement],
     ) -> Any:
         with loading:
             exits = importlib.import_module("toile.platforms.cpu.exits")
-        return exits.exit_of(program, consts, out_tree, bool(donated))
+        return exits.exit_of(program, consts, out_tree, bool(donated), placements)
 
     def worth_writing(self, leaves: int) -> int:
         return 2 + leaves // 64  # writing the code costs about 50 us per leaf

@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from toile.engine.arrays import DeviceArray, KeyArray
-from toile.engine.buffers import Block, Signature, allocate, recycled, signature, taken
+from toile.engine.arrays import DeviceArray
+from toile.engine.buffers import Block, Placement, Signature, allocate, recycled, taken
 from toile.engine.treedefs import PyTreeDef
-from toile.platforms.call_exits import MAX_LEAVES, MISS, missed, result_lines, written
+from toile.platforms.call_exits import (
+    MAX_LEAVES,
+    MISS,
+    missed,
+    result_lines,
+    signatures_of_results,
+    written,
+)
 from toile.platforms.cpu import runner
 from toile.platforms.cpu.execution import SMALL, Context, Executable, failure
 from toile.targets.llvm import thread_count as threads
@@ -69,7 +76,7 @@ class Exit:
         shared = {b for b, n in members.items() if n > 1 or program.blocks[b] <= SMALL}
         given = program.inputs - len(self.consts)
         scope: dict[str, Any] = {
-            "MISS": MISS, "new": object.__new__, "DeviceArray": DeviceArray, "KeyArray": KeyArray,
+            "MISS": MISS, "new": object.__new__,
             "pack": struct.Struct(f"{given + len(program.blocks)}Q").pack_into,
             "packing_error": struct.error, "allocate": allocate, "recycled": recycled,
             "taken": taken, "fresh": partial(_fresh, program, self.consts), "free": self.free,
@@ -98,19 +105,20 @@ class Exit:
             lines += ["if code: raise failure(code)", "free.append(context)"]
         else:
             lines += ["run(context)", "free.append(context)"]
-        lines += result_lines(scope, outs, "DeviceArray", program.places)
+        lines += result_lines(scope, outs, DeviceArray, program.places)
         body = "".join(f"    {line}\n" for line in lines)
         return written(f"def leave(pointers, memory):\n{body}", "exit", scope, "leave")
 
 
 def exit_of(
-    program: Any, consts: Sequence[Any], out_tree: PyTreeDef, recycles: bool
+    program: Any, consts: Sequence[Any], out_tree: PyTreeDef, recycles: bool,
+    placements: Sequence[Placement] = (),
 ) -> Exit | None:
     """The exit of a Program that has run; None if there is no native code for it."""
     executable = program.executable
     if not isinstance(executable, Executable) or len(program.outputs) > MAX_LEAVES:
         return None
-    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type) for o in program.outputs]
+    outs = signatures_of_results(program, None, placements)
     if [(s.buffer_shape, s.buffer_dtype) for s in outs] != executable.out_specs:
         return None
     return Exit(executable, consts, outs, out_tree, recycles)

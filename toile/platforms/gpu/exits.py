@@ -14,10 +14,15 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from toile.engine.arrays import KeyArray
-from toile.engine.buffers import Block, Signature, owned, recycled, signature
+from toile.engine.buffers import Block, Placement, Signature, owned, recycled
 from toile.engine.treedefs import PyTreeDef
-from toile.platforms.call_exits import MAX_LEAVES, missed, result_lines, written
+from toile.platforms.call_exits import (
+    MAX_LEAVES,
+    missed,
+    result_lines,
+    signatures_of_results,
+    written,
+)
 from toile.platforms.gpu.arrays import GpuArray
 from toile.platforms.gpu.devices import entered, keepers
 from toile.platforms.gpu.executables import executable_of
@@ -88,8 +93,7 @@ class GpuExit:
         program = self.executable
         device = program.device
         scope: dict[str, Any] = {
-            "new": object.__new__, "GpuArray": GpuArray, "KeyArray": KeyArray,
-            "recycled": recycled, "next": oldest,
+            "new": object.__new__, "recycled": recycled, "next": oldest,
             "run": program.direct() or program.run, "build": build, "spare": self.spare,
             "current": device.current, "lock": device.lock, "upload": program.upload,
             "owned": owned, "entered": entered, "enter": getattr(device, "enter", None),
@@ -119,7 +123,7 @@ class GpuExit:
         consts = "".join(f"{c.data.ptr}, " for c in self.consts)
         results = "".join(f"p{i}, " for i in range(len(outs)))
         lines.append(f"run(({consts}*pointers, {results}))")
-        lines += result_lines(scope, outs, "GpuArray", [(i, 0) for i in range(len(outs))])
+        lines += result_lines(scope, outs, GpuArray, [(i, 0) for i in range(len(outs))])
         # An exception keeps its frame alive, which must not hold the memory of unused results.
         gone = "".join(f"m{i} = " for i in range(len(outs)))
         body = "".join(f"            {line}\n" for line in lines)
@@ -133,20 +137,21 @@ class GpuExit:
 
 def exit_of(
     program: Any, consts: Sequence[Any], out_tree: PyTreeDef, device: Any, hosted: Sequence[int],
-    donated: Sequence[int],
+    donated: Sequence[int], placements: Sequence[Placement] = (),
 ) -> GpuExit | None:
     """The exit of a Program that has run on a device; None if it does not apply."""
     executable = executable_of(program, device)
-    outs = _results(program, executable)
+    outs = _results(program, executable, placements)
     if len(program.outputs) > MAX_LEAVES or outs is None:
         return None
     return GpuExit(executable, consts, hosted, outs, out_tree.unflatten, donated)
 
 
-def _results(program: Any, executable: Any) -> list[Signature] | None:
+def _results(
+    program: Any, executable: Any, placements: Sequence[Placement] = ()
+) -> list[Signature] | None:
     """The signatures of results; None if the buffers have another form."""
-    outs = [signature(o.aval.shape, o.aval.dtype, o.aval.weak_type, executable.device)
-            for o in program.outputs]
+    outs = signatures_of_results(program, executable.device, placements)
     same = [(s.buffer_shape, s.buffer_dtype) for s in outs] == executable.out_specs
     return outs if same else None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toile.engine.avals import Aval
+from toile.engine.buffers import Placement
 from toile.engine.devices import Device
 from toile.engine.operation import Operation
 from toile.engine.platform_registry import array_platforms, registry, wanted_platform
@@ -124,9 +125,10 @@ class GpuPlatform(Platform):
 
     def exit_of(
         self, program: Program, consts: Sequence[Any], out_tree: Any, device: Any,
-        hosted: Sequence[int], donated: Sequence[int],
+        hosted: Sequence[int], donated: Sequence[int], placements: Sequence[Placement],
     ) -> Any:
-        return late.exits().exit_of(program, consts, out_tree, device, hosted, donated)
+        return late.exits().exit_of(
+            program, consts, out_tree, device, hosted, donated, placements)
 
     def replicated(self) -> Any:
         return late.replicas()
