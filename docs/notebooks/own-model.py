@@ -190,8 +190,8 @@ draw(grid, logits.argmax(axis=-1))
 # %% [markdown]
 # ## Continue from a checkpoint
 #
-# `restore_checkpoint` reads a checkpoint into a state of the same structure. We pass a new state,
-# which has the right structure. Its numbers are replaced.
+# `restore_checkpoint` reads a checkpoint into a state of the same structure. A new state has this
+# structure, and its numbers are replaced by those of the checkpoint.
 
 # %%
 print("checkpoints of the epochs", checkpoints.available_steps(folder))
