@@ -96,7 +96,7 @@ toile.tree.map(jnp.shape, params)
 # %% [markdown]
 # `init` draws random parameters, and `apply` runs the model with the parameters that you pass.
 # Before training, the network considers all ten classes about equally likely, so the loss is close
-# to log 10 = 2.3.
+# to `log(10) = 2.3`.
 
 # %%
 from toile import optim
