@@ -18,8 +18,8 @@
 #
 # ## Data
 #
-# There are 5,000 images of 28 × 28 pixels. The pixels are bytes. We train on the first 4,000 images and hold out
-# the other 1,000 for evaluation.
+# The data set contains 5,000 images of 28 × 28 pixels, stored as bytes. We train on the first 4,000
+# images and hold out the other 1,000 for evaluation.
 
 # %%
 from pathlib import Path
@@ -46,8 +46,9 @@ draw(train["image"][0])
 print("label:", train["label"][0])
 
 # %% [markdown]
-# A `Loader` makes batches from arrays and uses a random key to shuffle them differently in each epoch. `transform`
-# runs in the loader's thread, so that the next batches are prepared while the network trains.
+# A `Loader` creates batches from arrays and uses a random key to shuffle the examples differently
+# in each epoch. `transform` runs in the loader's thread, so that the next batches are prepared
+# while the network trains.
 
 # %%
 from toile import random
@@ -93,8 +94,9 @@ params = model.init(random.key(0), jnp.zeros((1, 28, 28, 1)))["params"]
 toile.tree.map(jnp.shape, params)
 
 # %% [markdown]
-# `init` draws random parameters, and `apply` runs the model with the parameters that you pass. Before training, the
-# network finds all ten classes about equally likely, so the loss is close to log 10 = 2.3.
+# `init` draws random parameters, and `apply` runs the model with the parameters that you pass.
+# Before training, the network considers all ten classes about equally likely, so the loss is close
+# to `log(10) = 2.3`.
 
 # %%
 from toile import optim
@@ -110,9 +112,9 @@ print(logits.shape, f"loss {cross_entropy(logits, batch['label']).mean():.3f}")
 # %% [markdown]
 # ## Training step
 #
-# A `TrainState` holds the parameters, the optimizer state and a step counter in one tree. The training step is a pure
-# function of the state and a batch: it differentiates the loss and returns the state that the optimizer has updated.
-# `jit` compiles all of this as one program.
+# A `TrainState` contains the parameters, the optimizer state and a step counter in one tree. The
+# training step is a pure function of the state and a batch: it differentiates the loss and returns
+# the state that the optimizer has updated. `jit` compiles all of this as one program.
 
 # %%
 from toile.training.train_state import TrainState
@@ -135,9 +137,9 @@ state = TrainState.create(apply_fn=model.apply, params=params, tx=optim.adam(rat
 # %% [markdown]
 # ## Evaluation
 #
-# A metric is a small tree of arrays that accumulates values over batches. `last="pad"` fills up the last batch, so that
-# all batches have the same shape and the step is compiled only once. It also adds a `mask`, which keeps the padding
-# out of the averages.
+# A metric is a small tree of arrays that accumulates values over batches. `last="pad"` pads the
+# last batch, so that all batches have the same shape and the step is compiled only once. It also
+# adds a `mask`, which keeps the padding out of the averages.
 
 # %%
 from toile.training.metrics import Accuracy, Average, Collection
@@ -197,8 +199,8 @@ print(f"label {held_out['label'][worst]}, predicted {predicted[worst]} "
 # %% [markdown]
 # ## Save a checkpoint
 #
-# A checkpoint holds the whole state, so training can continue from it as if it had never stopped. The file format is
-# Flax's.
+# A checkpoint contains the whole state, so training can continue from it as if it had never
+# stopped. The file format is Flax's.
 
 # %%
 import tempfile

@@ -3,15 +3,16 @@
 # %% [markdown]
 # # Transformations: grad, jit, vmap
 #
-# toile has three central tools, and all three take a function and return a new function: `grad` returns its
-# gradient, `jit` a compiled version, `vmap` a version that works on a whole batch. This page introduces them one
-# at a time on a single problem, fitting a curve to noisy measurements, and then combines them. You need to know
-# Python and a little NumPy.
+# toile has three central tools. Each of them takes a function and returns a new one: `grad` returns
+# the gradient of the function, `jit` returns a compiled version, and `vmap` returns a version that
+# works on a whole batch. This page introduces them one at a time on a single problem, fitting a
+# curve to noisy measurements, and then combines them. You need to know Python and a little NumPy.
 #
 # ## The problem
 #
-# A sensor swings like a pendulum with friction: `a · exp(-d·t) · cos(w·t)`. We have 80 noisy measurements, three of
-# which went wrong, and look for the amplitude `a`, the damping `d` and the frequency `w`.
+# A sensor swings like a pendulum with friction: `a · exp(-d·t) · cos(w·t)`. We have 80 noisy
+# measurements, three of which are wrong, and look for the amplitude `a`, the damping `d` and the
+# frequency `w`.
 
 # %%
 import numpy as np
@@ -37,8 +38,8 @@ guess = {"a": 1.0, "d": 0.1, "w": 2.7}
 print(f"loss of the guess: {loss(guess, t, y):.3f}")
 
 # %% [markdown]
-# These are ordinary Python functions. `toile.numpy` has the functions of NumPy, and NumPy arrays can be passed to
-# them as they are.
+# These are ordinary Python functions. `toile.numpy` provides NumPy's functions, and you can pass
+# NumPy arrays to them directly.
 #
 # ## grad: which way is down?
 #
@@ -54,8 +55,8 @@ slopes = toile.grad(loss)(guess, t, y)
 rounded(slopes)
 
 # %% [markdown]
-# A derivative says how much the result changes when an argument changes a little. We can check the one for `w` by
-# changing `w` slightly ourselves:
+# A derivative says how much the result changes when an argument changes a little. We can check the
+# derivative with respect to `w` by changing `w` slightly ourselves:
 
 # %%
 small = 1e-3
@@ -100,7 +101,7 @@ print([f"{f(1.0):.3f}" for f in (position, speed, acceleration)])
 # %% [markdown]
 # ## jit: compile it
 #
-# Each step above ran one small operation after another, and each was started from Python. `toile.jit` turns a
+# Each step above ran many small operations, and Python started them one by one. `toile.jit` turns a
 # function into one compiled program:
 
 # %%
@@ -126,9 +127,10 @@ print(f"plain {plain * 1e3:.2f} ms, compiled {compiled * 1e3:.3f} ms")
 assert compiled < plain
 
 # %% [markdown]
-# How does `jit` look inside a Python function? In the first call it passes *tracers* instead of arrays. A tracer
-# knows a shape and a dtype, but no numbers; it records what is done with it. The recording is compiled, and later
-# calls run the compiled program without running your Python code. A `print` shows the difference:
+# How does `jit` look inside a Python function? In the first call it passes *tracers* instead of
+# arrays. A tracer has a shape and a dtype, but no numbers, and it records the operations that are
+# applied to it. The recording is compiled, and later calls run the compiled program without running
+# your Python code. A `print` shows the difference:
 
 
 # %%
@@ -141,16 +143,16 @@ def noisy_square(x):
 print(noisy_square(jnp.float32(3)), noisy_square(jnp.float32(4)))
 
 # %% [markdown]
-# The function printed once, for two calls. It is traced again when the shape or the dtype of an argument changes,
-# and `why()` explains each time:
+# The function printed only once in two calls. It is traced again when the shape or the dtype of an
+# argument changes, and `why()` gives the reason for each trace:
 
 # %%
 noisy_square(jnp.arange(3.0))
 noisy_square.why()
 
 # %% [markdown]
-# Because a tracer has no numbers, Python's `if` cannot decide by its value. Let the array function `jnp.where` choose
-# instead:
+# Because a tracer has no numbers, Python's `if` cannot test its value. Let the array function
+# `jnp.where` choose instead:
 
 
 # %%
@@ -169,8 +171,9 @@ print(toile.jit(lambda x: jnp.where(x > 0, x, 0.0))(-2.0))
 # %% [markdown]
 # ## vmap: from one to many
 #
-# It is easier to write a function for one measurement than for eighty. `toile.vmap` adds the missing axis:
-# `in_axes` says, for each argument, which axis to go along. `None` means that all calls share the argument.
+# It is easier to write a function for one measurement than for eighty. `toile.vmap` adds the
+# missing axis. `in_axes` specifies the axis of each argument that contains the measurements, and
+# `None` means that the argument is the same for all of them.
 
 
 # %%
@@ -186,8 +189,9 @@ losses.shape
 #
 # ## Together
 #
-# Transformations can be combined in any order. `vmap(grad(...))` is the gradient *of each measurement*: how strongly
-# each of them pulls at the parameters. The three failed measurements pull hardest.
+# Transformations can be combined in any order. `vmap(grad(...))` computes a gradient *for each
+# measurement*, which shows how strongly that measurement pulls at the parameters. The three failed
+# measurements pull hardest.
 
 # %%
 slopes_of_each = toile.jit(toile.vmap(toile.grad(loss_of_one), in_axes=(None, 0, 0)))
@@ -200,8 +204,9 @@ print("measurements that pull hardest:", suspicious)
 assert suspicious == [10, 33, 60]
 
 # %% [markdown]
-# We leave them out, and fit again from many first guesses at once. Fitting from one guess is a loop, which
-# `lax.fori_loop` keeps inside of the compiled program; `vmap` runs it for 40 guesses of the frequency side by side.
+# We leave them out and fit again from many first guesses at once. Fitting from one guess is a loop,
+# which `lax.fori_loop` keeps inside the compiled program. `vmap` runs this loop for 40 guesses of
+# the frequency at the same time.
 
 # %%
 from toile import lax
@@ -232,7 +237,8 @@ rounded({name: p[best] for name, p in fits.items()})
 assert abs(fits["w"][best] - 3.0) < 0.05 and abs(fits["a"][best] - 2.0) < 0.1
 
 # %% [markdown]
-# Guesses near 3 lead to the solution, and others end in a poor local minimum, which is why it was worth trying many.
+# Guesses near 3 lead to the solution, and others end in a poor local minimum, which is why it was
+# worth trying many guesses.
 #
 # ## Where next
 #

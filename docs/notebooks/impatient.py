@@ -37,7 +37,8 @@ except TypeError as error:
 x.at[0, 0].set(7).at[1].add(10)
 
 # %% [markdown]
-# Python numbers are *weakly typed*: in an operation with an array, they take the array's dtype.
+# Python numbers are *weakly typed*: in an operation with an array of floats, they are converted to
+# the array's dtype.
 
 # %%
 h = jnp.ones(3, jnp.bfloat16)
@@ -113,9 +114,9 @@ print(toile.explain(lambda p: toile.grad(loss)(p, x, y))(params))
 # %% [markdown]
 # ## vmap
 #
-# `vmap` turns a function of one example into a function of a batch. `in_axes` gives the batch axis of each argument;
-# None means that the argument is the same for all examples. There is no loop: under `vmap`, a matrix-vector product
-# becomes a matrix product.
+# `vmap` turns a function for one example into a function for a batch. `in_axes` specifies the batch
+# axis of each argument; None means that the argument is the same for all examples. There is no
+# loop: under `vmap`, a matrix-vector product becomes a matrix product.
 
 
 # %%
@@ -155,8 +156,9 @@ after["w"]
 # %% [markdown]
 # ## Random keys
 #
-# There is no global random state. Random functions take a *key*, and the same key gives the same numbers under
-# every transformation and on every device. Use each key only once; `split` makes new keys from one.
+# There is no global random state. Random functions take a *key*, and the same key produces the same
+# numbers under every transformation and on every device. Use each key only once; `split` creates
+# new keys from one.
 
 # %%
 from toile import random
@@ -209,9 +211,9 @@ toile.tree.map(jnp.shape, params)
 # %% [markdown]
 # ## Common pitfalls
 #
-# **Side effects happen during tracing.** `step` above printed once each time it was traced, not in each of its two
-# hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a list or a global
-# variable: using it after tracing raises an error.
+# **Side effects happen during tracing.** `step` above printed once for each trace, not in each of
+# its two hundred calls. To print in every call, use `toile.debug.print`. Do not store a tracer in a
+# list or a global variable: using it after tracing raises an error.
 
 # %%
 kept = []
@@ -232,8 +234,9 @@ except toile.errors.UnexpectedTracerError as error:
     print(str(error).split("\n")[0])
 
 # %% [markdown]
-# **Python's `if` does not work on traced values**, because a tracer has no value. Use `jnp.where` or `lax.cond`. Or
-# make the argument static; then each value of it is compiled separately.
+# **Python's `if` does not work on traced values**, because a tracer has no value. Use `jnp.where`
+# or `lax.cond`, or make the argument static. The function is then compiled separately for each
+# value of the argument.
 
 
 # %%
@@ -258,9 +261,9 @@ v = jnp.array([3, 0, 5, 7])
 toile.jit(lambda v: jnp.nonzero(v, size=4, fill_value=-1)[0])(v)
 
 # %% [markdown]
-# **Out-of-range indices do not raise an error** if they are in an array, because a compiled program cannot raise
-# exceptions. Reading uses the nearest valid index, and writing ignores the index. A Python integer that is out of range
-# does raise an error.
+# **Out-of-range indices do not raise an error** if they are in an array, because a compiled program
+# cannot raise exceptions. Reading uses the nearest valid index, and writing to an invalid index
+# does nothing. A Python integer that is out of range does raise an error.
 
 # %%
 print(v[jnp.array([0, 99])], v.at[jnp.array([0, 99])].set(1))
@@ -286,7 +289,7 @@ toile.grad(bad)(0.0), toile.grad(good)(0.0)
 # **Measure the second call, and wait for its result.** The first call includes compilation, and on a GPU a call returns
 # before the work is done. `block_until_ready()` waits for the result.
 #
-# [Common pitfalls](sharp-bits.md) has more of these.
+# [Common pitfalls](sharp-bits.md) describes more of these.
 #
 # ## What to read next
 #

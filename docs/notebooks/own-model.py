@@ -42,9 +42,10 @@ draw(train["x"], train["label"])
 # %% [markdown]
 # ## A layer
 #
-# A module is a class with hyperparameters as fields and a `__call__` that computes. `self.param` declares a
-# parameter: its name, a function that draws its first value, and its shape. This layer multiplies by a matrix, as
-# `nn.Dense` does, and then scales each output by a number that it learns:
+# A module is a class whose fields are hyperparameters and whose method `__call__` defines the
+# computation. `self.param` declares a parameter by its name, a function that draws its initial
+# value, and its shape. This layer multiplies by a matrix, as `nn.Dense` does, and then scales each
+# output by a number that it learns:
 
 # %%
 import toile
@@ -69,8 +70,9 @@ variables = layer.init(random.key(0), jnp.ones((1, 2)))
 toile.tree.map(jnp.shape, variables)
 
 # %% [markdown]
-# The module itself holds no numbers. `init` draws them from a random key, and `apply` computes with the ones that it
-# is given. The size of the input need not be declared: `init` sees it in the example.
+# The module itself contains no numbers. `init` draws the parameters with a random key, and `apply`
+# computes with the parameters that you pass. You need not declare the size of the input: `init`
+# infers it from the example input.
 
 # %%
 layer.apply(variables, jnp.array([[1.0, 2.0]])).shape
@@ -78,8 +80,9 @@ layer.apply(variables, jnp.array([[1.0, 2.0]])).shape
 # %% [markdown]
 # ## A network
 #
-# Modules can contain modules. `nn.Dropout` sets some of its inputs to zero in training, so it needs to know whether
-# this is training, and it needs random numbers. The caller passes both.
+# Modules can contain modules. `nn.Dropout` sets some of its inputs to zero, but only during
+# training. It therefore needs to know whether the model is being trained, and it needs random
+# numbers. The caller passes both.
 
 
 # %%
@@ -102,9 +105,10 @@ model.tabulate(random.key(0), train["x"][:1], is_training=False)
 # %% [markdown]
 # ## A training step
 #
-# A `TrainState` holds everything that training changes: the parameters, the state of the optimizer and the step number.
-# `train_step` takes a state and returns the next one. The random key for dropout is made from the step number, so there
-# is no key to carry around, and every step draws different numbers.
+# A `TrainState` contains everything that training changes: the parameters, the state of the
+# optimizer and the step number. `train_step` takes a state and returns the next one. The random key
+# for dropout is derived from the step number, so you need not store a key, and every step draws
+# different numbers.
 
 # %%
 from toile import optim
@@ -175,7 +179,7 @@ print(f"accuracy after training: {found:.1%}")
 assert found > 0.9
 
 # %% [markdown]
-# What has it learned? This is the class that it predicts for each point of the plane:
+# What has the network learned? This is the class that it predicts for each point of the plane:
 
 # %%
 side = np.linspace(-1.7, 1.7, 21).astype("float32")
@@ -186,8 +190,8 @@ draw(grid, logits.argmax(axis=-1))
 # %% [markdown]
 # ## Continue from a checkpoint
 #
-# `restore_checkpoint` reads a checkpoint into a state of the same structure. A new state has the right structure; its
-# numbers are replaced.
+# `restore_checkpoint` reads a checkpoint into a state of the same structure. A new state has this
+# structure, and its numbers are replaced by those of the checkpoint.
 
 # %%
 print("checkpoints of the epochs", checkpoints.available_steps(folder))
@@ -213,8 +217,8 @@ assert all(toile.tree.leaves(same))
 # %% [markdown]
 # ## Use the network
 #
-# For predictions the parameters are enough. `serialization` writes them without the optimizer's state, and the file
-# can be read by any program that has the module:
+# For predictions, the parameters are enough. `serialization` writes them without the optimizer's
+# state, and any program that has the module can read the file:
 
 # %%
 from pathlib import Path
@@ -232,6 +236,7 @@ print(f"{file.stat().st_size / 1e3:.0f} kB;", predict(held_out["x"][:3]).round(3
 # %% [markdown]
 # ## Where next
 #
-# [Modules](modules.md) has the rest of what modules can do, such as sharing layers, running statistics and several
-# methods. [Checkpoints](checkpoints.md) explains saving in the background and what happens when a program is
-# killed. [Sequences](sequences.md) is the next notebook: networks that read step by step.
+# [Modules](modules.md) describes what else modules can do, such as sharing layers, keeping running
+# statistics and having several methods. [Checkpoints](checkpoints.md) explains saving in the
+# background and what happens when a program is killed. The next notebook,
+# [Sequences](sequences.md), trains networks that read their input step by step.

@@ -10,8 +10,8 @@
 #
 # ## A loop that remembers
 #
-# A moving average is a small recurrent computation. It carries one number along, and each step updates the number
-# and returns it:
+# A moving average is a small recurrent computation. It carries one number from step to step, and
+# each step updates the number and returns it:
 
 # %%
 import numpy as np
@@ -26,7 +26,7 @@ signal = (np.sin(np.linspace(0, 9, 200)) + rng.normal(0, 0.3, 200)).astype("floa
 
 def step(average, x):
     average = 0.9 * average + 0.1 * x
-    return average, average  # what is carried to the next step, and what this step returns
+    return average, average  # the value for the next step, and the output of this step
 
 
 def with_python(xs):
@@ -45,9 +45,10 @@ def with_scan(xs):
 np.testing.assert_allclose(with_python(signal), with_scan(signal), rtol=1e-5)
 
 # %% [markdown]
-# `lax.scan(step, start, xs)` calls `step` for each element of `xs`, passes the carried value on, and stacks what the
-# steps return. Why not use Python's loop? Under `jit` Python's loop is *unrolled*: 200 steps become 200 copies of
-# the step. With `scan` the program contains the step once, inside a single operation, however long the sequence is:
+# `lax.scan(step, start, xs)` calls `step` for each element of `xs`, passes the carried value from
+# each step to the next, and stacks the outputs of the steps. Why not use a Python loop? Under
+# `jit`, a Python loop is *unrolled*: 200 steps become 200 copies of the step. With `scan` the
+# program contains the step once, inside a single operation, however long the sequence is:
 
 # %%
 for function in (with_python, with_scan):
@@ -84,8 +85,9 @@ print(f"best factor {best:.2f}, slope of the error there {toile.grad(error)(best
 # %% [markdown]
 # ## Data: waves of different lengths
 #
-# Each example is a wave of 30 to 60 values with its own frequency, phase and amplitude. All rows of an array have the same
-# length, so shorter waves are filled up with zeros (*padding*), and `length` says how many values are real.
+# Each example is a wave of 30 to 60 values with its own frequency, phase and amplitude. All rows of
+# an array have the same length, so zeros are appended to shorter waves (*padding*), and `length`
+# says how many values are real.
 
 
 # %%
@@ -140,8 +142,8 @@ toile.tree.map(jnp.shape, params["params"]["head"])
 # %% [markdown]
 # ## A loss that ignores padding
 #
-# The prediction at time 0 is compared with the value at time 1, and so on. A *mask* is 1 where the next value is real
-# and 0 where it is padding; the mean is taken over the real ones.
+# The prediction at time 0 is compared with the value at time 1, and so on. A *mask* is 1 where the
+# next value is real and 0 where it is padding; the mean is taken over the real values.
 
 
 # %%
@@ -164,8 +166,8 @@ def train_step(params, state, batch):
 
 
 # %% [markdown]
-# Gradients of recurrent networks pass through every step of the sequence and can become very large on the way.
-# `clip_by_global_norm` shortens those that do.
+# Gradients of recurrent networks pass through every step of the sequence and can become very large
+# on the way. `clip_by_global_norm` scales down the gradients that do.
 
 # %%
 from toile.training.loader import Loader
@@ -188,9 +190,9 @@ assert reached < 0.01
 # %% [markdown]
 # ## Continue a wave
 #
-# To forecast many values, the network reads a wave and then its own predictions: each prediction is the next input.
-# That is another scan. It carries the cell's state and the last value, and takes no elements, so `xs` is None and
-# `length` says how often to step.
+# To forecast many values, the network reads a wave and then its own predictions: each prediction is
+# the next input. That is another scan. It carries the cell's state and the last value. It reads no
+# elements, so `xs` is None, and `length` sets the number of steps.
 
 
 # %%
@@ -238,7 +240,9 @@ assert errors["network"] < errors["last value repeated"] / 2
 # %% [markdown]
 # ## Where next
 #
-# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns what is carried after the last real element of each
-#   sequence, which is what a classifier of sequences needs; `nn.Bidirectional` reads in both directions.
-# - [Transformations](transformations.md) has the other loops: `while_loop`, `fori_loop` and `associative_scan`.
+# - `nn.RNN(..., return_carry=True)` with `seq_lengths=` returns the carried value after the last
+#   real element of each sequence, which a sequence classifier needs. `nn.Bidirectional` reads in
+#   both directions.
+# - [Transformations](transformations.md#loops-and-branches) describes the other loops, such as
+#   `while_loop` and `fori_loop`.
 # - The examples [seq2seq](examples/seq2seq/README.md) and [lm1b](examples/lm1b/README.md) train larger networks on text.
