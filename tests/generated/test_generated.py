@@ -13,6 +13,7 @@ import pytest
 import toile
 import toile.numpy as jnp
 from tests.generated import check, data, draw, nests, running, shrink
+from tests.gpu import fibers
 from tests.seeds import today
 
 ALL = os.environ.get("TOILE_TEST_ALL", "0") not in ("", "0")
@@ -35,6 +36,18 @@ def test_generated_programs(piece):
                 f"again: python -m tests.generated --seed {seed} --show {index}\n"
                 + data.report(small, running.arguments(small))
             )
+
+
+@pytest.mark.cpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(not fibers.available(), reason="needs g++")
+@pytest.mark.parametrize("piece", range(12 if ALL else 2))
+def test_generated_programs_for_a_gpu(piece):
+    """The plan for a GPU gives the same results, and its kernels use no misaligned address."""
+    seed, count = today(), 20 if ALL else 3
+    for index in range(piece * count, (piece + 1) * count):
+        failure = check.examine(draw.draw(seed, index), ["emulated"])[1]
+        assert failure is None, f"program {index} of seed {seed}: {failure}"
 
 
 def test_the_same_numbers_give_the_same_program():

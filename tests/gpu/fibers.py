@@ -192,14 +192,19 @@ static int one(char* stacks) {
 }
 }  // namespace fibers
 
+// Called where a pointer is not a multiple of the alignment of its type: an error on a GPU.
+static int misaligned;
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) { misaligned = 1; }
+
 extern "C" int run(const Word* w, unsigned blocks) {
   static char* stacks = (char*)malloc((size_t)THREADS * STACK);
+  misaligned = 0;
   fibers::words = w;
   for (unsigned b = blocks; b-- > 0;) {
     fibers::block = b;
     if (fibers::one(stacks)) return 1;
   }
-  return 0;
+  return misaligned ? 2 : 0;
 }
 """
 
@@ -213,7 +218,7 @@ def available():
 # C++17 makes its header twice as long.
 OPTIONS = ["-std=c++14", "-O1", "-w", "-U_FORTIFY_SOURCE", "-ffp-contract=off", "-fPIC",
            "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics",
-           "-fno-asynchronous-unwind-tables"]
+           "-fno-asynchronous-unwind-tables", "-fsanitize=alignment"]
 LINKED = ["-shared", "-nostdlib", "-lm", "-lgcc"]
 
 
@@ -256,5 +261,7 @@ def execute(text, words, blocks):
     """Run all blocks of a launch; `words` are integers, addresses of host memory among them."""
     given = np.array([w - 2**64 if w >= 2**63 else w for w in words], np.int64)
     threads_of(text)
-    if _function(text)(given.ctypes.data, blocks):
-        raise RuntimeError(f"threads of a warp wait at different barriers\n{text}")
+    failed = _function(text)(given.ctypes.data, blocks)
+    if failed:
+        what = ["threads of a warp wait at different barriers", "a misaligned address"][failed - 1]
+        raise RuntimeError(f"{what}\n{text}")

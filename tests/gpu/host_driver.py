@@ -12,10 +12,15 @@ import time
 import weakref
 
 import numpy as np
+import pytest
 
 from tests.gpu import emulator, fibers
 from tests.gpu.fake_libraries import FakeCublas
 from toile.compiler.compilation import compile_program
+from toile.engine.avals import aval_of
+from toile.engine.conversion import as_array
+from toile.engine.program import closed, trace_program
+from toile.engine.trees import flatten
 from toile.platforms.gpu.execution import Executable
 from toile.platforms.gpu.target import TARGET
 from toile.targets.cuda import cublas, cudnn
@@ -381,3 +386,17 @@ def run(executable, raws, device):
     executable.run([x.ctypes.data for x in held] + [p for _, p in memory])
     return [m.array(shape, dtype, 0).copy()
             for (m, _), (shape, dtype) in zip(memory, executable.out_specs, strict=True)]
+
+
+def results_of(fun, args):
+    """The flat results of a function, planned for a GPU: of a second call, which is a graph."""
+    leaves = [as_array(x) for x in args]
+
+    def flat(*xs):
+        return [as_array(o) for o in flatten(fun(*xs))[0]]
+
+    program = closed(*trace_program(flat, [aval_of(x) for x in leaves], "program"))
+    with pytest.MonkeyPatch.context() as patches, host_gpu(patches) as (_, device):
+        executable = compiled(program, device)
+        run(executable, [x._data for x in leaves], device)
+        return run(executable, [x._data for x in leaves], device)

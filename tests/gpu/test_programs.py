@@ -114,6 +114,21 @@ PROGRAMS = {
     "integers": (lambda x: (x // 3, x % 3, x >> 1, x.astype(jnp.int8)),
                  [np.arange(-20, 20, dtype=np.int32)]),
     "bfloat16": (lambda x: nn.gelu(x.astype(jnp.bfloat16)) * 3, [normal(65)]),
+} | {
+    # The rows of the outer loop begin at any multiple of the element, not of a pack.
+    f"{name} of odd rows, {dtype}": (fun, [normal(5, 5).astype(dtype)])
+    for dtype in ("bfloat16", "int8", "float32") for name, fun in {
+        "slices": lambda x: lax.map(lambda r: lax.map(lambda y: y * 2, r[:4].reshape(2, 2)), x),
+        "results": lambda x: lax.map(lambda r: lax.map(lambda y: y + r, r), x),
+        "carries": lambda x: lax.map(
+            lambda r: lax.fori_loop(0, 3, lambda i, y: y + r[i], r * 2), x),
+        "updates": lambda x: lax.map(
+            lambda r: lax.fori_loop(
+                0, 3, lambda i, y: lax.dynamic_update_slice(y, r[:2] * 3, (i,)), r), x),
+        "reverse": lambda x: lax.scan(
+            lambda c, r: (c + r, lax.map(lambda y: y * c[:2], r[:4].reshape(2, 2))), x[0], x,
+            reverse=True),
+    }.items()
 }
 
 

@@ -7,6 +7,7 @@ disk runs without the modules that make plans.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,13 +74,24 @@ class Output:
 class Moving:
     """A pointer set by a loop: the current slice of an array, or one of a carry's two buffers.
 
-    It is always a multiple of `alignment` bytes if the buffers that it moves in are."""
+    It is always a multiple of `alignment` bytes."""
 
     __slots__ = ("alignment", "serial")
 
     def __init__(self, alignment: int = 1):
         self.alignment = alignment
         self.serial = next_serial()
+
+
+ALIGNMENT = 64  # bytes: of buffers; a cache line, and the width of the widest vector
+
+
+def alignment(ref: Ref) -> int:
+    """The largest number of bytes, up to `ALIGNMENT`, that divides the address of a place.
+
+    The place of a loop's slice may move within a slice of a loop around it."""
+    given = ref.buffer.alignment if isinstance(ref.buffer, Moving) else ALIGNMENT
+    return gcd(given, ref.offset)
 
 
 class LoopStep:

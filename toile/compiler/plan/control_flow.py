@@ -15,11 +15,17 @@ import numpy as np
 
 from toile.compiler.ir.geometry import dense
 from toile.compiler.ir.operands import Operand, Ref
-from toile.compiler.ir.steps import LoopStep, Moving, ScanStep, SwitchStep, WhileStep
+from toile.compiler.ir.steps import (
+    LoopStep,
+    Moving,
+    ScanStep,
+    SwitchStep,
+    WhileStep,
+    alignment,
+)
 from toile.compiler.passes.calls import Choice, plain
 from toile.compiler.pipeline import optimize
 from toile.compiler.plan.lower import Plan
-from toile.compiler.plan.place import ALIGNMENT
 from toile.control.cond import Cond
 from toile.control.scan import Scan
 from toile.control.while_loop import While
@@ -75,7 +81,7 @@ class _Carries:
         if trips is None:
             target = _at(self.plan.scratch(target.size * target.dtype.itemsize), target)
         self.plan.copy(target, self.inits[i])
-        here = Moving(gcd(ALIGNMENT, target.ref.offset))
+        here = Moving(alignment(target.ref))
         step.starts.append((here, target.ref))
         self._note(step, i, Ref(here), Ref(here), {target.ref.buffer})
 
@@ -88,7 +94,7 @@ class _Carries:
         even = even or self.plan.scratch(out.size * out.dtype.itemsize)
         odd = odd or self.plan.scratch(out.size * out.dtype.itemsize)
         self.plan.copy(_at(even, out), self.inits[i])
-        shared = gcd(ALIGNMENT, even.offset, odd.offset)
+        shared = gcd(alignment(even), alignment(odd))
         a, b = Moving(shared), Moving(shared)
         step.starts += [(a, even), (b, odd)]
         step.swaps.append((a, b))
@@ -152,7 +158,7 @@ def _slices_dense(x: Operand, plan: Plan) -> Operand:
 def _slice(step: ScanStep, x: Operand, op: Scan) -> Ref:
     """The slice of an array as a moving pointer."""
     ref, stride = x.ref, x.strides[0] * x.dtype.itemsize
-    here = Moving(gcd(ALIGNMENT, stride, ref.offset))
+    here = Moving(gcd(alignment(ref), stride))
     if op.reverse:
         step.slices.append((here, ref.at((op.length - 1) * stride), -stride))
     else:

@@ -7,9 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.operands import Scratch, Temporary
-from toile.compiler.ir.steps import MadePlan
-
-ALIGNMENT = 64  # bytes: a cache line, and the width of the widest vector
+from toile.compiler.ir.steps import ALIGNMENT, MadePlan
 
 
 class Interval(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 
 from toile.compiler.ir.geometry import permuted, room
 from toile.compiler.ir.operands import Operand, Ref
+from toile.compiler.ir.steps import alignment
 from toile.compiler.ir.views import row_major
 from toile.targets.cuda import cudnn
 from toile.targets.cuda.cudnn import Tensor, inputs, output
@@ -195,7 +196,7 @@ def available(given: dict[str, Any], made: dict[str, Any], options: Options,
 
 
 def _is_dense(a: Operand) -> bool:
-    return a.contiguous and a.ref.offset % ALIGNED == 0
+    return a.contiguous and alignment(a.ref) % ALIGNED == 0
 
 
 def supported(q: Any, k: Any, v: Any) -> bool:
@@ -221,7 +222,7 @@ def readable(name: str, a: Operand) -> bool:
         return a.contiguous
     if _is_dense(a):
         return True
-    if a.ref.offset % ALIGNED or (a.shape[-1] > 1 and a.strides[-1] != 1):
+    if alignment(a.ref) % ALIGNED or (a.shape[-1] > 1 and a.strides[-1] != 1):
         return False
     vector = ALIGNED // a.dtype.itemsize
     return all(n == 1 or (s > 0 and s % vector == 0)

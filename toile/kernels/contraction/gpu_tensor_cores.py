@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from toile.compiler.ir.operands import Args, Operand, Ref
+from toile.compiler.ir.steps import alignment
 from toile.kernels.contraction import gpu_tensor_text as texts
 from toile.kernels.contraction.gpu_tensor_text import Side, Tile, Walk, WalkForm
 from toile.targets.cuda import cublas
@@ -138,8 +139,7 @@ def _parts(tiles: int, depth: int) -> int:
 
 def is_aligned(ref: Ref, unit: int = cublas.ALIGNED) -> bool:
     """Whether an address is a multiple of `unit` bytes, in every iteration of a loop."""
-    own = getattr(ref.buffer, "alignment", unit)
-    return not (own % unit or ref.offset % unit)
+    return alignment(ref) % unit == 0
 
 
 def _added(parts: Ref, count: int, out: Ref, rows: Walk, columns: Walk) -> Launch:

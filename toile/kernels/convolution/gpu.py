@@ -16,6 +16,7 @@ from typing import Any
 
 from toile.compiler.ir.geometry import dense, permuted
 from toile.compiler.ir.operands import Operand
+from toile.compiler.ir.steps import alignment
 from toile.compiler.ir.views import row_major
 from toile.kernels.contraction import gpu as contractions
 from toile.kernels.contraction import gpu_tiles
@@ -425,7 +426,7 @@ class Layout:
     def _fits(self, name: str) -> bool:
         """Whether an operand already has this layout."""
         a = getattr(self.form, name)
-        return a.shape == self.shape(name) and not a.ref.offset % VECTOR and permuted(
+        return a.shape == self.shape(name) and not alignment(a.ref) % VECTOR and permuted(
             a, self.order(name, len(a.shape))).contiguous
 
     def _margin(self, name: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from math import gcd, prod
 
 from toile.compiler.ir.loop_nests import Access, Apply, LoopNest, Loops, Place, Reduce, Total
 from toile.compiler.ir.operands import Ref
-from toile.compiler.ir.steps import Moving
+from toile.compiler.ir.steps import alignment
 from toile.compiler.scalar.totals import accumulator
 from toile.kernels.nest.gpu_rows import WARP, RowForm, passes, shared_loads
 from toile.kernels.nest.gpu_text import UNIT, ZERO, Pattern
@@ -24,7 +24,6 @@ from toile.targets.cuda.launches import THREADS
 
 Refs = Callable[[Place], Ref]
 
-ALIGNMENT = 64  # bytes: default alignment of buffers
 BYTES_AT_ONCE = 64  # of loads in flight for each thread
 MOST_SHARED = 200 << 10  # bytes of shared memory for one row, if a GPU has as much
 REGISTERS = 1 << 16  # of a multiprocessor
@@ -89,9 +88,7 @@ def _outer_steps(place: Place, extents: Sequence[int]) -> list[int]:
 
 def is_aligned(ref: Ref, nbytes: int, steps: Iterable[int]) -> bool:
     """Whether packs of `nbytes` begin at multiples of that, with these steps between them."""
-    moves = isinstance(ref.buffer, Moving)  # in steps that are not known here
-    given = getattr(ref.buffer, "alignment", 1 if moves else ALIGNMENT)
-    return gcd(given, ref.offset, *steps) % nbytes == 0
+    return gcd(alignment(ref), *steps) % nbytes == 0
 
 
 def _is_costly(nest: LoopNest) -> bool:

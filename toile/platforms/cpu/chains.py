@@ -19,9 +19,8 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from toile.compiler.ir.operands import Ref, Temporary
-from toile.compiler.ir.steps import Region, whole_buffer
+from toile.compiler.ir.steps import ALIGNMENT, Region, whole_buffer
 from toile.compiler.plan.lower import Plan, independent
-from toile.compiler.plan.place import ALIGNMENT
 from toile.engine.cached import cached_property
 from toile.engine.records import dataclass
 from toile.targets.llvm.launches import Launch, Rows
