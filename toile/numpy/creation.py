@@ -279,7 +279,7 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
         device: device or sharding to place the result on; None for the device of `x`.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> jnp.astype(jnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)
@@ -326,7 +326,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     Args:
         shape: shape of the result; an integer for one axis.
         fill_value: number, or array that is broadcast to `shape`.
-        dtype: dtype of the result; None for that of `fill_value`.
+        dtype: dtype of the result; None for the dtype of `fill_value`.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -467,8 +467,8 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -486,8 +486,8 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -505,8 +505,8 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         prototype: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `prototype`.
-        shape: shape of the result; None for that of `prototype`.
+        dtype: dtype of the result; None for the dtype of `prototype`.
+        shape: shape of the result; None for the shape of `prototype`.
         device: device or sharding to place the result on; None uses the sharding of `prototype` if
             it has one, and otherwise the default device.
 
@@ -527,8 +527,8 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
     Args:
         a: array or number, or any object with a shape and a dtype.
         fill_value: number, or array that is broadcast to the shape; it is converted to the dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -574,7 +574,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
         start: first number; if `stop` is None, this is the end of the interval, which then begins
             at 0.
         stop: end of the interval, which is not included.
-        step: distance between neighbors; None for 1. It may be negative.
+        step: distance between neighbors; None means 1. It may be negative.
         dtype: dtype of the result; None for the dtype the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -721,8 +721,8 @@ def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
     Args:
         N: number of rows.
         M: number of columns; None for the number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
 
@@ -776,8 +776,8 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
     Args:
         N: number of rows.
         M: number of columns; None for the number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         dtype: dtype of the result; None for the default float dtype.
 
     Returns:
@@ -807,11 +807,11 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
 
     Args:
         m: array with at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
 
     >>> jnp.tril(jnp.ones((2, 3), "int32"))
     Array([[1, 0, 0],
@@ -825,11 +825,11 @@ def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
 
     Args:
         m: array with at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
 
     >>> jnp.triu(jnp.ones((2, 3), "int32"))
     Array([[1, 1, 1],

@@ -250,7 +250,7 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
         **kw: additional keyword arguments of the functions.
 
     Returns:
-        An array of the shape of `x`. Results are converted to its dtype.
+        An array with the shape of `x`. Results are converted to its dtype.
 
     Differences:
         NumPy calls each function with only the elements for which its condition holds.

@@ -338,12 +338,12 @@ class IndexUpdateRef:
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
             fill_value: result for elements that are out of bounds if `mode` is "fill", which is the
-                default if this is given; None for NaN, the lowest signed integer, the highest
-                unsigned integer or True, depending on the dtype.
+                default if this is given; None means NaN for floats, the lowest integer for signed
+                dtypes, the highest integer for unsigned dtypes, and True for booleans.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            An array of the shape of `x[idx]`.
+            An array with the shape of `x[idx]`.
 
         >>> jnp.arange(3).at[jnp.array([2, 5])].get(mode="fill", fill_value=-1)
         Array([ 2, -1], dtype=int32)
@@ -366,7 +366,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
 
         >>> jnp.zeros(3).at[1].set(5.0)
         Array([0., 5., 0.], dtype=float32)
@@ -385,7 +385,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("add", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -401,7 +401,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("sub", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -417,7 +417,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("mul", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -435,7 +435,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
 
         >>> jnp.array([5, 6, 7]).at[jnp.array([0, 2])].min(6)
         Array([5, 6, 6], dtype=int32)
@@ -454,7 +454,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("max", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -492,7 +492,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return ufuncs_numeric.power(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
@@ -508,7 +508,7 @@ class IndexUpdateRef:
             wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`; results are converted to it.
+            A new array with the shape and dtype of `x`; results are converted to it.
 
         >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
         Array([1., 2., 3.], dtype=float32)
@@ -550,13 +550,13 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         a: array whose elements are replaced.
         ind: positions, which are flattened. Negative positions count from the end if `mode` is
             None.
-        v: new elements, which are flattened, and repeated or truncated as needed.
+        v: new elements, which are flattened, then repeated or truncated as needed.
         mode: how to handle positions out of bounds: None or "clip" replaces them with the nearest
             position, "wrap" wraps around. In mode "clip", negative positions are out of bounds.
-        inplace: must be False: arrays cannot be changed.
+        inplace: must be False, because arrays are immutable.
 
     Returns:
-        A new array of the shape and dtype of `a`.
+        A new array with the shape and dtype of `a`.
 
     Raises:
         ValueError: `inplace` is True, which is the default.
@@ -598,21 +598,21 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at positions given separately for each vector.
+    """Replace elements along an axis, at separate positions for each vector along the axis.
 
     Args:
         arr: array whose elements are replaced.
-        indices: integer positions, in an array with as many axes as `arr`; the other axes are
-            broadcast.
+        indices: integer positions, in an array with the same number of axes as `arr`; the axes
+            other than `axis` are broadcast.
         values: new elements, which are broadcast to the shape of `indices`.
         axis: axis of the positions; None for the flattened array.
-        inplace: must be False: arrays cannot be changed.
+        inplace: must be False, because arrays are immutable.
         mode: how to handle positions out of bounds: None, "fill" or "drop" ignores them, "clip"
             replaces them with the nearest position, "promise_in_bounds" promises that there are
             none.
 
     Returns:
-        A new array of the shape and dtype of `arr`.
+        A new array with the shape and dtype of `arr`.
 
     Raises:
         ValueError: `inplace` is True, which is the default.

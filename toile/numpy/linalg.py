@@ -396,7 +396,7 @@ def inv(a: ArrayLike) -> Array:
         a: square matrices in the last two axes.
 
     Returns:
-        An array of the shape of `a`, which is not finite where a matrix is singular.
+        An array with the shape of `a`, which is not finite where a matrix is singular.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -655,7 +655,7 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
             powers of the inverse.
 
     Returns:
-        An array of the shape of `a`.
+        An array with the shape of `a`.
 
     >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [0, 1]]), 3)
     Array([[1, 3],
@@ -820,8 +820,8 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
 
     Args:
         x: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
 
     Returns:
         An array with the diagonals along the last axis.
@@ -834,8 +834,8 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
 
     Args:
         x: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
         dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
 
     Returns:
@@ -873,7 +873,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
             operands promote to.
 
     Returns:
-        An array without the axis.
+        An array of dot products, without the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
@@ -884,19 +884,19 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
               precision: lax.PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None,
               out_sharding: object = None) -> Array:
-    """Sum products of elements over axes of two arrays, as `jnp.tensordot` does.
+    """Multiply two arrays and sum over pairs of their axes, as `jnp.tensordot` does.
 
     Args:
         x1, x2: the operands.
-        axes: how many of the last axes of `x1` and the first axes of `x2` to sum over, or two lists
-            of axes to pair with each other.
+        axes: number of axes to sum over, the last ones of `x1` and the first ones of `x2`; or two
+            lists of axes, which are paired in order.
         precision: precision of the products; see `lax.Precision`.
         preferred_element_type: dtype of the sums and of the result; None for the one that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `x1`, followed by those of `x2`.
+        An array with the other axes of `x1`, followed by the other axes of `x2`.
     """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

@@ -494,7 +494,7 @@ def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
         axis: axis or axes to reverse; None for all.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     m = as_array("flip", m)
     axes = tuple(range(m.ndim)) if axis is None else canonical_axes(axis, m.ndim)
@@ -508,7 +508,7 @@ def flipud(m: ArrayLike) -> Array:
         m: array with at least one axis.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     return flip(m, 0)
 
@@ -520,7 +520,7 @@ def fliplr(m: ArrayLike) -> Array:
         m: array with at least two axes.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     return flip(m, 1)
 
@@ -597,7 +597,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) 
         axis: axis or axes to shift along; None to shift the flattened array.
 
     Returns:
-        An array of the shape and dtype of `a`.
+        An array with the shape and dtype of `a`.
 
     >>> jnp.roll(jnp.arange(5), 2)
     Array([3, 4, 0, 1, 2], dtype=int32)

@@ -191,7 +191,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
@@ -231,7 +231,7 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex, `q` has rank 2 or more, or `method` is not one of these.
@@ -273,7 +273,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
     """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
@@ -299,7 +299,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
     Returns:
         An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
     """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
@@ -320,8 +320,8 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
@@ -344,8 +344,8 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
         keepdims: whether to keep the reduced axes, with size 1.
 
     Returns:
-        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex.

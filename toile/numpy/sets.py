@@ -112,7 +112,7 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
         equal_nan: whether NaN is equal to NaN.
         size: number of elements in the result; None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element.
-        sorted: accepted for code written for JAX, and ignored: results are always in order.
+        sorted: accepted for code written for JAX, and ignored; results are always sorted.
 
     Returns:
         The distinct elements (or slices), or a tuple of these and the requested indices, inverse
@@ -326,7 +326,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
         size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for 0.
+        fill_value: value that pads the result to `size`; None means 0.
 
     Returns:
         A one-dimensional array in increasing order.

@@ -81,7 +81,7 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
     """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
@@ -96,7 +96,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     >>> jnp.divide(jnp.array([1, 3]), 2)
     Array([0.5, 1.5], dtype=float32)
@@ -143,7 +143,7 @@ def negative(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is boolean; use `logical_not`.
@@ -158,10 +158,10 @@ def positive(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Differences:
-        NumPy refuses booleans.
+        NumPy rejects booleans.
     """
     return as_array("positive", x)
 
@@ -176,7 +176,7 @@ def absolute(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
         of their parts.
     """
     x = as_array("absolute", x)
@@ -193,7 +193,7 @@ def abs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
         of their parts.
     """
     return absolute(x)
@@ -206,8 +206,8 @@ def fabs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         TypeError: `x` is complex; use `absolute`.
@@ -228,7 +228,7 @@ def sign(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is boolean.
@@ -245,7 +245,7 @@ def square(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; booleans give int32.
+        An array with the shape and dtype of `x`; booleans give int32.
     """
     x = as_array("square", x)
     return lax.square(convert(x, np.dtype("int32")) if x.dtype is BOOL else x)
@@ -260,8 +260,8 @@ def reciprocal(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
 
     Differences:
         NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
@@ -279,8 +279,8 @@ def exp(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.exp(inexact("exp", x))
 
@@ -292,8 +292,8 @@ def exp2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.exp2(inexact("exp2", x))
 
@@ -305,8 +305,8 @@ def expm1(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.expm1(inexact("expm1", x))
 
@@ -321,8 +321,8 @@ def log(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log(inexact("log", x))
 
@@ -336,8 +336,8 @@ def log1p(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log1p(inexact("log1p", x))
 
@@ -351,8 +351,8 @@ def log2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log2(inexact("log2", x))
 
@@ -369,8 +369,8 @@ def log10(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("log10", x)
     y = lax.log(x)
@@ -390,8 +390,8 @@ def sqrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sqrt(inexact("sqrt", x))
 
@@ -403,8 +403,8 @@ def cbrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -424,8 +424,8 @@ def sin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sin(inexact("sin", x))
 
@@ -439,8 +439,8 @@ def cos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.cos(inexact("cos", x))
 
@@ -454,8 +454,8 @@ def tan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.tan(inexact("tan", x))
 
@@ -469,8 +469,8 @@ def arcsin(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.asin(inexact("arcsin", x))
 
@@ -484,8 +484,8 @@ def arccos(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.acos(inexact("arccos", x))
 
@@ -499,8 +499,8 @@ def arctan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.atan(inexact("arctan", x))
 
@@ -512,8 +512,8 @@ def sinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sinh(inexact("sinh", x))
 
@@ -525,8 +525,8 @@ def cosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.cosh(inexact("cosh", x))
 
@@ -538,8 +538,8 @@ def tanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
 
     >>> jnp.tanh(jnp.array([-20.0, 0.0, 20.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -554,8 +554,8 @@ def arcsinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.asinh(inexact("arcsinh", x))
 
@@ -569,8 +569,8 @@ def arccosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     y = lax.acosh(inexact("arccosh", x))
     if y.dtype in COMPLEX:
@@ -588,8 +588,8 @@ def arctanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.atanh(inexact("arctanh", x))
 
@@ -606,7 +606,7 @@ def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
     Array([3.1415927, 1.5707964], dtype=float32)
@@ -621,8 +621,8 @@ def deg2rad(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("deg2rad", x)
     return lax.mul(x, literal(np.pi / 180, x.dtype, x.weak_type))
@@ -635,8 +635,8 @@ def rad2deg(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("rad2deg", x)
     return lax.mul(x, literal(180 / np.pi, x.dtype, x.weak_type))
@@ -656,7 +656,7 @@ def floor(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -672,7 +672,7 @@ def ceil(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -688,7 +688,7 @@ def trunc(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -702,13 +702,13 @@ def trunc(x: ArrayLike) -> Array:
 def rint(x: ArrayLike, /) -> Array:
     """Round each element to the nearest whole number; halves are rounded to the even neighbor.
 
-    Real and imaginary parts of complex numbers are rounded separately.
+    The real and imaginary parts of complex numbers are rounded separately.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
         give the default float dtype (float32, or float64 with x64 enabled).
     """
     x = as_array("rint", x)
@@ -729,7 +729,7 @@ def conjugate(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+        An array with the shape and dtype of `x`; real numbers are returned unchanged.
     """
     x = as_array("conjugate", x)
     return lax.conj(x) if x.dtype in COMPLEX else x
@@ -742,7 +742,7 @@ def conj(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+        An array with the shape and dtype of `x`; real numbers are returned unchanged.
     """
     return conjugate(x)
 
@@ -754,8 +754,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
-        it is `val` itself.
+        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
+        otherwise it is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -768,8 +768,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
-        it is zeros in the dtype of `val`.
+        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
+        otherwise it is zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -883,7 +883,7 @@ def isnan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isnan", x)
     return lax.ne(x, x)
@@ -896,7 +896,7 @@ def isinf(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isinf", x)
     if x.dtype in COMPLEX:
@@ -913,7 +913,7 @@ def isfinite(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isfinite", x)
     if x.dtype in COMPLEX:
@@ -981,7 +981,7 @@ def logical_not(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     return lax.bitwise_not(truth(as_array("logical_not", x)))
 
@@ -1040,7 +1040,7 @@ def invert(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.
@@ -1055,7 +1055,7 @@ def bitwise_not(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.
@@ -1093,7 +1093,7 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
         y: number of places; broadcast against `x`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1112,7 +1112,7 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: number of places; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1132,7 +1132,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the floating dtype that both promote to; integers and
-        booleans give float32 (64-bit integers give float64).
+        booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.
