@@ -399,7 +399,7 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
         axis: one axis that replaces `axisa`, `axisb` and `axisc`; None to use those.
 
     Returns:
-
+        An array of vectors, or of numbers if all vectors have length 2.
 
     >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)

@@ -1,8 +1,9 @@
-"""Elementwise functions that are one `lax` function after promotion.
+"""Elementwise functions that promote their operands and then call one `lax` function.
 
 Each is a plain function of a few lines: the fast path of `_promotion` and then the operation, so
-that an eager call costs little more than the operation itself. Functions with more mathematics in
-them are in `ufuncs_numeric`; the methods `add.reduce`, `add.at` ... are attached in `ufunc_api`.
+that an eager call costs little more than the operation itself. Functions that combine several
+operations are in `ufuncs_numeric`; the methods `add.reduce`, `add.at` ... are attached in
+`ufunc_api`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
         An array of the broadcast shape, in the dtype that both promote to.
 
     Raises:
-        TypeError: both are boolean.
+        TypeError: both operands are boolean.
     """
     return lax.sub(*pair("subtract", x, y))
 
@@ -74,7 +75,7 @@ def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
 def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers; the same as `divide`.
 
-    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -89,7 +90,7 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers.
 
-    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -105,7 +106,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the larger of two elements, or NaN where either is NaN.
+    """Compute the elementwise maximum of two arrays, which is NaN where either element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmax` ignores NaN.
@@ -120,7 +121,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the smaller of two elements, or NaN where either is NaN.
+    """Compute the elementwise minimum of two arrays, which is NaN where either element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmin` ignores NaN.
@@ -176,8 +177,8 @@ def absolute(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array with the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
-        of their parts.
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
+        dtype of their parts.
     """
     x = as_array("absolute", x)
     dtype = x.dtype
@@ -193,8 +194,8 @@ def abs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array with the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
-        of their parts.
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
+        dtype of their parts.
     """
     return absolute(x)
 
@@ -245,7 +246,7 @@ def square(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array with the shape and dtype of `x`; booleans give int32.
+        An array with the shape and dtype of `x`; booleans become int32.
     """
     x = as_array("square", x)
     return lax.square(convert(x, np.dtype("int32")) if x.dtype is BOOL else x)
@@ -314,8 +315,8 @@ def expm1(x: ArrayLike, /) -> Array:
 def log(x: ArrayLike, /) -> Array:
     """Compute the natural logarithm of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN, without a warning. For
-    complex numbers, the imaginary part of the result is between -pi and pi.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN. There is no
+    warning. For complex numbers, the imaginary part of the result is between -pi and pi.
 
     Args:
         x: array or number.
@@ -330,7 +331,7 @@ def log(x: ArrayLike, /) -> Array:
 def log1p(x: ArrayLike, /) -> Array:
     """Compute `log(1 + x)` for each element, without the rounding error of that formula near 0.
 
-    It is -inf at -1 and NaN for real numbers below -1.
+    The result is -inf at -1 and NaN for real numbers below -1.
 
     Args:
         x: array or number.
@@ -345,7 +346,7 @@ def log1p(x: ArrayLike, /) -> Array:
 def log2(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 2 of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
     Args:
         x: array or number.
@@ -363,7 +364,7 @@ _PER_DECADE = float(1 / np.log(10))
 def log10(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 10 of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
     Args:
         x: array or number.
@@ -384,7 +385,8 @@ def log10(x: ArrayLike, /) -> Array:
 def sqrt(x: ArrayLike, /) -> Array:
     """Compute the square root of each element.
 
-    Negative real numbers give NaN; make `x` complex to get imaginary roots.
+    The result is NaN for negative real numbers; convert `x` to a complex dtype to get imaginary
+    roots.
 
     Args:
         x: array or number.
@@ -416,9 +418,9 @@ def cbrt(x: ArrayLike, /) -> Array:
 
 
 def sin(x: ArrayLike, /) -> Array:
-    """Compute the sine of each element, an angle in radians.
+    """Compute the sine of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
@@ -431,9 +433,9 @@ def sin(x: ArrayLike, /) -> Array:
 
 
 def cos(x: ArrayLike, /) -> Array:
-    """Compute the cosine of each element, an angle in radians.
+    """Compute the cosine of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
@@ -446,9 +448,9 @@ def cos(x: ArrayLike, /) -> Array:
 
 
 def tan(x: ArrayLike, /) -> Array:
-    """Compute the tangent of each element, an angle in radians.
+    """Compute the tangent of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
@@ -461,9 +463,9 @@ def tan(x: ArrayLike, /) -> Array:
 
 
 def arcsin(x: ArrayLike, /) -> Array:
-    """Compute the angle between -pi/2 and pi/2 whose sine is each element.
+    """Compute the arcsine of each element: the angle between -pi/2 and pi/2 with that sine.
 
-    Real numbers outside [-1, 1] give NaN.
+    The result is NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
@@ -476,9 +478,9 @@ def arcsin(x: ArrayLike, /) -> Array:
 
 
 def arccos(x: ArrayLike, /) -> Array:
-    """Compute the angle between 0 and pi whose cosine is each element.
+    """Compute the arccosine of each element: the angle between 0 and pi with that cosine.
 
-    Real numbers outside [-1, 1] give NaN.
+    The result is NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
@@ -491,9 +493,9 @@ def arccos(x: ArrayLike, /) -> Array:
 
 
 def arctan(x: ArrayLike, /) -> Array:
-    """Compute the angle between -pi/2 and pi/2 whose tangent is each element.
+    """Compute the arctangent of each element: the angle between -pi/2 and pi/2 with that tangent.
 
-    Infinities give -pi/2 and pi/2.
+    The result is -pi/2 for -inf and pi/2 for inf.
 
     Args:
         x: array or number.
@@ -548,7 +550,7 @@ def tanh(x: ArrayLike, /) -> Array:
 
 
 def arcsinh(x: ArrayLike, /) -> Array:
-    """Compute the number whose hyperbolic sine is each element.
+    """Compute the inverse hyperbolic sine of each element.
 
     Args:
         x: array or number.
@@ -561,9 +563,10 @@ def arcsinh(x: ArrayLike, /) -> Array:
 
 
 def arccosh(x: ArrayLike, /) -> Array:
-    """Compute the non-negative number whose hyperbolic cosine is each element.
+    """Compute the inverse hyperbolic cosine of each element, which is not negative.
 
-    Real numbers below 1 give NaN. For complex numbers, the real part of the result is not negative.
+    The result is NaN for real numbers below 1. For complex numbers, the real part of the result is
+    not negative.
 
     Args:
         x: array or number.
@@ -580,9 +583,9 @@ def arccosh(x: ArrayLike, /) -> Array:
 
 
 def arctanh(x: ArrayLike, /) -> Array:
-    """Compute the number whose hyperbolic tangent is each element.
+    """Compute the inverse hyperbolic tangent of each element.
 
-    -1 and 1 give infinities, and real numbers outside [-1, 1] give NaN.
+    The result is -inf at -1, inf at 1, and NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
@@ -709,7 +712,7 @@ def rint(x: ArrayLike, /) -> Array:
 
     Returns:
         An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give the default float dtype (float32, or float64 with x64 enabled).
+        become the default float dtype (float32, or float64 with x64 enabled).
     """
     x = as_array("rint", x)
     if _whole(x):
@@ -769,7 +772,7 @@ def imag(val: ArrayLike, /) -> Array:
 
     Returns:
         An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
-        otherwise it is zeros in the dtype of `val`.
+        otherwise it contains zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -779,7 +782,7 @@ def imag(val: ArrayLike, /) -> Array:
 
 
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements for equality, `x == y`.
+    """Test where `x == y`, element by element.
 
     NaN equals nothing, not even NaN.
 
@@ -793,7 +796,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements for inequality, `x != y`.
+    """Test where `x != y`, element by element.
 
     NaN differs from everything, including NaN.
 
@@ -807,7 +810,7 @@ def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
-    """Compare; complex numbers by their real parts, and by imaginary parts where those agree."""
+    """Compare two operands; complex numbers by their real parts, then by their imaginary parts."""
     x, y = pair(name, x, y)
     if x.dtype in COMPLEX:
         re = lax.real(x), lax.real(y)
@@ -817,7 +820,7 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 
 
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x < y`.
+    """Test where `x < y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -832,7 +835,7 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x <= y`.
+    """Test where `x <= y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -847,7 +850,7 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x > y`.
+    """Test where `x > y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -862,7 +865,7 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x >= y`.
+    """Test where `x >= y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -907,7 +910,7 @@ def isinf(x: ArrayLike, /) -> Array:
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Test which elements are neither infinite nor NaN, in both parts of a complex number.
+    """Test which elements are finite; a complex number is finite if both of its parts are.
 
     Args:
         x: array or number.
@@ -925,12 +928,12 @@ def isfinite(x: ArrayLike, /) -> Array:
 
 
 def truth(x: Any) -> Any:
-    """Whether each element of an array differs from zero."""
+    """Test which elements of an array differ from zero."""
     return x if x.dtype is BOOL else lax.ne(x, literal(0, x.dtype))
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where both elements are nonzero.
+    """Compute the logical and of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -945,7 +948,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where at least one of two elements is nonzero.
+    """Compute the logical or of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -960,7 +963,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where exactly one of two elements is nonzero.
+    """Compute the logical exclusive or of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -975,7 +978,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Test which elements are zero.
+    """Compute the logical not of each element: True where the element is zero.
 
     Args:
         x: array or number.
@@ -1085,8 +1088,8 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
 
-    Bits shifted out of the dtype are lost. A shift by a negative number, or by the width of the
-    dtype or more, gives 0.
+    Bits shifted out of the dtype are lost. The result is 0 for a shift by a negative number, or by
+    at least the width of the dtype.
 
     Args:
         x: integers or booleans.
@@ -1104,8 +1107,8 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
 
-    Division rounds down, and signed integers keep their sign. A shift by a negative number, or by
-    the width of the dtype or more, gives 0, or -1 for a negative integer.
+    Division rounds down, and signed integers keep their sign. For a shift by a negative number, or
+    by at least the width of the dtype, the result is 0, or -1 if the integer is negative.
 
     Args:
         x1: integers or booleans.
@@ -1125,7 +1128,7 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the floating-point number next to `x` in the direction of `y`.
 
-    It is NaN where either is NaN, and `y` where both are equal.
+    The result is NaN where either operand is NaN, and `y` where both are equal.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
