@@ -84,7 +84,7 @@ def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
 
 
 def from_end(index: Array, n: int) -> Array:
-    """Convert positions on an axis of length n: negative ones count from its end."""
+    """Make positions on an axis of length n non-negative; negative ones count from its end."""
     negative = lax.lt(index, lax.full_like(index, 0))
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 

@@ -95,7 +95,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def pair_of(x: Any) -> tuple[Any, bool]:
-    """(dtype, weak) of an operand."""
+    """Return (dtype, weak) of an operand."""
     kind = type(x)
     if kind in NUMBER_TYPES:
         return dtypes.scalar_dtype(x), kind is not bool

@@ -355,7 +355,7 @@ class ArrayMethods:
                        correction=correction)
 
     def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
-        """Place the array on a device or sharding.
+        """Place the array on a device, or on the devices of a sharding.
 
         Args:
             device: a device or a sharding.

@@ -154,9 +154,10 @@ def _batched_matmul(a, b, precision, preferred):
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
-    """Sum products over the last axis of one array and the second-to-last axis of another.
+    """Compute the dot product of two arrays.
 
-    This is the inner product of vectors and the product of matrices. For arrays with more axes, use
+    Products are summed over the last axis of `a` and the second-to-last axis of `b`. This is the
+    inner product of two vectors, and the product of two matrices. For arrays with more axes, use
     `matmul`, which broadcasts the leading axes.
 
     Args:
@@ -250,7 +251,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: vectors in the last axis; leading axes of both are broadcast.
 
     Returns:
-        Vectors in the last axis.
+        The products, as vectors in the last axis.
     """
     x1, x2 = h.as_arrays("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
@@ -268,7 +269,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: matrices in the last two axes; leading axes of both are broadcast.
 
     Returns:
-        Vectors in the last axis.
+        The products, as vectors in the last axis.
     """
     x1, x2 = h.as_arrays("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:

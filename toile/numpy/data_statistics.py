@@ -29,11 +29,11 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     under `jit`.
 
     Args:
-        x: integers or booleans in an array of rank 1; negative integers count as 0.
+        x: integers or booleans, as an array of rank 1; negative integers count as 0.
         weights: amount that each element of `x` adds to its count; None means 1.
         minlength: minimum length of the result; ignored if `length` is given.
-        length: length of the result; larger integers are not counted. None means the largest
-            element plus 1, but at least `minlength`.
+        length: length of the result; integers that are too large for it are not counted. None means
+            the largest element plus 1, but at least `minlength`.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -253,7 +253,7 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
     """Count how many points lie in each box of a two-dimensional grid.
 
     Args:
-        x, y: coordinates of the points, in arrays of rank 1.
+        x, y: coordinates of the points, as arrays of rank 1.
         bins: number of bins or array of edges for both dimensions, or a pair with one of these for
             `x` and one for `y`.
         range: two pairs of the lowest and highest edge, for `x` and for `y`. None, for one of them
@@ -312,12 +312,12 @@ def _check_inexact(name, dtype):
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
         ddof: int | None = None, fweights: ArrayLike | None = None,
         aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Compute the covariance matrix of variables from observations of them.
+    """Compute the covariance matrix of observed variables.
 
     Args:
         m: observations, as an array of rank 2 with one variable in each row, or as an array of rank
             1 for a single variable.
-        y: additional variables, in the same form as `m`; None for none.
+        y: additional variables, in the same form as `m`; None to use only `m`.
         rowvar: True if rows are variables and columns are observations, False if it is the other
             way around.
         bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
@@ -388,7 +388,7 @@ def _weighted_divisor(total, w, aweights, ddof):
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
              dtype: DTypeLike | None = None) -> Array:
-    """Compute the matrix of correlation coefficients of variables from observations of them.
+    """Compute the matrix of correlation coefficients of observed variables.
 
     Coefficients are clipped to [-1, 1]; the real and imaginary parts of complex coefficients are
     clipped separately. The coefficients of a constant variable are NaN.
@@ -396,7 +396,7 @@ def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
     Args:
         x: observations, as an array of rank 2 with one variable in each row, or as an array of rank
             1 for a single variable.
-        y: additional variables, in the same form as `x`; None for none.
+        y: additional variables, in the same form as `x`; None to use only `x`.
         rowvar: True if rows are variables and columns are observations, False if it is the other
             way around.
         dtype: floating or complex dtype of the result; None for the dtype of `x`, or float32 for
@@ -443,7 +443,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
             points are sorted, and `left` and `right` are ignored.
 
     Returns:
-        An array with the shape of `x` with a floating or complex dtype.
+        An array with the shape of `x`, in a floating or complex dtype.
 
     Raises:
         ValueError: `xp` and `fp` do not have rank 1 and equal sizes, or `x` is complex.
@@ -545,7 +545,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
         float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is unknown.
+        ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
         In NumPy, the result for integers is an integer array.
@@ -580,7 +580,7 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
         float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is unknown.
+        ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
         In NumPy, the result for integers is an integer array.

@@ -124,8 +124,8 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
     """Replace the main diagonal of an array.
 
     Args:
-        a: matrix, or array with more than two axes of equal length. In an array, the elements whose
-            indices are all equal are replaced.
+        a: matrix, or array with more than two axes of equal length. In such an array, the elements
+            whose indices are all equal are replaced.
         val: new elements, which are flattened, then repeated or truncated as needed.
         wrap: whether the diagonal starts again one row below its end, in a matrix with more rows
             than columns.

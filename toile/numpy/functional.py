@@ -29,7 +29,7 @@ _SIGNATURE = re.compile(rf"^\s*{_TERM}(\s*,\s*{_TERM})*\s*->\s*{_TERM}(\s*,\s*{_
 
 
 def _parse_signature(signature):
-    """[("n", "m"), ...] for the arguments and for the results of "(n,m),(m)->(n)"."""
+    """Parse a signature such as "(n,m),(m)->(n)" into lists such as [("n", "m"), ...]."""
     if not _SIGNATURE.match(signature):
         raise ValueError(f"not a valid gufunc signature: {signature}{here()}")
     sides = signature.split("->")

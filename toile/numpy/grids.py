@@ -152,7 +152,7 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
             decrease to 0.
 
     Returns:
-        A matrix of the dtype of `x`.
+        A matrix with the dtype of `x`.
 
     >>> jnp.vander(jnp.array([1, 2, 3]))
     Array([[1, 1, 1],
@@ -331,7 +331,7 @@ class _Join:
 
 
 def _parsed(directive: str, defaults: tuple[int, ...]) -> tuple[int, ...]:
-    """'axis', 'axis,ndmin' or 'axis,ndmin,place' as numbers."""
+    """Parse 'axis', 'axis,ndmin' or 'axis,ndmin,place' into numbers."""
     try:
         numbers = [int(n) for n in directive.split(",")[:3]]
     except ValueError:

@@ -69,7 +69,7 @@ def _components(idx):
 
 
 def _expand_masks(components):
-    """Replace each concrete boolean array by the integer arrays that select the same elements.
+    """Replace each concrete boolean array with the integer arrays that select the same elements.
 
     A scalar boolean selects from a new axis of length one; it is marked by a ("mask0", count) pair.
     """
@@ -100,7 +100,7 @@ def _consumed(i):
 
 
 def _static_slice(s, n, position):
-    """(start, size, step) of a static slice on an axis of length n."""
+    """Return (start, size, step) of a static slice on an axis of length n."""
     try:
         start, stop, step = s.indices(n)
     except TypeError:
@@ -247,7 +247,7 @@ def join_indices(parts, batch):
 
 
 def _bounds(entry, n):
-    """(start, limit, stride) of an integer or a slice on an axis of length n."""
+    """Return (start, limit, stride) of an integer or a slice on an axis of length n."""
     if entry[0] == "int":
         return entry[2], entry[2] + 1, 1
     start, size, step = entry[2:]

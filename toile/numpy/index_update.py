@@ -287,11 +287,11 @@ class IndexUpdateRef:
     - `indices_are_sorted=True` promises that index arrays are in increasing order, and
       `unique_indices=True` that they refer to no element twice. Both may make the operation faster;
       results are undefined if a promise is not kept.
-    - `mode` says how to handle indices in index arrays that are out of bounds. By default, `get`
-      reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
-      `get` returns `fill_value` and the other methods ignore them; "clip" replaces them with the
-      nearest valid index; "promise_in_bounds" promises that there are none. A Python integer that
-      is out of bounds raises an IndexError if no mode is given.
+    - `mode` says how to handle out-of-bounds indices in index arrays. By default, `get` reads the
+      nearest element, and the other methods ignore such indices. With "fill" or "drop", `get`
+      returns `fill_value` and the other methods ignore them; "clip" replaces them with the nearest
+      valid index; "promise_in_bounds" promises that there are none. A Python integer that is out of
+      bounds raises an IndexError if no mode is given.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default they count
       from the end.
     - `out_sharding` is accepted for code written for JAX, and ignored.
@@ -336,13 +336,13 @@ class IndexUpdateRef:
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
             mode: str | lax.GatherScatterMode | None = None, fill_value: ArrayLike | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Read `x[idx]`, with options for index arrays that are out of bounds.
+        """Read `x[idx]`, with options for indices that are out of bounds.
 
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
             fill_value: result for elements that are out of bounds. If it is given, the default
-                `mode` is "fill". None means NaN for floats, the lowest integer for signed dtypes,
-                the highest integer for unsigned dtypes, and True for booleans.
+                `mode` is "fill". None means NaN for floating and complex dtypes, the lowest integer
+                for signed dtypes, the highest integer for unsigned dtypes, and True for booleans.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
@@ -430,7 +430,7 @@ class IndexUpdateRef:
     def min(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace each element with the minimum of it and another value.
+        """Replace each element with the smaller of the element and a given value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -449,7 +449,7 @@ class IndexUpdateRef:
     def max(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace each element with the maximum of it and another value.
+        """Replace each element with the larger of the element and a given value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -479,7 +479,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape of `x`; integers become floats.
+            A new array with the shape of `x`; integers become floats.
         """
         return ufuncs.divide(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))

@@ -99,7 +99,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
 
 
 def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """Join arrays along an existing axis.
+    """Join arrays along an existing axis, as `concatenate` does.
 
     Args:
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
@@ -301,8 +301,8 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            Neither can be traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
         axis: axis to split along.
 
     Returns:
@@ -323,8 +323,8 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | Array
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of parts, or the positions at which new parts begin. If the
-            array cannot be split equally, the first parts are longer by one. Neither can be traced.
+        indices_or_sections: the number of parts, or the positions at which new parts begin; neither
+            can be traced. If the array cannot be split equally, the first parts are longer by one.
         axis: axis to split along.
 
     Returns:
@@ -341,8 +341,8 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            Neither can be traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.
@@ -355,8 +355,8 @@ def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            Neither can be traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.
@@ -370,8 +370,8 @@ def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            Neither can be traced.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.

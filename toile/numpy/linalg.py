@@ -1,8 +1,7 @@
 """Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. Where NumPy raises an error, for a
-singular matrix in `solve` or for a matrix that is not positive definite in `cholesky`, the result
-is not finite.
+Matrices are in the last two axes; leading axes are batches. For a singular matrix in `solve`, or a
+matrix that is not positive definite in `cholesky`, the result is not finite; NumPy raises an error.
 """
 
 # Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
@@ -120,7 +119,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
 
 def _reflected(a):
-    """Reduce a matrix to R with the tails of the reflecting vectors below it; also their factors."""
+    """Reduce a matrix to R with the tails of the reflecting vectors below it, and their factors."""
     m, n = a.shape
     rows = lax.iota(np.int32, m)
     columns = lax.iota(np.int32, n)
@@ -162,8 +161,8 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
             packed reflectors of LAPACK, transposed, and their scale factors.
 
     Returns:
-        A named tuple of `Q` and `R`, which are the reflectors and their factors in mode "raw". In
-        mode "r", only the array R.
+        A named tuple of `Q` and `R`. In mode "raw", these are the reflectors and their scale
+        factors; in mode "r", only the array `R` is returned.
     """
     a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
@@ -194,9 +193,9 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
             k rows.
         compute_uv: whether to compute the singular vectors too.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
-        subset_by_index: pair (start, stop) of indices that selects the singular values to compute,
-            without the stop; None for all. It requires `full_matrices=False`, and is ignored if
-            `hermitian` is True.
+        subset_by_index: pair (start, stop) that selects the singular values to compute, as a slice
+            does; None for all. It requires `full_matrices=False`, and is ignored if `hermitian` is
+            True.
 
     Returns:
         A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; if `compute_uv`

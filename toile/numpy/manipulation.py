@@ -302,7 +302,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     Args:
         a: array whose axis is moved.
         axis: axis to move.
-        start: axis of `a` in front of which to move it; the number of axes moves it to the end.
+        start: axis of `a` before which to place the moved axis; `a.ndim` places it at the end.
 
     Returns:
         The array with the axis moved.
@@ -392,8 +392,8 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = N
 
     Args:
         array: array or number.
-        shape: shape of the result. The shapes are aligned at their last axes; aligned sizes must be
-            equal, or 1 in `array`.
+        shape: shape of the result. It is aligned with the shape of `array` at the last axes;
+            aligned sizes must be equal, unless the size in `array` is 1.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -658,7 +658,7 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Arra
 
     Args:
         filt: array to trim. If it has several axes, slices that contain only zeros are removed.
-        trim: "f" to remove from the front, "b" from the back, "fb" from both.
+        trim: "f" to remove zeros from the front, "b" from the back, "fb" from both.
         axis: axis or axes to trim; None for all.
 
     Returns:

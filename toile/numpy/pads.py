@@ -229,7 +229,7 @@ def pad(array: ArrayLike,
             between ends, in the same form as `pad_width`.
 
     Returns:
-        An array of the dtype of `array`.
+        An array with the dtype of `array`.
 
     Raises:
         ValueError: a width is negative, or an option does not belong to the mode.

@@ -33,7 +33,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
         unroll: number of steps of the loop over coefficients to unroll.
 
     Returns:
-        An array of the dtype that `p` and `x` promote to.
+        An array in the dtype that `p` and `x` promote to.
 
     >>> jnp.polyval(jnp.array([1, 2, 3]), 2)
     Array(11, dtype=int32)

@@ -578,7 +578,7 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
     """Compute the standard deviation of the elements over the given axes: the square root of `var`.
 
-    It is NaN where the number of elements minus `ddof` is not positive.
+    The result is NaN where the number of elements minus `ddof` is not positive.
 
     Args:
         a: array or number.

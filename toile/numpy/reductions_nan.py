@@ -253,7 +253,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Compute the standard deviation of the elements over the given axes, ignoring NaN.
 
-    It is the square root of `nanvar`.
+    The result is the square root of `nanvar`.
 
     Args:
         a: array or number.

@@ -78,10 +78,10 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         size: without `x` and `y`, number of indices to return; required under `jit`. None returns
             all of them.
         fill_value: without `x` and `y`, value that pads the result to `size`: one number, or a
-            tuple with one for each axis; None means 0.
+            tuple with one number for each axis; None means 0.
 
     Returns:
-        An array of the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
+        An array in the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
         arrays, one for each axis.
 
     Raises:
@@ -122,8 +122,8 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
         default: elements where no condition holds.
 
     Returns:
-        An array of the shape that all arguments broadcast to, and of the dtype that the choices and
-        the default promote to.
+        An array of the shape that all arguments broadcast to, in the dtype that the choices and the
+        default promote to.
 
     >>> x = jnp.arange(4)
     >>> jnp.select([x < 1, x > 2], [-x - 1, x * 10], default=5)
@@ -152,7 +152,7 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
             traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
 
     Returns:
-        An array of the dtype that the choices promote to.
+        An array in the dtype that the choices promote to.
 
     >>> jnp.choose(jnp.array([0, 1]), [jnp.array([1, 2]), jnp.array([3, 4])])
     Array([1, 4], dtype=int32)
@@ -209,9 +209,9 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
             that there are none.
         unique_indices: True to promise that no position occurs twice.
         indices_are_sorted: True to promise that positions are in increasing order.
-        fill_value: result for positions out of bounds; None means NaN for floats, the lowest
-            integer for signed dtypes, the highest integer for unsigned dtypes, and True for
-            booleans.
+        fill_value: result for positions out of bounds; None means NaN for floating and complex
+            dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
+            and True for booleans.
 
     Returns:
         An array with the shape of `a`, in which `axis` is replaced by the axes of `indices`.
@@ -285,9 +285,9 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
             `indices`.
         mode: how to handle positions out of bounds: None or "fill" returns `fill_value`, "clip"
             takes the nearest position, and "promise_in_bounds" promises that there are none.
-        fill_value: result for positions out of bounds; None means NaN for floats, the lowest
-            integer for signed dtypes, the highest integer for unsigned dtypes, and True for
-            booleans.
+        fill_value: result for positions out of bounds; None means NaN for floating and complex
+            dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
+            and True for booleans.
         wrap_negative_indices: whether negative positions count from the end; None means True,
             unless `mode` is "promise_in_bounds".
 
@@ -465,8 +465,8 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
     Args:
         a: array with at least one axis.
         size: number of indices to return; None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
-            axis; None means 0.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
+            each axis; None means 0.
 
     Returns:
         A tuple of index arrays, one for each axis, in row-major order of the elements.
@@ -531,8 +531,8 @@ def argwhere(a: ArrayLike, *, size: int | None = None,
     Args:
         a: array or number.
         size: number of rows to return; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
-            axis; None means 0.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
+            each axis; None means 0.
 
     Returns:
         A matrix with one row for each nonzero element and one column for each axis of `a`.

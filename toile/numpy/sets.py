@@ -236,7 +236,7 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
     NaN is never considered to be contained.
 
     Args:
-        element: array whose elements to look for.
+        element: array of the elements to look for.
         test_elements: array to look in.
         assume_unique: accepted for code written for NumPy, and ignored.
         invert: True to test which elements are not contained.

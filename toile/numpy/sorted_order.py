@@ -182,7 +182,7 @@ def sort_complex(a: ArrayLike) -> Array:
         a: array with at least one axis; numbers are compared by real part, then by imaginary part.
 
     Returns:
-        A complex array of the shape of `a`.
+        A complex array with the shape of `a`.
     """
     a = as_array("sort_complex", a)
     dtype = h.dtypes.to_complex_dtype(a.dtype)
@@ -302,9 +302,9 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
         method: search algorithm, as in `searchsorted`; None for its default.
 
     Returns:
-        An integer array with the shape of `x`. With increasing edges, bin i lies between edges i -
-        1 and i. Elements before the first edge are in bin 0, and elements after the last edge are
-        in bin `len(bins)`.
+        An integer array with the shape of `x`. With increasing edges, bin `i` lies between edges
+        `i - 1` and `i`. Elements before the first edge are in bin 0, and elements after the last
+        edge are in bin `len(bins)`.
 
     >>> jnp.digitize(jnp.array([0, 1, 2, 5]), jnp.array([1, 2, 3]))
     Array([0, 1, 2, 3], dtype=int32)

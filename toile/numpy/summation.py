@@ -1,4 +1,4 @@
-"""einsum: parse once per (subscripts, shapes), then contract pairwise with dot_general.
+"""`einsum`, which parses its subscripts and contracts operands in pairs with `dot_general`.
 
 The order of contraction comes from NumPy's einsum_path. Plans are cached, so that a repeated call
 costs only a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
@@ -90,7 +90,7 @@ def _sizes(terms, shapes, subscripts):
 
 @functools.lru_cache(maxsize=4096)
 def _plan(subscripts, shapes, optimize):
-    """(terms, output labels, contraction order) for operands of the given shapes."""
+    """Return (terms, output labels, contraction order) for operands of the given shapes."""
     terms, out = _normal_form(subscripts, [len(s) for s in shapes])
     sizes = _sizes(terms, shapes, subscripts)
     count = len(terms)

@@ -163,8 +163,8 @@ class _Methods:
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Reduce slices along one axis, each from one index up to the next.
 
-        The last slice ends at the end of the axis. Where the next index is not larger, the result
-        is the single element at the first index.
+        The last slice ends at the end of the axis. Where the next index is not larger, the slice is
+        only the element at the index.
 
         Args:
             a: array or number.
@@ -203,7 +203,7 @@ class _Methods:
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """Apply the function to the elements at the given indices, several times if they repeat.
+        """Apply the function to the elements at the given indices, repeatedly for repeated indices.
 
         Args:
             a: array or number.

@@ -1073,7 +1073,7 @@ def bitwise_count(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        A uint8 array of the shape of `x`.
+        A uint8 array with the shape of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.

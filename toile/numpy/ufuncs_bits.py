@@ -125,7 +125,8 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
     Returns:
         The mantissas and the exponents, two arrays with the shape of `x`. The mantissas have the
-        dtype of `x`, or float32 if it is integer or boolean; the exponents have dtype int32.
+        dtype of `x`, or float32 for integers and booleans (float64 for 64-bit integers); the
+        exponents have dtype int32.
 
     Raises:
         TypeError: `x` is complex.

@@ -2,7 +2,7 @@
 
 Each is a composition of `lax` functions. Where the derivative of the composition would be wrong, as
 for `logaddexp` of equal infinities, a custom rule replaces it. May import the engine, `lax`, `api`
-and the ufuncs below.
+and the ufuncs.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the remainder of division rounded down, which has the sign of `x2`.
+    """Compute the remainder of a division that rounds down; it has the sign of `x2`.
 
     The remainder of division by 0 is 0 for integers and NaN for floats.
 
@@ -246,9 +246,9 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
-    Anything to the power 0 is 1. A negative float to a power that is not an integer is NaN. A
-    Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the power
-    is computed by multiplication, and `x2` does not affect the dtype of the result.
+    Anything to the power 0 is 1. A negative float raised to a power that is not an integer is NaN.
+    A Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the
+    power is computed by multiplication, and `x2` does not affect the dtype of the result.
 
     Args:
         x1: base.
@@ -336,8 +336,8 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Raise `x` to the power `y` in floating-point arithmetic.
 
-    Integers can be raised to negative powers. A negative number to a power that is not an integer
-    is NaN.
+    Integers can be raised to negative powers. A negative number raised to a power that is not an
+    integer is NaN.
 
     Args:
         x: base.
@@ -394,7 +394,7 @@ def _settled(x: Any) -> Any:
 
 
 def _logaddexp(exp: Any, scale: float, x1: Any, x2: Any) -> Any:
-    """max + scale log1p(exp(-|x1 - x2|)); equal infinities, whose difference is NaN, add."""
+    """Compute max + scale log1p(exp(-|x1 - x2|)); equal infinities, whose difference is NaN, add."""
     top, delta = lax.max(x1, x2), lax.sub(x1, x2)
     tail = lax.log1p(exp(lax.neg(lax.abs(delta))))
     if scale != 1:
@@ -420,7 +420,7 @@ def _no_infinity(x: Any) -> Any:
 
 
 def _share(exp: Any, x: Any, out: Any) -> Any:
-    """exp(x - out): the weight of x in the sum."""
+    """Compute exp(x - out), the weight of x in the sum."""
     return exp(lax.sub(_no_infinity(x), _no_infinity(out)))
 
 
@@ -450,7 +450,7 @@ _plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute `log(exp(x1) + exp(x2))` without overflow in the exponentials.
 
-    It adds two probabilities that are given as logarithms; -inf represents probability 0.
+    This adds two probabilities that are given as logarithms; -inf represents probability 0.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -504,7 +504,7 @@ def sinc(x: ArrayLike, /) -> Array:
 
 
 def _real_sinc(x: Any) -> Any:
-    """With x = n + r, |r| <= 1/2: sin(pi x) = (-1)**n sin(pi r), and r is exact."""
+    """Compute sinc from x = n + r, |r| <= 1/2: sin(pi x) = (-1)**n sin(pi r), and r is exact."""
     n = lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
     r = select(lax.eq(lax.abs(x), literal(math.inf, x.dtype, x.weak_type)), 0, lax.sub(x, n))
     # sin(pi r) / (pi r) is a series in r²; its derivatives at 0 come out right at every order.
@@ -519,7 +519,7 @@ def _real_sinc(x: Any) -> Any:
 
 
 def _complex_sinc(x: Any) -> Any:
-    """The series inside the unit disk of pi x, the quotient outside; 0 at infinite Re x."""
+    """Use a series where |pi x| < 1 and the quotient elsewhere; return 0 where Re x is infinite."""
     re, im = lax.real(x), lax.imag(x)
     far = lax.bitwise_and(lax.eq(lax.abs(re), literal(math.inf, re.dtype)), lax.is_finite(im))
     angle = select(far, 1, lax.mul(literal(math.pi, x.dtype, x.weak_type), x))

@@ -41,7 +41,7 @@ def bartlett(M: int) -> Array:
 
 
 def _cosines(name, M, weights):
-    """Sum of weights[k] * cos(2 pi k n / (M - 1))."""
+    """Compute the sum of weights[k] * cos(2 pi k n / (M - 1))."""
     n, trivial, M = _points(name, M)
     if trivial:
         return n
