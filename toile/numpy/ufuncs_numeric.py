@@ -394,7 +394,7 @@ def _settled(x: Any) -> Any:
 
 
 def _logaddexp(exp: Any, scale: float, x1: Any, x2: Any) -> Any:
-    """Compute max + scale log1p(exp(-|x1 - x2|)); equal infinities, whose difference is NaN, add."""
+    """Compute max + scale log1p(exp(-|x1 - x2|)); equal infinities, with difference NaN, add."""
     top, delta = lax.max(x1, x2), lax.sub(x1, x2)
     tail = lax.log1p(exp(lax.neg(lax.abs(delta))))
     if scale != 1:
