@@ -248,7 +248,7 @@ def _bit_weights(order):
 
 def packbits(a: ArrayLike, axis: int | None = None,
              bitorder: Literal["big", "little"] = "big") -> Array:
-    """Pack every eight elements into the bits of one byte.
+    """Pack groups of eight elements into bytes, with one bit for each element.
 
     Args:
         a: booleans or integers; nonzero integers count as 1.

@@ -84,7 +84,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         a, b: matrices in the last two axes; leading axes are broadcast. A one-dimensional array is
             treated as a row vector on the left and as a column vector on the right.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -165,7 +165,7 @@ def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         b: second operand, whose second-to-last axis, or only axis, is summed over; a number
             multiplies `a`.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -193,7 +193,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     Args:
         a, b: arrays of equal size.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sum and of the result; None for the one that the
+        preferred_element_type: dtype of the sum and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -218,7 +218,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -287,10 +287,10 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
 
     Args:
         a, b: the operands.
-        axes: number of axes to sum over, the last ones of `a` and the first ones of `b`; or two
-            lists of axes, which are paired in order.
+        axes: number of axes to sum over: the last axes of `a` are paired with the first axes of
+            `b`. Alternatively, two lists of axes, which are paired in order.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -334,7 +334,7 @@ def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     Args:
         a, b: the operands, with last axes of equal length; a number multiplies the other operand.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:

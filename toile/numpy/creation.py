@@ -68,7 +68,7 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
 
     Args:
         a: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
-        dtype: dtype of the result; None for the one that `array` chooses.
+        dtype: dtype of the result; None for the dtype that `array` chooses.
         order: must be "K" or None; other memory orders are not supported.
         copy: True to copy an array even if it needs no conversion.
         device: device or sharding to place the result on; None keeps an array where it is and puts
@@ -681,7 +681,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 
 
 def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Array, Any, Any]:
-    """Return both ends, broadcast, the dtype of the result, and the dtype to compute in."""
+    """Return the broadcast ends, the dtype of the result, and the dtype to compute in."""
     start, stop = as_array(name, start), as_array(name, stop, 1)
     if dtype is None:
         dtype = to_inexact(dtypes.result_type(start, stop))

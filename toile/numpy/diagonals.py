@@ -108,7 +108,7 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
         offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
             it, and negative numbers are diagonals below it.
         axis1, axis2: axes of the rows and columns of the matrices.
-        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+        dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
         out: must be None.
 
     Returns:

@@ -66,7 +66,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
             sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         The joined array.
@@ -121,7 +121,7 @@ def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = No
             along the first axis.
         axis: position of the new axis in the result.
         out: must be None.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with one more axis.
@@ -165,7 +165,7 @@ def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least two axes.
@@ -179,7 +179,7 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least one axis.
@@ -194,7 +194,7 @@ def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least three axes.

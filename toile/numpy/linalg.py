@@ -837,7 +837,7 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
         x: array with at least two axes.
         offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
             it, and negative numbers are diagonals below it.
-        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+        dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
 
     Returns:
         An array without the last two axes.
@@ -853,7 +853,7 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
         x1, x2: matrices in the last two axes, or one-dimensional vectors; leading axes are
             broadcast.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -871,7 +871,7 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -890,10 +890,10 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
 
     Args:
         x1, x2: the operands.
-        axes: number of axes to sum over, the last ones of `x1` and the first ones of `x2`; or two
-            lists of axes, which are paired in order.
+        axes: number of axes to sum over: the last axes of `x1` are paired with the first axes of
+            `x2`. Alternatively, two lists of axes, which are paired in order.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 

@@ -89,7 +89,7 @@ def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
         ord: order of the norm; None for the square root of the sum of squares.
         axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
             which may have any number of axes if `ord` is None and must have one or two otherwise.
-        keepdims: whether to keep these axes, with length 1.
+        keepdims: whether to keep these axes with length 1.
 
     Returns:
         An array of floats without these axes.
@@ -121,7 +121,7 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
 
     Args:
         x: array with at least two axes.
-        keepdims: whether to keep the last two axes, with length 1.
+        keepdims: whether to keep the last two axes with length 1.
         ord: order of the norm, as in `norm`.
 
     Returns:
@@ -138,7 +138,7 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
         x: array or number.
         axis: axis or axes of the vectors; elements along several axes form one vector. None for all
             axes.
-        keepdims: whether to keep these axes, with length 1.
+        keepdims: whether to keep these axes with length 1.
         ord: order of the norm, as in `norm`.
 
     Returns:

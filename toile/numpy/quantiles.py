@@ -169,7 +169,7 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute quantiles of the elements over the given axes.
+    """Compute quantiles of the elements along the given axes.
 
     The quantile `q` is the value below which a fraction `q` of the elements lies; the quantile 0.5
     is the median. Among n sorted elements, it is at position `q * (n - 1)`, counted from 0;
@@ -186,7 +186,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
             "higher" return one of them, "midpoint" returns their mean, and "nearest" returns the
             nearer one, or the lower one if both are equally near. "inverted_cdf" returns the
             smallest element for which the fraction of elements up to and including it reaches `q`.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
 
@@ -213,7 +213,7 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                 overwrite_input: bool = False, method: QuantileMethod = "linear",
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
+    """Compute the quantiles of the elements along the given axes, ignoring NaN; see `quantile`.
 
     The result is NaN where all elements are NaN. If a reduced axis is empty, the result is NaN and
     has no axis for `q`.
@@ -226,7 +226,7 @@ def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = N
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
 
@@ -257,7 +257,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
                out_sharding: object = None) -> Array:
-    """Compute quantiles of the elements over the given axes, with `q` in percent; see `quantile`.
+    """Compute quantiles of the elements along the given axes, with `q` in percent; see `quantile`.
 
     Args:
         a: array or number.
@@ -267,7 +267,7 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -294,7 +294,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
             "inverted_cdf"; None weights all elements equally.
 
@@ -309,7 +309,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
 def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
            keepdims: bool = False) -> Array:
-    """Compute the median over the given axes: the middle element, or the mean of the middle two.
+    """Compute the median along the given axes: the middle element, or the mean of the middle two.
 
     The result is NaN where an element is NaN.
 
@@ -318,7 +318,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
         An array with the remaining axes. Floating dtypes are kept; integers and booleans become
@@ -333,7 +333,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
 
 def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
               keepdims: bool = False) -> Array:
-    """Compute the median of the elements over the given axes, ignoring NaN.
+    """Compute the median of the elements along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN, and where there are no elements.
 
@@ -342,7 +342,7 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
         An array with the remaining axes. Floating dtypes are kept; integers and booleans become

@@ -174,7 +174,7 @@ def _general(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: boo
 def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
         promote_integers: bool = True) -> Array:
-    """Sum the elements over the given axes.
+    """Sum the elements along the given axes.
 
     The sum of no elements is 0. Floats narrower than float32 are summed in float32 and rounded
     once, at the end.
@@ -185,7 +185,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: number to add to the sum; None means 0.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
@@ -219,7 +219,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
          promote_integers: bool = True) -> Array:
-    """Multiply the elements over the given axes.
+    """Multiply the elements along the given axes.
 
     The product of no elements is 1. Floats narrower than float32 are multiplied in float32 and
     rounded once, at the end.
@@ -230,7 +230,7 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: number to multiply the product by; None means 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
@@ -252,7 +252,7 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the largest element over the given axes; the result is NaN if an element is NaN.
+    """Find the largest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
     tie for the maximum share the gradient. `nanmax` ignores NaN.
@@ -261,7 +261,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
@@ -283,7 +283,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the smallest element over the given axes; the result is NaN if an element is NaN.
+    """Find the smallest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
     tie for the minimum share the gradient. `nanmin` ignores NaN.
@@ -292,7 +292,7 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
@@ -315,13 +315,13 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the smallest and the largest element over the given axes.
+    """Find the smallest and the largest element along the given axes.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include, or a pair of one for the minimum and one for the
             maximum; required if a reduced axis is empty or `where` is given.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
@@ -345,7 +345,7 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether all elements over the given axes are nonzero.
+    """Test whether all elements along the given axes are nonzero.
 
     NaN counts as nonzero. The result for no elements is True.
 
@@ -353,7 +353,7 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
 
@@ -368,7 +368,7 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether at least one element over the given axes is nonzero.
+    """Test whether at least one element along the given axes is nonzero.
 
     NaN counts as nonzero. The result for no elements is False.
 
@@ -376,7 +376,7 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
 
@@ -393,22 +393,22 @@ amax, amin = max, min
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Count the nonzero elements over the given axes; NaN counts as nonzero.
+    """Count the nonzero elements along the given axes; NaN counts as nonzero.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
     """
     return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
 
 
 def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
-    """Compute the range of the elements over the given axes: the largest minus the smallest.
+    """Compute the range of the elements along the given axes: the largest minus the smallest.
 
     The range is NaN if an element is NaN. Differences of signed integers may overflow and wrap
     around.
@@ -417,7 +417,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -443,7 +443,7 @@ def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
 
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over the given axes.
+    """Compute the arithmetic mean of the elements along the given axes.
 
     The mean of no elements is NaN, without a warning. Floats narrower than float32 are summed in
     float32.
@@ -454,7 +454,7 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
 
@@ -492,7 +492,7 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
 def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over the given axes.
+    """Compute the variance of the elements along the given axes.
 
     This is the sum of the squared distances from the mean, divided by the number of elements minus
     `ddof`. It is NaN where that divisor is not positive. Floats narrower than float32 are summed in
@@ -507,7 +507,7 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         out: not supported; must be None.
         ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
             unbiased.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
@@ -576,7 +576,7 @@ def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
 def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over the given axes: the square root of `var`.
+    """Compute the standard deviation along the given axes: the square root of `var`.
 
     The result is NaN where the number of elements minus `ddof` is not positive.
 
@@ -589,7 +589,7 @@ def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         out: not supported; must be None.
         ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
             the variance unbiased.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
@@ -619,7 +619,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: Literal[True], keepdims: bool = False) -> tuple[Array, Array]: ...
 def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
-    """Compute the weighted mean of the elements over the given axes.
+    """Compute the weighted mean of the elements along the given axes.
 
     The result is NaN or infinite where the weights sum to 0.
 
@@ -629,7 +629,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
         weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
             the order of `axis`; None weights all elements equally.
         returned: whether to also return the sum of the weights.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
         An array with the remaining axes. If `returned` is True, a tuple of this array and an array
@@ -701,10 +701,10 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -724,10 +724,10 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

@@ -40,7 +40,7 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
 
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the largest element over the given axes, ignoring NaN.
+    """Find the largest element along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -48,7 +48,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
@@ -68,7 +68,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the smallest element over the given axes, ignoring NaN.
+    """Find the smallest element along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -76,7 +76,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: additional element to include; required if a reduced axis is empty or `where` is
             given.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
@@ -97,7 +97,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """Sum the elements over the given axes, treating NaN as 0.
+    """Sum the elements along the given axes, treating NaN as 0.
 
     A complex number counts as NaN if one of its parts is NaN.
 
@@ -106,7 +106,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: number to add to the sum; None means 0.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
@@ -124,7 +124,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
-    """Multiply the elements over the given axes, treating NaN as 1.
+    """Multiply the elements along the given axes, treating NaN as 1.
 
     A complex number counts as NaN if one of its parts is NaN.
 
@@ -133,7 +133,7 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         initial: number to multiply the product by; None means 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
@@ -155,7 +155,7 @@ def _numbers(a: Any, where: Any) -> Any:
 
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
+    """Compute the arithmetic mean of the elements along the given axes, ignoring NaN.
 
     The mean is NaN where all elements are NaN. The sum and the count are rounded to the dtype of
     the result before the division, so float16 overflows with more than 65504 elements; pass a wider
@@ -167,7 +167,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
             and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
 
@@ -189,7 +189,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: float = 0, keepdims: bool = False,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over the given axes, ignoring NaN.
+    """Compute the variance of the elements along the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
     this divisor is not positive.
@@ -203,7 +203,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: not supported; must be None.
         ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
             unbiased.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
@@ -251,7 +251,7 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: float = 0, keepdims: bool = False,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over the given axes, ignoring NaN.
+    """Compute the standard deviation of the elements along the given axes, ignoring NaN.
 
     The result is the square root of `nanvar`.
 
@@ -264,7 +264,7 @@ def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         out: not supported; must be None.
         ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
             the variance unbiased.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
         where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
             all.
         mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
@@ -302,10 +302,10 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -331,10 +331,10 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

@@ -139,7 +139,7 @@ def _partitioned(name, order, a, kth, axis):
 
 
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Move one element to its sorted position, smaller ones before it and larger ones after it.
+    """Move one element to its sorted position, between the smaller elements and the larger ones.
 
     Args:
         a: array of real numbers.

@@ -202,10 +202,11 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
            _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
     """Sum products of arrays whose axes are named by letters.
 
-    In "ij,jk->ik", the operands have axes i, j and j, k, and the result has axes i, k. Axes with
-    the same letter are matched; letters that are missing from the result are summed over. Without
-    "->", the result has the letters that occur once, in alphabetical order. A letter that occurs
-    twice in one operand selects the diagonal. "..." represents any other axes, which are broadcast.
+    In "ij,jk->ik", the first operand has axes i and j, the second has axes j and k, and the result
+    has axes i and k. Axes with the same letter are matched; letters that are missing from the
+    result are summed over. Without "->", the result has the letters that occur once, in
+    alphabetical order. A letter that occurs twice in one operand selects the diagonal. "..."
+    represents any other axes, which are broadcast.
 
     Args:
         subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists

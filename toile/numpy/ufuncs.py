@@ -978,7 +978,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Compute the logical not of each element: True where the element is zero.
+    """Compute the logical not of each element, which is True where the element is zero.
 
     Args:
         x: array or number.
