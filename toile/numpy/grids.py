@@ -120,8 +120,7 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
         **kwargs: additional keyword arguments of the function.
 
     Returns:
-        An array whose first axes are those of `shape`, followed by the axes of the function's
-        result.
+        An array with the axes of `shape`, followed by the axes of the function's result.
 
     Differences:
         NumPy calls the function with arrays of indices.

@@ -630,7 +630,7 @@ def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
         new_shape: shape of the result; an integer for one axis.
 
     Returns:
-        An array of the new shape and the dtype of `a`.
+        An array with the new shape and the dtype of `a`.
 
     >>> jnp.resize(jnp.arange(3), (2, 4))
     Array([[0, 1, 2, 0],

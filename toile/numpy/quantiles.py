@@ -1,8 +1,7 @@
 """Quantiles, percentiles and medians, with and without NaN.
 
-The array is first reshaped to a matrix whose rows are the sorted axis. Positions are then looked up
-with one gather for each neighbor. May import the engine, `lax`, `_promotion`, `reductions` and
-`ufuncs`.
+The array is first reshaped to a matrix, whose columns are then sorted. Positions are looked up with
+one gather for each neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _columns(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _look_up(table: Any, index: Any) -> Any:
-    """Elements of each column of `table` (n, m) at rows `index` (k, m) or (k, 1): (k, m)."""
+    """Look up rows `index` (k, m) or (k, 1) in each column of `table` (n, m); return (k, m)."""
     n, m = table.shape
     if index.shape[1] == 1:
         numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,),
@@ -56,7 +55,7 @@ def _look_up(table: Any, index: Any) -> Any:
 
 
 def _sorted_columns(x: Any, weights: Any, skip_nan: bool) -> tuple[Any, Any]:
-    """Sort each column, NaN last; unless NaN are skipped, a column that has one becomes all NaN."""
+    """Sort each column with NaN last; without `skip_nan`, a column with NaN becomes all NaN."""
     if not skip_nan:
         bad = lax.reduce_or(isnan(x), (0,))
         x = select(lax.broadcast_in_dim(bad, x.shape, (1,)), math.nan, x)
