@@ -157,7 +157,7 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform along an axis.
 
-    Element k of the result is `sum(a[j] * exp(-2j * pi * j * k / n))` over j.
+    Element k of the result is the sum over m of `a[m] * exp(-2j * pi * k * m / n)`.
 
     Args:
         a: samples, real or complex.
