@@ -1,13 +1,16 @@
 """NumPy's functions for toile arrays: `import toile.numpy as jnp`.
 
-Names, signatures, defaults, dtypes and results are those of `jax.numpy`.
+Names, signatures, defaults, dtypes and results are the same as in `jax.numpy`.
 
-The main differences from NumPy: arrays cannot be changed, so there is no `out`, and
-`x.at[idx].set(y)` returns a changed copy. Most functions take arrays and numbers, but not lists.
-int32 and float32 promote to float32, and a Python number takes the dtype of the array that it is
-combined with if both are of the same kind. 64-bit dtypes are available only if x64 is enabled
-(`toile.config.update("jax_enable_x64", True)`). Division by zero, overflow and the like give
-infinities and NaN without a warning.
+The main differences from NumPy are:
+
+- Arrays are immutable. `x.at[idx].set(y)` returns an updated copy, and `out` is not supported.
+- Most functions accept arrays and numbers, but not lists.
+- int32 and float32 promote to float32. A Python number takes the dtype of the array that it is
+  combined with if both are integers or both are floats.
+- 64-bit dtypes are available only if x64 is enabled
+  (`toile.config.update("jax_enable_x64", True)`).
+- Division by zero and overflow of floats produce infinities and NaN, without a warning.
 """
 
 from toile.engine.lazy import attach as _attach

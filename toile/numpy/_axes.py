@@ -1,4 +1,4 @@
-"""Axes and sizes as users give them, turned into tuples of Python ints.
+"""Conversion of axes and shapes that users pass to tuples of Python ints.
 
 May import the engine and `lax`.
 """
@@ -18,7 +18,7 @@ _ALL_AXES = tuple(tuple(range(n)) for n in range(9))
 
 
 def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Sorted non-negative axes from None (all of them), a number or a sequence of numbers."""
+    """Convert None (all axes), a number or a sequence of numbers to sorted non-negative axes."""
     if axis is None:
         return _ALL_AXES[ndim] if ndim < 9 else tuple(range(ndim))
     if type(axis) is int or hasattr(axis, "__index__"):
@@ -30,12 +30,12 @@ def canonicalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def canonicalize_shape(shape: Any, name: str = "array") -> tuple[int, ...]:
-    """A shape as a tuple of Python ints, from an int, a sequence or a concrete array."""
+    """Convert an int, a sequence or a concrete array to a shape, a tuple of Python ints."""
     if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0:
         shape = (shape,)
     return sizes(name, shape)
 
 
 def size_along(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    """How many elements a reduction over `axes` combines."""
+    """Count the elements that a reduction over `axes` combines."""
     return math.prod([shape[a] for a in axes])

@@ -1,4 +1,4 @@
-"""Sets of dtypes, the dtypes that users name, and which float dtype an integer becomes.
+"""Sets of dtypes, and conversions between integer, float and complex dtypes.
 
 May import the engine and `lax`.
 """
@@ -28,10 +28,10 @@ INT32 = np.dtype("int32")
 
 
 def to_inexact(dtype: Any) -> Any:
-    """`dtype` if it is floating or complex; float64 for 64-bit integers, else float32."""
+    """Return a floating or complex dtype unchanged, float64 for 64-bit integers, else float32."""
     return TO_INEXACT.get(dtype, dtype)
 
 
 def real_part(dtype: Any) -> Any:
-    """The float dtype of a complex dtype's parts; other dtypes unchanged."""
+    """Return the float dtype of the parts of a complex dtype, and any other dtype unchanged."""
     return np.dtype(f"f{dtype.itemsize // 2}") if dtype in COMPLEX else dtype

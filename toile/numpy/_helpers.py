@@ -1,7 +1,7 @@
-"""Helpers for the functions on shapes, indexing and contractions.
+"""Helpers that prepare the arguments of functions on shapes, indexing and contractions.
 
-They handle arguments: they convert values to arrays and axes to non-negative integers, and
-distinguish concrete values from traced ones. Nothing here computes on elements.
+They convert values to arrays and axes to non-negative integers, and distinguish concrete values
+from traced ones. Nothing here computes on elements.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ canonical_dtype = dtypes.canonicalize_dtype
 
 
 def arr(x: Any) -> Array:
-    """`x` as an Array; Python scalars become weakly typed."""
+    """Convert `x` to an Array; Python scalars become weakly typed arrays."""
     return x if isinstance(x, Array) else creation.asarray(x)
 
 
 def as_arrays(name: str, *xs: Any) -> list[Array]:
-    """Check that every operand is array-like, and convert each."""
+    """Check that all operands are arrays or numbers, and convert them to arrays."""
     return [as_array(name, x, i) for i, x in enumerate(xs)]
 
 
 def is_eager() -> bool:
-    """Whether operations run at once: nothing is being traced."""
+    """Whether operations run at once, because nothing is being traced."""
     return tracing.state.trace is None
 
 
 def raw_buffer(x: Any) -> np.ndarray | None:
-    """The NumPy buffer behind a concrete array when nothing is being traced, else None."""
+    """The NumPy buffer of a concrete array if nothing is being traced, else None."""
     if type(x) is DeviceArray and tracing.state.trace is None:
         data = x._data
         if type(data) is np.ndarray:
@@ -63,34 +63,34 @@ def is_concrete(x: Any) -> bool:
 
 
 def is_weak(x: Any) -> bool:
-    """Whether `x` carries the weak type of a Python scalar."""
+    """Whether `x` has the weak type of a Python scalar."""
     if isinstance(x, Array):
         return x.weak_type
     return type(x) in (int, float, complex)
 
 
 def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
-    """One axis or a sequence of them as a tuple of non-negative integers."""
+    """Convert one axis or a sequence of axes to a tuple of non-negative integers."""
     if isinstance(axes, (tuple, list, range)) or isinstance(axes, np.ndarray) and axes.ndim:
         return tuple(canonical_axis(a, ndim) for a in axes)
     return (canonical_axis(axes, ndim),)
 
 
 def with_axis(a: Array, axis: Any) -> tuple[Array, int]:
-    """`a` and a non-negative axis of it; without an axis, its elements along one."""
+    """Return `a` and a non-negative axis; if `axis` is None, flatten `a`."""
     if axis is None:
         return lax.reshape(a, (a.size,)), 0
     return a, canonical_axis(axis, a.ndim)
 
 
 def from_end(index: Array, n: int) -> Array:
-    """Positions on an axis of length n with negative ones counted from its end."""
+    """Make positions on an axis of length n non-negative; negative ones count from its end."""
     negative = lax.lt(index, lax.full_like(index, 0))
     return lax.select(negative, lax.add(index, lax.full_like(index, n)), index)
 
 
 def concrete(x: Any, what: str) -> np.ndarray:
-    """A NumPy array of the value of `x`; a traced value raises an error naming `what`."""
+    """Convert `x` to a NumPy array; a traced value raises an error that names `what`."""
     if isinstance(x, Tracer):
         value = x.concrete()
         if value is None:
@@ -100,17 +100,17 @@ def concrete(x: Any, what: str) -> np.ndarray:
 
 
 def static_int(x: Any, what: str) -> int:
-    """A Python integer from `x`; a traced value raises an error naming `what`."""
+    """Convert `x` to a Python integer; a traced value raises an error that names `what`."""
     return x if type(x) is int else operator.index(concrete(x, what)[()])
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The common shape under NumPy's rules."""
+    """The shape to which `shapes` broadcast under NumPy's rules."""
     return lax.broadcast_shapes(*shapes) if shapes else ()
 
 
 def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
-    """`x` broadcast to `shape` under NumPy's rules; `x` is an Array."""
+    """Broadcast the Array `x` to `shape` under NumPy's rules."""
     shape = tuple(shape)
     have = x.shape
     if have == shape:
@@ -127,7 +127,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
 
 
 def fitting(index: Array, size: int) -> Array:
-    """Integers in a dtype that holds `size`: int8 in an axis of 300 would wrap around."""
+    """Convert `index` to int32 if its dtype cannot hold `size` (int8 wraps around at 128)."""
     if size <= int(dtypes.iinfo(index.dtype).max):
         return index
     return lax.convert_element_type(index, np.int32)
@@ -139,5 +139,5 @@ def index_dtype() -> np.dtype:
 
 
 def wrap_raw(data: Any, like: Array) -> Array:
-    """A DeviceArray around the NumPy buffer `data`, weak and placed as `like` is."""
+    """Wrap the NumPy buffer `data` in a DeviceArray with the weak bit of `like`."""
     return conversion.wrap(data, like.weak_type)

@@ -1,4 +1,4 @@
-"""Conversion of user arguments to operands: arrays and Python numbers, checked.
+"""Checks of user arguments, and their conversion to operands: arrays and Python numbers.
 
 May import the engine and `lax`.
 """
@@ -31,7 +31,7 @@ def _refuse(name: str, x: Any, position: int) -> TypeError:
 
 
 def as_operand(name: str, x: Any, position: int = 0) -> Any:
-    """`x` as an Array or a Python number; anything but arrays and numbers is refused."""
+    """Convert `x` to an Array or a Python number; other types raise a TypeError."""
     if isinstance(x, Array) or type(x) in NUMBER_TYPES:
         return x
     if isinstance(x, (np.ndarray, np.generic)):
@@ -58,7 +58,7 @@ def _from_host(x: Any) -> Any:
 
 
 def as_array(name: str, x: Any, position: int = 0) -> Array:
-    """`x` as an Array; a Python number becomes a weakly typed one of rank 0."""
+    """Convert `x` to an Array; a Python number becomes a weakly typed array of rank 0."""
     if type(x) is DeviceArray:
         return x
     x = as_operand(name, x, position)
@@ -66,13 +66,13 @@ def as_array(name: str, x: Any, position: int = 0) -> Array:
 
 
 def number_array(x: Any) -> Array:
-    """A Python number as a rank-0 array of its default dtype, weak unless it is a bool."""
+    """Convert a Python number to a rank-0 array of its default dtype, weak unless it is a bool."""
     dtype = dtypes.scalar_dtype(x)
     return from_numpy(np.asarray(x, dtype), weak_type=type(x) is not bool)
 
 
 def check_arraylike(name: str, *args: Any) -> None:
-    """Refuse arguments that are neither arrays nor numbers."""
+    """Raise a TypeError if an argument is neither an array nor a number."""
     for position, x in enumerate(args):
         if type(x) is not DeviceArray and not is_arraylike(x):
             raise _refuse(name, x, position)
@@ -84,7 +84,7 @@ def is_arraylike(x: Any) -> bool:
 
 
 def no_out(name: str, out: Any) -> None:
-    """Refuse an `out` argument: arrays are immutable."""
+    """Raise an error if `out` is given: arrays are immutable."""
     if out is not None:
         raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.{here()}")
 
@@ -95,7 +95,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
 
 
 def pair_of(x: Any) -> tuple[Any, bool]:
-    """(dtype, weak) of an operand."""
+    """Return (dtype, weak) of an operand."""
     kind = type(x)
     if kind in NUMBER_TYPES:
         return dtypes.scalar_dtype(x), kind is not bool
@@ -114,7 +114,7 @@ _literals: dict[tuple[Any, ...], Any] = {}
 
 
 def literal(value: Any, dtype: Any, weak_type: bool = False) -> Array:
-    """The Python number `value` as a rank-0 operand of the given dtype."""
+    """Convert the Python number `value` to a rank-0 operand of the given dtype."""
     key = (value.__class__, value, dtype, weak_type)
     found = _literals.get(key)
     if found is not None:
@@ -136,7 +136,7 @@ def literal(value: Any, dtype: Any, weak_type: bool = False) -> Array:
 
 
 def convert(x: Any, dtype: Any, weak_type: bool = False) -> Array:
-    """The array or Python number `x` with the given dtype and weak bit."""
+    """Convert the array or Python number `x` to the given dtype and weak bit."""
     if type(x) in NUMBER_TYPES:
         return literal(x, dtype, weak_type)
     if x.dtype == dtype and x.weak_type == weak_type:
@@ -145,5 +145,5 @@ def convert(x: Any, dtype: Any, weak_type: bool = False) -> Array:
 
 
 def strengthen(x: Any) -> Array:
-    """`x` without its weak bit."""
+    """Return `x` without its weak bit."""
     return lax._convert_element_type(x, x.dtype, False) if x.weak_type else x

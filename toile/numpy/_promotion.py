@@ -1,8 +1,8 @@
 """Dtype promotion and broadcasting of operands.
 
 Every function of this package goes through here, so the order of the tests matters: for arrays that
-already agree, two or three comparisons are enough. `lax` takes equal shapes or operands of rank 0;
-scalars therefore stay scalars and only arrays of different shapes are broadcast. Python numbers
+already agree, two or three comparisons are enough. `lax` accepts operands of equal shapes or of
+rank 0, so scalars stay scalars and only arrays of different shapes are broadcast. Python numbers
 become rank-0 operands of the promoted dtype. May import the engine, `lax` and `_operands`.
 """
 
@@ -40,21 +40,21 @@ _PLAIN_NUMBERS = frozenset((int, float))
 
 
 def promote_dtypes(*args: Any, name: str = "promote_dtypes") -> list[Array]:
-    """The operands in their common dtype; shapes are left alone. `name` is for errors."""
+    """Convert the operands to their common dtype; shapes do not change. `name` is for errors."""
     xs = _operands(name, args)
     dtype, weak = promote_many([pair_of(x) for x in xs])
     return [_to(x, dtype, weak) for x in xs]
 
 
 def promote_dtypes_inexact(*args: Any, name: str = "promote_dtypes_inexact") -> list[Array]:
-    """Like `promote_dtypes`, and integers and booleans become floats."""
+    """Like `promote_dtypes`, but integers and booleans become floats."""
     xs = _operands(name, args)
     dtype, weak = promote_many([pair_of(x) for x in xs])
     return [_to(x, to_inexact(dtype), weak) for x in xs]
 
 
 def _to(x: Any, dtype: Any, weak: bool) -> Array:
-    """One operand in the common dtype; an operation is weak only if all its operands are."""
+    """Convert one operand to the common dtype, which is weak only if all operands are."""
     if type(x) in NUMBER_TYPES:
         return literal(x, dtype, weak)
     if x.dtype == dtype and (x.weak_type or not weak):
@@ -74,7 +74,7 @@ def broadcast_shapes(*shapes: tuple[int, ...], name: str = "") -> tuple[int, ...
 
 
 def _unbroadcastable(name: str, shapes: Any) -> Exception:
-    """JAX's error, which names the function if all operands have the same rank."""
+    """Make JAX's error, which names the function if all operands have the same rank."""
     fix = (
         "(sizes must be equal or 1, aligned from the last axis: insert an axis with x[:, None], "
         f"or transpose){here()}"
@@ -87,7 +87,7 @@ def _unbroadcastable(name: str, shapes: Any) -> Exception:
 
 
 def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
-    """Warn about or refuse operands of different nonzero ranks, depending on the configuration."""
+    """Warn or raise an error if operands have different nonzero ranks, as configured."""
     mode = flags.numpy_rank_promotion
     if mode == "allow" or len({len(s) for s in shapes if s}) < 2:
         return
@@ -104,7 +104,7 @@ def check_rank_promotion(name: str, shapes: list[tuple[int, ...]]) -> None:
 
 
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Array:
-    """The array `x` broadcast to `shape`, which it must be able to reach."""
+    """Broadcast the array `x` to `shape`, with which it must be compatible."""
     if x.shape == shape:
         return x
     if state.trace is None and type(x) is DeviceArray and type(x._data) is np.ndarray:
@@ -113,7 +113,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def spread(x: Any, shape: tuple[int, ...]) -> Array:
-    """`x` broadcast to `shape` by an operation, which allocates new memory."""
+    """Broadcast `x` to `shape` by an operation, which allocates new memory."""
     have = x.shape
     skip = len(shape) - len(have)
     kept = [i for i, n in enumerate(have) if n == shape[skip + i]]
@@ -123,7 +123,7 @@ def spread(x: Any, shape: tuple[int, ...]) -> Array:
 
 
 def promote_shapes(name: str, *args: Any) -> list[Array]:
-    """The operands broadcast against each other; numbers and arrays of rank 0 stay unchanged."""
+    """Broadcast the operands against each other; numbers and arrays of rank 0 stay unchanged."""
     shapes = [shape_of(x) for x in args]
     full = [s for s in shapes if s]
     if not full or all(s == full[0] for s in full[1:]):
@@ -142,7 +142,7 @@ def _shaped_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
 
 
 def promote_args(name: str, *args: Any) -> list[Array]:
-    """Checked operands with one dtype and equal shapes (or rank 0)."""
+    """Check the operands, and convert them to one dtype and to equal shapes (or rank 0)."""
     if len(args) == 2:
         return list(pair(name, *args))
     return promote_shapes(name, *promote_dtypes(*_operands(name, args)))
@@ -155,7 +155,7 @@ def _operands(name: str, args: Any) -> list[Any]:
 
 
 def pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
-    """Two operands ready for a binary `lax` function: the path of every eager binary ufunc."""
+    """Prepare two operands for a binary `lax` function; every eager binary ufunc calls this."""
     if x.__class__ is DeviceArray:
         kind = y.__class__
         if kind is DeviceArray:
@@ -181,7 +181,7 @@ def pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
 
 
 def inexact_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
-    """`pair`, with integers and booleans turned into floats."""
+    """Like `pair`, but integers and booleans become floats."""
     if x.__class__ is DeviceArray:
         dtype, kind = x.dtype, y.__class__
         if kind is DeviceArray:
@@ -200,7 +200,7 @@ def inexact_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
 
 
 def numeric_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
-    """`pair`, with booleans turned into integers."""
+    """Like `pair`, but booleans become integers."""
     x, y = pair(name, x, y)
     if x.dtype == BOOL:
         x, y = convert(x, INT32), convert(y, INT32)
@@ -208,18 +208,18 @@ def numeric_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
 
 
 def same_shape(x: Any, y: Any) -> tuple[Array, Array]:
-    """Two operands of a binary function with the scalar among them grown to the other's shape."""
+    """Broadcast a scalar operand of a binary function to the shape of the other operand."""
     shape = x.shape or y.shape
     return broadcast_to(x, shape), broadcast_to(y, shape)
 
 
 def full_pair(name: str, x: Any, y: Any) -> tuple[Array, Array]:
-    """`inexact_pair` with equal shapes."""
+    """Like `inexact_pair`, but both operands have the same shape."""
     return same_shape(*inexact_pair(name, x, y))
 
 
 def inexact(name: str, x: Any) -> Array:
-    """One operand of a function of floats: the path of every eager unary ufunc."""
+    """Prepare the operand of a function of floats; every eager unary ufunc calls this."""
     kind = type(x)
     if kind is DeviceArray and x.dtype in INEXACT:
         return x
@@ -239,9 +239,10 @@ def inexact(name: str, x: Any) -> Array:
 
 
 def select(mask: Any, x: Any, y: Any) -> Array:
-    """Where `mask` (of the result's shape or rank 0) holds `x`, elsewhere `y`.
+    """Return `x` where `mask` is true and `y` elsewhere.
 
-    `x` and `y` are arrays of one dtype, or one of them a Python number.
+    `mask` has the shape of the result or rank 0. `x` and `y` are arrays of one dtype, or one of
+    them is a Python number.
     """
     if type(x) in NUMBER_TYPES:
         x = literal(x, y.dtype, y.weak_type)

@@ -1,8 +1,8 @@
 """The methods, properties and operators of arrays, attached to the abstract Array type.
 
-`install` copies the members of `ArrayMethods` to the type, once, when toile is imported; type
-checkers read the class as a base of it. Operators take arrays, NumPy arrays and numbers, and return
-NotImplemented for anything else, so that Python tries the other operand.
+`install` copies the members of `ArrayMethods` to the type once, when toile is imported; type
+checkers see the class as a base of the type. Operators accept arrays, NumPy arrays and numbers. For
+anything else they return NotImplemented, so that Python tries the other operand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPERANDS = (Array, np.ndarray, np.generic, int, float, complex)
 # Operators.
 
 def _foreign(symbol, x, other, swapped):
-    """The result of an operator for an operand that is neither array nor number."""
+    """The result of an operator for an operand that is neither an array nor a number."""
     if isinstance(other, (list, tuple)):
         left, right = (type(other), type(x)) if swapped else (type(x), type(other))
         raise TypeError(f"unsupported operand type(s) for {symbol}: '{left.__name__}' and "
@@ -115,8 +115,8 @@ def view(self: Any, dtype: DTypeLike | None = None, type: None = None) -> Array:
     """Reinterpret the bytes of the array as another dtype.
 
     Args:
-        dtype: dtype of the result; None leaves the array unchanged. If its elements are wider, the
-            last axis becomes shorter; if they are narrower, it becomes longer.
+        dtype: dtype of the result; None leaves the array unchanged. If the dtype is wider, the last
+            axis becomes shorter; if it is narrower, the axis becomes longer.
         type: must be None; other array types are not supported.
 
     >>> jnp.array([1.0, 2.0]).view("int32")
@@ -248,7 +248,7 @@ class ArrayMethods:
         Args:
             dtype: the dtype of the result.
             copy: whether the result must be a new array even if its dtype is the same.
-            device: where the result is placed; None leaves it where the array is.
+            device: device or sharding to place the result on; None for the device of the array.
 
         >>> jnp.array([1.7, -1.7]).astype("int32")
         Array([ 1, -1], dtype=int32)
@@ -283,7 +283,7 @@ class ArrayMethods:
 
         Args:
             condition: booleans, one for each slice.
-            axis: the axis of the slices; None for the flattened array.
+            axis: the axis to select along; None for the flattened array.
             out: must be None.
             size: number of slices in the result; required under `jit`. None keeps every slice whose
                 condition holds.
@@ -332,7 +332,7 @@ class ArrayMethods:
         return jnp.nonzero(self, size=size, fill_value=fill_value)
 
     def reshape(self: Any, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
-        """Arrange the elements in another shape.
+        """Return the elements of the array in another shape.
 
         Args:
             *args: the shape, as one tuple or as several integers; one of them may be -1 and is
@@ -355,7 +355,7 @@ class ArrayMethods:
                        correction=correction)
 
     def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
-        """Place the array on a device or sharding.
+        """Place the array on a device, or on the devices of a sharding.
 
         Args:
             device: a device or a sharding.
@@ -429,7 +429,7 @@ class ArrayMethods:
 
     @property
     def at(self: Any) -> index_update.IndexUpdateHelper:
-        """Index this to update elements: `x.at[idx].set(y)` is a copy of `x` with `y` at `idx`."""
+        """Updates by index: `x.at[idx].set(y)` returns a copy of `x` with `y` at `idx`."""
         return index_update.IndexUpdateHelper(self)
 
     @property
@@ -445,7 +445,7 @@ _MEMBERS = {name: member for name, member in vars(ArrayMethods).items()
 
 
 def _name_for_errors():
-    """Name the calls that have no name of their own, for error messages."""
+    """Name the indexing calls, such as `x[idx]`, for error messages."""
     source.name_call(index_read.getitem, "x[idx]")
     for name, method in vars(index_update.IndexUpdateRef).items():
         if callable(method) and not name.startswith("_"):

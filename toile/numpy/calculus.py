@@ -1,6 +1,6 @@
 """Differences and integrals of sampled functions, and packing of bits.
 
-diff, gradient and trapezoid use static slices, so they cost no more than the arithmetic.
+`diff`, `gradient` and `trapezoid` use static slices, so they cost no more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ def _along(x, axis, start, stop):
 
 def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
          append: ArrayLike | None = None) -> Array:
-    """Compute differences between neighbors: each element minus the one before it.
+    """Compute differences between neighboring elements: each element minus the one before it.
 
     Args:
         a: array with at least one axis.
         n: how many times to take differences; it cannot be traced.
         axis: axis along which to take differences.
         prepend, append: values to put before and after `a` along the axis before taking
-            differences; a number fills one slice.
+            differences; a number is repeated to fill one slice.
 
     Returns:
-        An array that is shorter by `n` along the axis. Differences of booleans are booleans that
-        tell whether neighbors differ.
+        An array that is shorter by `n` along the axis. Differences of booleans are booleans, which
+        are True where neighbors differ.
 
     >>> jnp.diff(jnp.array([1, 4, 9]), prepend=0)
     Array([1, 3, 5], dtype=int32)
@@ -70,7 +70,7 @@ def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = N
 
 def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
             to_begin: ArrayLike | None = None) -> Array:
-    """Compute differences between neighbors in a flattened array.
+    """Compute differences between neighboring elements of a flattened array.
 
     Args:
         ary: array to flatten.
@@ -95,7 +95,7 @@ def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None,
 
 
 def _gradient_along(f, spacing, axis):
-    """Central differences inside, one-sided ones at both ends."""
+    """Compute central differences inside, and one-sided ones at both ends."""
     n = f.shape[axis]
     cut = lambda lo, hi: _along(f, axis, lo, hi)
     first, last = cut(1, 2) - cut(0, 1), cut(n - 1, n) - cut(n - 2, n - 1)
@@ -120,18 +120,18 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
              edge_order: None = None) -> Array | list[Array]:
     """Approximate the derivatives of a function from samples, with central differences.
 
-    At both ends of an axis, the derivative is the difference from the only neighbor.
+    At both ends of an axis, where there is only one neighbor, one-sided differences are used.
 
     Args:
         f: samples of the function; at least 2 along each axis.
-        *varargs: distance between samples, or an array of the positions of the samples: one for all
-            axes, or one for each axis. Without them, the distance is 1.
+        *varargs: distance between samples, or an array of the positions of the samples. Pass one
+            for all axes, or one for each axis. The default distance is 1.
         axis: axis or axes to differentiate along; None for all.
         edge_order: must be None.
 
     Returns:
-        An array of floats of the shape of `f`; a list of these, one for each axis, if there are
-        several axes.
+        An array of floats with the shape of `f`, or a list of such arrays, one for each axis, if
+        there are several axes.
 
     >>> jnp.gradient(jnp.array([1.0, 4.0, 9.0]))
     Array([3., 4., 5.], dtype=float32)
@@ -161,7 +161,7 @@ def gradient(f: ArrayLike, *varargs: ArrayLike, axis: AxisLike = None,
 
 
 def _steps(dx, shape, axis):
-    """Distances between samples of an array of this shape, with `axis` moved last."""
+    """The distances between samples in an array of this shape, with `axis` moved to the end."""
     axis = canonical_axis(axis, len(shape))
     pieces = (*shape[:axis], shape[axis] - 1, *shape[axis + 1:])
     return jnp.moveaxis(h.broadcast_to(dx, pieces), axis, -1)
@@ -201,12 +201,12 @@ def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1,
 
     Args:
         p: real numbers, such as angles.
-        discont: smallest jump to remove; None, and values below half a period, mean half a period.
+        discont: smallest jump to remove; None means half a period, and so does any smaller value.
         axis: axis to unwrap along.
         period: length of a period.
 
     Returns:
-        An array of the shape of `p` in which neighbors differ by at most half a period, unless
+        An array with the shape of `p` in which neighbors differ by at most half a period, unless
         `discont` is larger. Its dtype is floating unless `p` and `period` are integers.
 
     >>> jnp.unwrap(jnp.array([0, 3, 7]), period=4)
@@ -248,7 +248,7 @@ def _bit_weights(order):
 
 def packbits(a: ArrayLike, axis: int | None = None,
              bitorder: Literal["big", "little"] = "big") -> Array:
-    """Pack eight elements into the bits of a byte.
+    """Pack groups of eight elements into bytes, with one bit for each element.
 
     Args:
         a: booleans or integers; nonzero integers count as 1.

@@ -22,9 +22,10 @@ from toile.numpy.ufuncs import isfinite, isinf, isnan
 
 def isclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
             equal_nan: bool = False) -> Array:
-    """Test where `abs(a - b) <= atol + rtol * abs(b)`.
+    """Test which elements of two arrays are equal within a tolerance.
 
-    Infinities are close to equal infinities only. Integers are compared as floats.
+    The condition is `abs(a - b) <= atol + rtol * abs(b)`. An infinity is close only to itself.
+    Integers are compared as floats.
 
     Args:
         a, b: arrays or numbers, which are broadcast against each other.
@@ -60,7 +61,7 @@ def _all(x: Any) -> Any:
 
 def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08,
              equal_nan: bool = False) -> Array:
-    """Test whether all elements of two arrays are close; see `isclose`.
+    """Test whether all elements of two arrays are equal within a tolerance; see `isclose`.
 
     Args:
         a, b: arrays or numbers, which are broadcast against each other.
@@ -69,7 +70,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLik
         equal_nan: whether NaN counts as close to NaN.
 
     Returns:
-        A boolean array of rank 0; True for empty arrays.
+        A boolean array of rank 0, which is True for empty arrays.
     """
     return _all(isclose(a, b, rtol, atol, equal_nan))
 
@@ -77,7 +78,7 @@ def allclose(a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLik
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Test whether two arrays have the same shape and equal elements.
 
-    Dtypes may differ: they are promoted before the comparison.
+    The dtypes may differ; both arrays are promoted to the same dtype first.
 
     Args:
         a1, a2: arrays, numbers or nested lists.
@@ -103,7 +104,7 @@ def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
         a1, a2: arrays, numbers or nested lists.
 
     Returns:
-        A boolean array of rank 0; False where the shapes cannot be broadcast.
+        A boolean array of rank 0, which is False if the shapes cannot be broadcast.
     """
     x, y = asarray(a1), asarray(a2)
     try:
@@ -126,14 +127,14 @@ def _signed_infinity(x: Any, out: Any, value: float, name: str) -> Any:
 
 
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
-    """Test which elements are inf.
+    """Test which elements are positive infinity.
 
     Args:
         x: array or number.
         out: not supported; must be None.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -142,14 +143,14 @@ def isposinf(x: ArrayLike, /, out: None = None) -> Array:
 
 
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
-    """Test which elements are -inf.
+    """Test which elements are negative infinity.
 
     Args:
         x: array or number.
         out: not supported; must be None.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -166,7 +167,7 @@ def iscomplex(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("iscomplex", x)
     if x.dtype not in COMPLEX:
@@ -184,7 +185,7 @@ def isreal(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     return lax.bitwise_not(iscomplex(x))
 
@@ -193,7 +194,7 @@ def iscomplexobj(x: ArrayLike) -> bool:
     """Test whether the dtype of `x` is complex, regardless of its values.
 
     Args:
-        x: array, number or list; None gives False.
+        x: array, number or list. For None, the result is False.
 
     Returns:
         A Python bool.
@@ -209,7 +210,7 @@ def isrealobj(x: ArrayLike) -> bool:
     """Test whether the dtype of `x` is not complex, regardless of its values.
 
     Args:
-        x: array, number or list; None gives True.
+        x: array, number or list. For None, the result is True.
 
     Returns:
         A Python bool.

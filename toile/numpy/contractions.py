@@ -1,7 +1,7 @@
 """Products of arrays: matmul, dot, tensordot, inner, outer, kron, cross and the like.
 
-All contractions are one `lax.dot_general`; batch axes that broadcast become free axes of the
-operand that has them, so nothing is copied to be multiplied. einsum is in summation.py.
+Each contraction is one `lax.dot_general`. Batch axes that are broadcast become free axes of the
+operand that has them, so no operand is copied. `einsum` is in summation.py.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from toile.primitives.arrays.contraction import ONE_THREAD
 
 
 def element_type(preferred):
-    """A user's preferred_element_type as a canonical dtype, or None."""
+    """Convert a user's preferred_element_type to a canonical dtype, or None."""
     if preferred is None:
         return None
     return user_dtype(preferred, "preferred_element_type")
 
 
 def _finish(out, preferred, weak):
-    """Products of weakly typed arrays are weak; a preferred type never is."""
+    """Make products of weakly typed arrays weak, unless a dtype is preferred."""
     if preferred is None and weak and not out.weak_type:
         return h.with_dtype(out, out.dtype, True)
     return out
 
 
 def contract(a, b, contracting, batch, precision, preferred):
-    """dot_general of operands of one dtype, with the weak bit of both."""
+    """Apply dot_general to operands of one dtype; the result is weak if both are."""
     out = lax.dot_general(a, b, (contracting, batch), precision=precision,
                           preferred_element_type=preferred)
     return _finish(out, preferred, a.weak_type and b.weak_type)
 
 
 def _sizes(got):
-    """The two lengths as shapes, if `got` names nothing but lengths."""
+    """Format the two lengths in `got` as shapes, if it consists only of lengths."""
     first, _, second = got.partition(" and ")
     return f", got ({first},) and ({second},)." if first.isdigit() else ""
 
@@ -62,7 +62,7 @@ def _mismatch(name, a, b, got):
 
 
 def _raw_matmul(a, b):
-    """NumPy's product of two concrete float buffers, or None."""
+    """Compute NumPy's product of two concrete float buffers, or return None."""
     x, y = raw_buffer(a), raw_buffer(b)
     if x is None or y is None or x.dtype is not y.dtype or x.dtype.char not in "fd":
         return None
@@ -81,10 +81,10 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     """Multiply matrices, as the operator `@` does.
 
     Args:
-        a, b: matrices in the last two axes, whose leading axes are broadcast; a one-dimensional
-            array is a row on the left and a column on the right.
+        a, b: matrices in the last two axes; leading axes are broadcast. A one-dimensional array is
+            treated as a row vector on the left and as a column vector on the right.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -92,8 +92,8 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         The products. The axis of a one-dimensional operand does not appear in the result.
 
     Raises:
-        ShapeError: the last axis of `a` does not have the size of the second-to-last axis of `b`.
-            The error is both a TypeError and a ValueError.
+        ShapeError: the size of the last axis of `a` differs from the size of the second-to-last
+            axis of `b`. The error is both a TypeError and a ValueError.
         ValueError: an operand is a number; multiply by it with `*`.
 
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
@@ -122,7 +122,7 @@ def matmul(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
 
 
 def _batch_axes(x, lead, other):
-    """`x` without the leading axes that broadcast, and the numbers of those that are left.
+    """Remove leading axes of `x` that are broadcast, and list the other leading axes.
 
     `lead` and `other` are the leading sizes of both operands, aligned from the last: an axis of
     length one on one side only is dropped there and free on the other side.
@@ -134,7 +134,7 @@ def _batch_axes(x, lead, other):
 
 
 def _batched_matmul(a, b, precision, preferred):
-    """Both operands are matrices with leading axes, b at least one of them."""
+    """Multiply arrays of matrices; `b` has at least one leading axis."""
     rank = max(a.ndim, b.ndim)
     lead_a, lead_b = ((1,) * (rank - x.ndim) + x.shape[:-2] for x in (a, b))
     try:
@@ -154,22 +154,23 @@ def _batched_matmul(a, b, precision, preferred):
 
 def dot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
         preferred_element_type: DTypeLike | None = None, out_sharding: object = None) -> Array:
-    """Sum products over the last axis of one array and the second-to-last axis of another.
+    """Compute the dot product of two arrays.
 
-    This is the inner product of vectors and the product of matrices. For arrays with more axes,
-    `matmul`, which broadcasts, is usually the right choice.
+    Products are summed over the last axis of `a` and the second-to-last axis of `b`. This is the
+    inner product of two vectors, and the product of two matrices. For arrays with more axes, use
+    `matmul`, which broadcasts the leading axes.
 
     Args:
         a: first operand, whose last axis is summed over; a number multiplies `b`.
         b: second operand, whose second-to-last axis, or only axis, is summed over; a number
             multiplies `a`.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, followed by those of `b`.
+        An array with the other axes of `a`, followed by the other axes of `b`.
 
     >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
     Array(11, dtype=int32)
@@ -192,7 +193,7 @@ def vdot(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
     Args:
         a, b: arrays of equal size.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sum and of the result; None for the one that the
+        preferred_element_type: dtype of the sum and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -217,11 +218,11 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array without the axis.
+        An array of dot products, without the axis of the vectors.
 
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 1]))
     Array([3, 7], dtype=int32)
@@ -250,7 +251,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x2: vectors in the last axis; leading axes of both are broadcast.
 
     Returns:
-        Vectors in the last axis.
+        The products, as vectors in the last axis.
     """
     x1, x2 = h.as_arrays("matvec", x1, x2)
     if x1.ndim < 2 or x2.ndim < 1:
@@ -261,14 +262,14 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Multiply vectors, which are conjugated, by matrices.
+    """Multiply the conjugates of vectors by matrices.
 
     Args:
         x1: vectors in the last axis.
         x2: matrices in the last two axes; leading axes of both are broadcast.
 
     Returns:
-        Vectors in the last axis.
+        The products, as vectors in the last axis.
     """
     x1, x2 = h.as_arrays("vecmat", x1, x2)
     if x1.ndim < 1 or x2.ndim < 2:
@@ -282,19 +283,19 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
               *, precision: lax.PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None,
               out_sharding: object = None) -> Array:
-    """Sum products of elements over axes of two arrays.
+    """Multiply two arrays and sum over pairs of their axes.
 
     Args:
         a, b: the operands.
-        axes: how many of the last axes of `a` and the first axes of `b` to sum over, or two lists
-            of axes to pair with each other.
+        axes: number of axes to sum over: the last axes of `a` are paired with the first axes of
+            `b`. Alternatively, two lists of axes, which are paired in order.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `a`, followed by those of `b`.
+        An array with the other axes of `a`, followed by the other axes of `b`.
 
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
     (2, 5)
@@ -328,16 +329,16 @@ def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[S
 
 def inner(a: ArrayLike, b: ArrayLike, *, precision: lax.PrecisionLike = None,
           preferred_element_type: DTypeLike | None = None) -> Array:
-    """Sum products over the last axes of two arrays.
+    """Multiply two arrays and sum over the last axis of each.
 
     Args:
         a, b: the operands, with last axes of equal length; a number multiplies the other operand.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array with the other axes of `a`, followed by those of `b`.
+        An array with the other axes of `a`, followed by the other axes of `b`.
     """
     a, b = h.as_arrays("inner", a, b)
     if a.ndim == 0 or b.ndim == 0:
@@ -372,7 +373,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
             length 1.
 
     Returns:
-        An array whose sizes are the products of the sizes of `a` and `b`.
+        An array in which the length of each axis is the product of its lengths in `a` and `b`.
 
     >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2]))
     Array([ 1,  2, 10, 20], dtype=int32)
@@ -389,8 +390,8 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
           axis: int | None = None) -> Array:
     """Compute cross products of vectors of length 2 or 3.
 
-    A vector of length 2 lies in the plane. The product of two such vectors is only the component
-    perpendicular to the plane, and has no axis of vectors.
+    A vector of length 2 lies in the plane. The product of two such vectors is a number, the
+    component perpendicular to the plane.
 
     Args:
         a, b: the vectors; the other axes are broadcast.
@@ -399,7 +400,7 @@ def cross(a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: i
         axis: one axis that replaces `axisa`, `axisb` and `axisc`; None to use those.
 
     Returns:
-        An array of vectors.
+        An array of vectors, or of numbers if all vectors have length 2.
 
     >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)

@@ -1,8 +1,8 @@
 """Arrays from Python and NumPy data, constants and ranges.
 
-Data the program holds becomes a concrete array at once; `zeros`, `arange`, `eye` and the like go
-through `lax`, so that inside jit they are staged and allocate nothing. May import the engine,
-`lax`, `api.devices` and `_promotion`.
+Existing data becomes a concrete array at once. `zeros`, `arange`, `eye` and similar functions call
+`lax`, so that inside `jit` they are staged and allocate no memory. May import the engine, `lax`,
+`api.devices` and `_promotion`.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def asarray(a: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None = N
             order: Literal["K"] | None = None, *,
             copy: bool | None = None, device: Device | Sharding | None = None,
             out_sharding: object = None) -> Array:
-    """Convert a value to an array; an array that already fits is returned unchanged.
+    """Convert a value to an array; an array that needs no conversion is returned unchanged.
 
     Args:
         a: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
-        dtype: dtype of the result; None for the one that `array` chooses.
+        dtype: dtype of the result; None for the dtype that `array` chooses.
         order: must be "K" or None; other memory orders are not supported.
-        copy: True to copy an array even if it already fits.
+        copy: True to copy an array even if it needs no conversion.
         device: device or sharding to place the result on; None keeps an array where it is and puts
             other values on the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -98,10 +98,10 @@ def array(object: ArrayLike | HasDType | Sequence[Any], dtype: DTypeLike | None 
 
     Args:
         object: a number, nested lists or tuples of numbers and arrays, a NumPy array or an array.
-        dtype: dtype of the result; None chooses one by the elements: int32, float32 or complex64
-            for Python numbers and 64-bit NumPy arrays (64 bits with `jax_enable_x64`), float32 for
-            an empty list, and otherwise the dtype that the elements promote to.
-        copy: False to return an array that already fits unchanged.
+        dtype: dtype of the result; None chooses it from the elements: int32, float32 or complex64
+            for Python numbers and 64-bit NumPy arrays (64-bit dtypes with `jax_enable_x64`),
+            float32 for an empty list, and otherwise the dtype that the elements promote to.
+        copy: False to return an array unchanged if it needs no conversion.
         order: must be "K" or None; other memory orders are not supported.
         ndmin: minimum number of axes; leading axes of length 1 are added to reach it.
         device: device or sharding to place the result on; None keeps an array where it is and puts
@@ -185,7 +185,7 @@ def _from_host(values: Any, original: Any, dtype: Any) -> Any:
 
 
 def _leaves(nested: Any, out: list[Any]) -> list[Any]:
-    """The members of nested lists and tuples, left to right."""
+    """List the members of nested lists and tuples, from left to right."""
     for x in nested:
         if type(x) in _NUMBERS:
             out.append(x)
@@ -215,7 +215,7 @@ def _from_sequence(nested: Any, dtype: Any) -> Any:
 
 
 def _from_numbers(nested: Any, empty: bool) -> Any:
-    """A NumPy array of nested sequences of Python numbers, in a default dtype."""
+    """Convert nested sequences of Python numbers to a NumPy array of a default dtype."""
     try:
         values = np.array(nested)
     except ValueError as error:
@@ -230,7 +230,7 @@ def _from_numbers(nested: Any, empty: bool) -> Any:
 
 
 def _raw(nested: Any) -> Any:
-    """The same nesting with buffers in the place of arrays."""
+    """Replace the arrays in nested sequences with their buffers."""
     if isinstance(nested, (list, tuple)):
         return [_raw(x) for x in nested]
     if hasattr(nested, "__jax_array__"):
@@ -239,7 +239,7 @@ def _raw(nested: Any) -> Any:
 
 
 def _stacked(nested: Any, dtype: Any) -> Any:
-    """Nested sequences with traced members: one concatenation a level."""
+    """Join nested sequences that have traced members, by one concatenation for each level."""
     if not isinstance(nested, (list, tuple)):
         return convert(as_array("array", nested), dtype)
     parts = [_stacked(x, dtype) for x in nested]
@@ -263,8 +263,8 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
     """Convert an array to another dtype.
 
     Conversion of floats to integers truncates toward zero. Conversion of complex numbers to real
-    ones drops the imaginary part with a warning. Conversion to booleans gives True for every
-    nonzero element.
+    ones drops the imaginary part with a warning. Conversion to booleans makes every nonzero element
+    True.
 
     Args:
         x: array or number.
@@ -273,7 +273,7 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False,
         device: device or sharding to place the result on; None for the device of `x`.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     >>> jnp.astype(jnp.array([1.7, -1.7]), "int32")
     Array([ 1, -1], dtype=int32)
@@ -320,7 +320,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
     Args:
         shape: shape of the result; an integer for one axis.
         fill_value: number, or array that is broadcast to `shape`.
-        dtype: dtype of the result; None for that of `fill_value`.
+        dtype: dtype of the result; None for the dtype of `fill_value`.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
@@ -353,7 +353,7 @@ def full(shape: ShapeLike, fill_value: ArrayLike, dtype: DTypeLike | None = None
 
 
 def _eager_on_host() -> bool:
-    """Whether a new array may be made by NumPy at once."""
+    """Whether NumPy may create a new array at once."""
     on_host = not registry.active or default_device() is None
     return on_host and state.trace is None and flags.default_device is None
 
@@ -408,7 +408,7 @@ def ones(shape: ShapeLike, dtype: DTypeLike | None = None, *,
 
 def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
           device: Device | Sharding | None = None, out_sharding: object = None) -> Array:
-    """Create an array of zeros; memory is never left uninitialized.
+    """Create an array of zeros, as `zeros` does.
 
     Args:
         shape: shape of the result; an integer for one axis.
@@ -426,7 +426,7 @@ def empty(shape: ShapeLike, dtype: DTypeLike | None = None, *,
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Any:
-    """The common part of the *_like functions; `a` may be anything with a shape and a dtype."""
+    """Do the work of the *_like functions; `a` may be anything with a shape and a dtype."""
     plain = dtype is None and shape is None and device is None and type(value) is int
     if plain and type(a) is DeviceArray and state.trace is None and type(a._data) is np.ndarray:
         return DeviceArray(_ones_or_zeros(value, a.shape, a.dtype), a.weak_type)
@@ -461,8 +461,8 @@ def zeros_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -480,8 +480,8 @@ def ones_like(a: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         a: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -499,8 +499,8 @@ def empty_like(prototype: ArrayLike | HasShape, dtype: DTypeLike | None = None,
 
     Args:
         prototype: array or number, or any object with a shape and a dtype.
-        dtype: dtype of the result; None for that of `prototype`.
-        shape: shape of the result; None for that of `prototype`.
+        dtype: dtype of the result; None for the dtype of `prototype`.
+        shape: shape of the result; None for the shape of `prototype`.
         device: device or sharding to place the result on; None uses the sharding of `prototype` if
             it has one, and otherwise the default device.
 
@@ -520,9 +520,10 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
 
     Args:
         a: array or number, or any object with a shape and a dtype.
-        fill_value: number, or array that is broadcast to the shape; it is converted to the dtype.
-        dtype: dtype of the result; None for that of `a`.
-        shape: shape of the result; None for that of `a`.
+        fill_value: number, or array that is broadcast to the shape of the result; it is converted
+            to the dtype of the result.
+        dtype: dtype of the result; None for the dtype of `a`.
+        shape: shape of the result; None for the shape of `a`.
         device: device or sharding to place the result on; None uses the sharding of `a` if it has
             one, and otherwise the default device.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -544,7 +545,7 @@ def full_like(a: ArrayLike | HasShape, fill_value: ArrayLike, dtype: DTypeLike |
 
 
 def _bound(x: Any, what: str) -> Any:
-    """A concrete Python number for an end or the step of a range."""
+    """Convert an end or the step of a range to a Python number; it must be concrete."""
     if type(x) in (int, float):
         return x
     if isinstance(x, Tracer):
@@ -565,17 +566,16 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
     The arguments determine the size of the result, so under `jit` they cannot be traced values.
 
     Args:
-        start: first number; if `stop` is None, this is the end of the interval, which then begins
-            at 0.
-        stop: end of the interval, which is not included.
-        step: distance between neighbors; None for 1. It may be negative.
-        dtype: dtype of the result; None for the dtype the arguments promote to.
+        start: first number. If `stop` is None, the interval begins at 0 and this is its end.
+        stop: end of the interval, which is not included; None to use `start` as the end.
+        step: distance between neighbors; None means 1. It may be negative.
+        dtype: dtype of the result; None for the dtype that the arguments promote to.
         device: device or sharding to place the result on; None for the default device.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        A one-dimensional array; it is empty if `stop` does not lie beyond `start` in the direction
-        of `step`.
+        A one-dimensional array, which is empty if `stop` does not lie beyond `start` in the
+        direction of `step`.
 
     Raises:
         ZeroDivisionError: `step` is 0.
@@ -601,7 +601,7 @@ def arange(start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | No
 
 
 def _progression(first: Any, stride: Any, size: int, dtype: Any) -> Any:
-    """first, first + stride, ... as traced or eager operations."""
+    """Compute first, first + stride, ... with traced or eager operations."""
     result = lax.iota(dtype, size)
     if stride != 1:
         result = lax.mul(_wrapped(stride, dtype), result)
@@ -639,13 +639,13 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
         endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
         retstep: whether to also return the distance between neighbors.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-            Integers are rounded down.
-        axis: position of the new axis, of length `num`, in the result.
+            If it is an integer dtype, the numbers are rounded down.
+        axis: position in the result of the new axis, which has length `num`.
         device: device or sharding to place the result on; None for the default device.
 
     Returns:
-        The numbers, or with `retstep` a tuple of the numbers and the step. The step is NaN if there
-        are no numbers, or if there is one and `endpoint` is True.
+        The numbers; if `retstep` is True, a tuple of the numbers and the step. The step is NaN if
+        `num` is 0, or if `num` is 1 and `endpoint` is True.
 
     >>> jnp.linspace(0, 1, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
@@ -675,7 +675,7 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
 
 
 def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Array, Any, Any]:
-    """Both ends, broadcast, in the dtype to compute in; the result's dtype; and that one."""
+    """Return the broadcast ends, the dtype of the result, and the dtype to compute in."""
     start, stop = as_array(name, start), as_array(name, stop, 1)
     if dtype is None:
         dtype = to_inexact(dtypes.result_type(start, stop))
@@ -688,7 +688,7 @@ def range_ends(name: str, start: Any, stop: Any, dtype: Any) -> tuple[Array, Arr
 
 
 def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
-    """start (1 - t) + stop t for t = 0, 1/parts, ...: exact at both ends."""
+    """Compute start (1 - t) + stop t for t = 0, 1/parts, ..., which is exact at both ends."""
     t = lax.div(lax.iota(dtype, parts), _wrapped(parts, dtype))
     shape = (parts, *start.shape)
     t = lax.broadcast_in_dim(t, shape, (0,))
@@ -697,7 +697,7 @@ def _between(start: Any, stop: Any, parts: int, dtype: Any) -> Any:
 
 
 def first_axis_to(x: Any, axis: int) -> Any:
-    """`x` with its first axis moved to position `axis`."""
+    """Move the first axis of `x` to position `axis`."""
     axis = canonicalize_axis(axis, x.ndim)
     if axis == 0:
         return x
@@ -715,8 +715,8 @@ def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
     Args:
         N: number of rows.
         M: number of columns; None for the number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
 
@@ -740,7 +740,7 @@ def eye(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
 
 
 def _row_and_column(shape: tuple[int, ...], k: Any, name: str = "") -> tuple[Any, Any]:
-    """Row number plus `k`, and column number, of each element of a matrix."""
+    """Return the row number plus `k` and the column number of each element of a matrix."""
     index = np.dtype("int32")
     row = lax.broadcasted_iota(index, shape, 0)
     if not isinstance(k, int) or k:
@@ -770,8 +770,8 @@ def tri(N: SupportsIndex, M: SupportsIndex | None = None, k: ArrayLike = 0,
     Args:
         N: number of rows.
         M: number of columns; None for the number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         dtype: dtype of the result; None for the default float dtype.
 
     Returns:
@@ -800,12 +800,12 @@ def tril(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements above one diagonal of matrices to zero.
 
     Args:
-        m: array with at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        m: array with at least two axes; the matrices are in the last two axes.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
 
     >>> jnp.tril(jnp.ones((2, 3), "int32"))
     Array([[1, 0, 0],
@@ -818,12 +818,12 @@ def triu(m: ArrayLike, k: ArrayLike = 0) -> Array:
     """Set the elements below one diagonal of matrices to zero.
 
     Args:
-        m: array with at least two axes; the last two are those of the matrices.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        m: array with at least two axes; the matrices are in the last two axes.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
 
     >>> jnp.triu(jnp.ones((2, 3), "int32"))
     Array([[1, 1, 1],

@@ -55,7 +55,7 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         out: not supported; must be None.
 
     Returns:
-        An array of the shape of `a`; of rank 1 if `axis` is None.
+        An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
         NumPy sums narrow integers in 64 bits; here they keep their dtype.
@@ -77,7 +77,7 @@ def cumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = Non
         out: not supported; must be None.
 
     Returns:
-        An array of the shape of `a`; of rank 1 if `axis` is None.
+        An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     Differences:
         NumPy multiplies narrow integers in 64 bits; here they keep their dtype.
@@ -97,7 +97,7 @@ def nancumsum(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = N
         out: not supported; must be None.
 
     Returns:
-        An array of the shape of `a`; of rank 1 if `axis` is None.
+        An array with the shape of `a`, or of rank 1 if `axis` is None.
 
     >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 2.0]))
     Array([1., 1., 3.], dtype=float32)
@@ -117,7 +117,7 @@ def nancumprod(a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = 
         out: not supported; must be None.
 
     Returns:
-        An array of the shape of `a`; of rank 1 if `axis` is None.
+        An array with the shape of `a`, or of rank 1 if `axis` is None.
     """
     return _cumulative("nancumprod", lax.cumprod, a, axis, dtype, out, nan_as=1)
 
@@ -146,16 +146,17 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
                    include_initial: bool = False) -> Array:
     """Compute the cumulative sum of the elements along an axis, optionally starting with 0.
 
-    Unlike `cumsum`, it sums narrow integers in the default integer dtype, as `sum` does.
+    Unlike `cumsum`, this function sums narrow integers in the default integer dtype, as `sum` does.
 
     Args:
         x: array of rank 1 or more.
-        axis: axis to sum along; None is allowed for arrays of rank 1 only.
+        axis: axis to sum along; None is allowed only for arrays of rank 1.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         include_initial: whether to put a 0 before the sums.
 
     Returns:
-        An array of the shape of `x`; with `include_initial`, longer by one along `axis`.
+        An array with the shape of `x`. If `include_initial` is True, it is longer by one along
+        `axis`.
 
     Raises:
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.
@@ -173,13 +174,14 @@ def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLik
 
     Args:
         x: array of rank 1 or more.
-        axis: axis to multiply along; None is allowed for arrays of rank 1 only.
+        axis: axis to multiply along; None is allowed only for arrays of rank 1.
         dtype: dtype of the products and of the result; None for the dtype of `x`, or the default
             integer dtype for booleans.
         include_initial: whether to put a 1 before the products.
 
     Returns:
-        An array of the shape of `x`; with `include_initial`, longer by one along `axis`.
+        An array with the shape of `x`. If `include_initial` is True, it is longer by one along
+        `axis`.
 
     Raises:
         ValueError: `x` has rank 0, or it has rank 2 or more and `axis` is None.

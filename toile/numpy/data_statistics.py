@@ -1,7 +1,7 @@
 """Counting and describing data: bincount, histograms, cov, corrcoef, interp, convolve, correlate.
 
-Numbers of bins are static. Histograms put each sample in a bin by searchsorted and add up with one
-scatter.
+Numbers of bins are static. Histograms find the bin of each sample with `searchsorted`, and count
+the samples with one scatter.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
     under `jit`.
 
     Args:
-        x: integers or booleans in an array of rank 1; negative integers count as 0.
-        weights: amount that each element of `x` adds to its count; None for 1.
+        x: integers or booleans, as an array of rank 1; negative integers count as 0.
+        weights: amount that each element of `x` adds to its count; None means 1.
         minlength: minimum length of the result; ignored if `length` is given.
-        length: length of the result; integers that do not fit are left out. None for the largest
-            element plus 1.
+        length: length of the result; integers that are too large for it are not counted. None means
+            the largest element plus 1, but at least `minlength`.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -41,11 +41,11 @@ def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0,
         i. Counts have the default integer dtype; weighted counts have the dtype of the weights.
 
     Raises:
-        TypeError: `x` does not hold integers.
-        ValueError: `x` is not of rank 1, or `weights` does not have its shape.
+        TypeError: `x` is neither integer nor boolean.
+        ValueError: `x` does not have rank 1, or `weights` does not have the shape of `x`.
 
     Differences:
-        NumPy has no `length`, refuses negative integers, and returns weights as float64.
+        NumPy has no `length`, rejects negative integers, and returns weighted counts as float64.
 
     >>> jnp.bincount(jnp.array([0, 1, 1, 5]), length=4)
     Array([1, 2, 0, 0], dtype=int32)
@@ -87,15 +87,15 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
         a: array or number; only its smallest and largest elements matter.
         bins: number of bins of equal width, or an array of edges, which is returned.
         range: lowest and highest edge; None for the smallest and largest elements (0 and 1 if there
-            are none). If both are equal, each is moved outward by 0.5.
+            are none). If the two edges are equal, each is moved outward by 0.5.
         weights: ignored.
 
     Returns:
-        An array of shape (bins + 1,). Floating dtypes of `a` are kept; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array of shape (bins + 1,). Floating dtypes of `a` are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
-        NotImplementedError: `bins` is the name of a method, as NumPy allows.
+        NotImplementedError: `bins` is a string; NumPy accepts the name of a method.
     """
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` not implemented." + here())
@@ -113,7 +113,7 @@ def histogram_bin_edges(a: ArrayLike, bins: int | ArrayLike = 10,
 
 
 def _bins(x, edges):
-    """The bin of each sample, counted from 1; 0 and len(edges) are outside."""
+    """Find the bin of each sample, counted from 1; 0 and len(edges) are outside all bins."""
     place = jnp.searchsorted(edges, x, "right")
     last = edges.shape[0] - 1
     return jnp.where(x == edges[last], last, place)
@@ -132,17 +132,19 @@ def histogram(a: ArrayLike, bins: int | ArrayLike = 10, range: Sequence[ArrayLik
         a: array or number; its shape does not matter.
         bins: number of bins of equal width, or an array of edges in ascending order.
         range: lowest and highest edge; None for the smallest and largest elements.
-        weights: amount that each element adds to its bin, in the shape of `a`; None for 1.
+        weights: amount that each element adds to its bin, as an array with the shape of `a`; None
+            means 1.
         density: whether to divide the counts by their sum and by the widths of the bins.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
         The counts, of shape (bins,), and the edges, of shape (bins + 1,). Both have the floating
-        dtype of `a` and `weights`, or float32 for integers.
+        dtype that `a` and `weights` promote to, which is float32 for integers (float64 for 64-bit
+        integers).
 
     Raises:
         ValueError: `weights` does not have the shape of `a`.
-        NotImplementedError: `bins` is the name of a method, as NumPy allows.
+        NotImplementedError: `bins` is a string; NumPy accepts the name of a method.
 
     Differences:
         NumPy returns counts as integers.
@@ -173,25 +175,25 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, list[Array]]:
-    """Count points in the boxes of a grid with any number of dimensions.
+    """Count how many points lie in each box of a grid with any number of dimensions.
 
     Args:
-        sample: array of shape (N, D): N points with D coordinates.
-        bins: number of bins along every dimension, or a list with the number of bins or the array
-            of edges for each dimension.
-        range: lowest and highest edge (or None) for each dimension; None for the smallest and
-            largest coordinates.
-        weights: amount that each point adds to its box, of shape (N,); None for 1.
+        sample: N points with D coordinates, as an array of shape (N, D).
+        bins: number of bins along every dimension, or a list that contains the number of bins or an
+            array of edges for each dimension.
+        range: pair of the lowest and highest edge for each dimension. None, for one dimension or
+            for all, means the smallest and largest coordinates.
+        weights: amount that each point adds to its box, as an array of shape (N,); None means 1.
         density: whether to divide the counts by their sum and by the volumes of the boxes.
 
     Returns:
-        The counts, with an axis for each dimension, and a list of the edges along each. Counts have
-        the default integer dtype; weighted counts have the dtype of `weights`, and densities that
-        of the points.
+        The counts, with an axis for each dimension, and a list with an array of edges for each
+        dimension. Counts have the default integer dtype. Weighted counts and densities have the
+        floating dtype that `sample` and `weights` promote to.
 
     Raises:
-        ValueError: `sample` is not of rank 2, or the length of `bins`, `range` or `weights` does
-            not match.
+        ValueError: `sample` does not have rank 2, or the length of `bins`, `range` or `weights`
+            does not match it.
     """
     if weights is None:
         sample, = promote_inexact(sample)
@@ -224,7 +226,7 @@ def histogramdd(sample: ArrayLike, bins: int | Sequence[int | ArrayLike] = 10,
 
 
 def _ranges(range, shape):
-    """A pair (low, high) or None for each column of samples."""
+    """Return a pair (low, high) or None for each column of samples."""
     rank = shape[1]
     if range is None:
         return [None] * rank
@@ -235,7 +237,7 @@ def _ranges(range, shape):
 
 
 def _density(total, edges):
-    """Counts over their sum and the volumes of their bins."""
+    """Divide counts by their sum and by the volumes of their bins."""
     total = total / jnp.sum(total)
     for d, edge in enumerate(edges):
         other = tuple(k for k in range(len(edges)) if k != d)
@@ -248,15 +250,16 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
                 range: Sequence[Sequence[ArrayLike] | None] | None = None,
                 weights: ArrayLike | None = None,
                 density: bool | None = None) -> tuple[Array, Array, Array]:
-    """Count points in the boxes of a two-dimensional grid.
+    """Count how many points lie in each box of a two-dimensional grid.
 
     Args:
-        x, y: coordinates of the points, in arrays of rank 1.
-        bins: number of bins or array of edges along both dimensions, or a pair of these for `x` and
-            `y`.
-        range: a pair of the lowest and highest edge (or None) for `x` and one for `y`; None for the
-            smallest and largest coordinates.
-        weights: amount that each point adds to its box, in the shape of `x`; None for 1.
+        x, y: coordinates of the points, as arrays of rank 1.
+        bins: number of bins or array of edges for both dimensions, or a pair with one of these for
+            `x` and one for `y`.
+        range: two pairs of the lowest and highest edge, for `x` and for `y`. None, for one of them
+            or for both, means the smallest and largest coordinates.
+        weights: amount that each point adds to its box, as an array with the shape of `x`; None
+            means 1.
         density: whether to divide the counts by their sum and by the areas of the boxes.
 
     Returns:
@@ -283,7 +286,7 @@ def histogram2d(x: ArrayLike, y: ArrayLike,
 # Covariance.
 
 def _observation_weights(fweights, aweights, count):
-    """The product of both kinds of weights, or None."""
+    """Return the product of both kinds of weights, or None if there are no weights."""
     w = None
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is None:
@@ -309,31 +312,34 @@ def _check_inexact(name, dtype):
 def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
         ddof: int | None = None, fweights: ArrayLike | None = None,
         aweights: ArrayLike | None = None, dtype: DTypeLike | None = None) -> Array:
-    """Compute the covariance matrix of variables.
+    """Compute the covariance matrix of observed variables.
 
     Args:
-        m: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
-            single variable.
-        y: additional variables, in the form of `m`.
-        rowvar: whether rows are variables and columns observations; False for the opposite.
-        bias: True to divide sums by the number N of observations, False to divide by N - 1.
-        ddof: number to subtract from N in the divisor; it overrides `bias`.
-        fweights: how often each observation counts: integers in an array of rank 1.
-        aweights: the weight of each observation, in an array of rank 1.
+        m: observations, as an array of rank 2 with one variable in each row, or as an array of rank
+            1 for a single variable.
+        y: additional variables, in the same form as `m`; None to use only `m`.
+        rowvar: True if rows are variables and columns are observations, False if it is the other
+            way around.
+        bias: True to divide sums by N, the number of observations; False to divide them by N - 1.
+        ddof: number to subtract from N in the divisor, which overrides `bias`; None to use `bias`.
+        fweights: how many times to count each observation, as an integer array of rank 1.
+        aweights: weight of each observation, as an array of rank 1.
         dtype: floating or complex dtype of the result; None for the dtype of `m`, or float32 for
             integers and booleans (float64 for 64-bit integers).
 
     Returns:
-        An array of shape (variables, variables); of rank 0 for one variable. It is NaN or infinite
-        if the divisor is 0.
+        An array of shape (variables, variables), or of rank 0 if there is only one variable. Its
+        elements are NaN or infinite if the divisor is 0.
 
     Raises:
         ValueError: `m` or `y` has more than two axes, or `dtype` is not floating or complex.
-        TypeError: `fweights` does not hold integers.
-        RuntimeError: weights are not of rank 1, or their number is not that of the observations.
+        TypeError: `fweights` is not an integer array.
+        RuntimeError: weights have more than one axis, or their number differs from the number of
+            observations.
 
     Differences:
-        Negative weights count as positive ones; NumPy refuses them.
+        The absolute values of negative weights are used; NumPy raises an error for negative
+        weights.
 
     >>> jnp.cov(jnp.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
     Array([[ 1., -1.],
@@ -366,7 +372,7 @@ def cov(m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: boo
 
 
 def _variables(x, in_rows):
-    """A matrix with the variables in rows."""
+    """Convert observations to a matrix with the variables in rows."""
     x = jnp.atleast_2d(x)
     return x if in_rows else jnp.transpose(x)
 
@@ -382,21 +388,22 @@ def _weighted_divisor(total, w, aweights, ddof):
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True,
              dtype: DTypeLike | None = None) -> Array:
-    """Compute the matrix of correlation coefficients of variables.
+    """Compute the matrix of correlation coefficients of observed variables.
 
-    Coefficients, and the parts of complex coefficients, are limited to [-1, 1]. The coefficients of
-    a constant variable are NaN.
+    Coefficients are clipped to [-1, 1]; the real and imaginary parts of complex coefficients are
+    clipped separately. The coefficients of a constant variable are NaN.
 
     Args:
-        x: observations: an array of rank 2 with a variable in each row, or an array of rank 1 for a
-            single variable.
-        y: additional variables, in the form of `x`.
-        rowvar: whether rows are variables and columns observations; False for the opposite.
+        x: observations, as an array of rank 2 with one variable in each row, or as an array of rank
+            1 for a single variable.
+        y: additional variables, in the same form as `x`; None to use only `x`.
+        rowvar: True if rows are variables and columns are observations, False if it is the other
+            way around.
         dtype: floating or complex dtype of the result; None for the dtype of `x`, or float32 for
             integers and booleans (float64 for 64-bit integers).
 
     Returns:
-        An array of shape (variables, variables); of rank 0 for one variable.
+        An array of shape (variables, variables), or of rank 0 if there is only one variable.
 
     Raises:
         ValueError: `x` or `y` has more than two axes, or `dtype` is not floating or complex.
@@ -419,30 +426,30 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
            left: ArrayLike | Literal["extrapolate"] | None = None,
            right: ArrayLike | Literal["extrapolate"] | None = None,
            period: ArrayLike | None = None) -> Array:
-    """Evaluate a function that is linear between given points.
+    """Interpolate linearly between given points.
 
-    The result is not meaningful if `xp` is not in ascending order, which is not checked. NaN in `x`
-    gives NaN.
+    `xp` must be in ascending order. This is not checked; if it is not, the result is meaningless.
+    Where `x` is NaN, so is the result.
 
     Args:
-        x: where to evaluate the function.
-        xp: abscissas of the points, in ascending order unless `period` is given.
-        fp: values at the points, real or complex, in the shape of `xp`.
-        left: value for `x` below all abscissas; None for the first value, "extrapolate" to continue
-            the first line.
-        right: value for `x` above all abscissas; None for the last value, "extrapolate" to continue
-            the last line.
-        period: period of the function; abscissas are then reduced to one period and sorted, and
-            `left` and `right` are ignored.
+        x: x coordinates at which to interpolate.
+        xp: x coordinates of the points, in ascending order unless `period` is given.
+        fp: values at the points, real or complex, as an array with the shape of `xp`.
+        left: value where `x` is less than all of `xp`; None for the first value, "extrapolate" to
+            continue the first line segment.
+        right: value where `x` is greater than all of `xp`; None for the last value, "extrapolate"
+            to continue the last line segment.
+        period: period of the function. If it is given, `x` and `xp` are reduced to one period, the
+            points are sorted, and `left` and `right` are ignored.
 
     Returns:
-        An array of the shape of `x` with a floating or complex dtype.
+        An array with the shape of `x`, in a floating or complex dtype.
 
     Raises:
-        ValueError: `xp` and `fp` are not of rank 1 and equal size, or `x` is complex.
+        ValueError: `xp` and `fp` do not have rank 1 and equal sizes, or `x` is complex.
 
     Differences:
-        NumPy has no "extrapolate".
+        NumPy does not have the option "extrapolate".
 
     >>> xp, fp = jnp.array([0.0, 1.0, 2.0]), jnp.array([0.0, 10.0, 30.0])
     >>> jnp.interp(jnp.array([-1.0, 0.5, 3.0]), xp, fp, right="extrapolate")
@@ -468,7 +475,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
     below, start = fp[i - 1], xp[i - 1]
     df = jnp.take(fp, i, mode="clip") - below
     dx = jnp.take(xp, i, mode="clip") - start
-    # equal neighbours would divide by zero, also in the derivative: the slope there is never used
+    # equal neighbors would divide by zero, also in the derivative: the slope there is never used
     wide = np.float64 if dx.dtype == np.float64 else np.float32
     flat = abs(dx) <= float(np.spacing(np.finfo(wide).eps))
     rise = (x - start) / jnp.where(flat, 1, dx) * df
@@ -481,7 +488,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike,
 
 
 def _in_one_period(x: Array, xp: Any, fp: Any, period: ArrayLike) -> tuple[Array, Array, Array]:
-    """Abscissas reduced to one period, the points in order, with a neighbor at each end."""
+    """Reduce x coordinates to one period, sort the points, and add a neighbor at each end."""
     if np.ndim(period):
         raise ValueError(f"period must be a scalar; got {period}{here()}")
     period = jnp.absolute(period)
@@ -496,7 +503,7 @@ def _in_one_period(x: Array, xp: Any, fp: Any, period: ArrayLike) -> tuple[Array
 # Convolution.
 
 def _convolve(name, a, v, mode, precision, preferred):
-    """Sum over j of a[i - j] v[j]: a one-channel convolution with `v` reversed."""
+    """Compute the sums over j of a[i - j] v[j]: a convolution of one channel with `v` reversed."""
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError(f"{name}() only support 1-dimensional inputs.{here()}")
     if not a.size or not v.size:
@@ -534,14 +541,14 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"] 
             dtype.
 
     Returns:
-        An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array of rank 1. Its dtype is the one that both promote to; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
+        ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
-        NumPy convolves integers as integers.
+        In NumPy, the result for integers is an integer array.
 
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([0, 1]))
     Array([0., 1., 2., 3.], dtype=float32)
@@ -556,7 +563,8 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
               preferred_element_type: DTypeLike | None = None) -> Array:
     """Compute the cross-correlation of two arrays of rank 1.
 
-    Its elements are the sums over m of `a[m + k] * conj(v[m])`, for shifts k in ascending order.
+    The element for shift k is the sum over m of `a[m + k] * conj(v[m])`. The shifts are in
+    ascending order.
 
     Args:
         a, v: nonempty arrays of rank 1.
@@ -568,14 +576,14 @@ def correlate(a: ArrayLike, v: ArrayLike, mode: Literal["full", "same", "valid"]
             dtype.
 
     Returns:
-        An array of rank 1. Its dtype is the one that both promote to; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array of rank 1. Its dtype is the one that both promote to; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: an array is empty or not of rank 1, or `mode` is not one of these.
+        ValueError: an array is empty or does not have rank 1, or `mode` is unknown.
 
     Differences:
-        NumPy correlates integers as integers.
+        In NumPy, the result for integers is an integer array.
 
     >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([0, 1]))
     Array([2., 3.], dtype=float32)

@@ -1,7 +1,8 @@
 """Diagonals and triangles: diag, diagonal, trace, fill_diagonal, and index helpers for them.
 
-A diagonal is a strided slice of the flattened matrix: element (i, i + k) of n x m is at i * (m + 1)
-+ k, so no gather is needed and the transpose is an interior pad.
+A diagonal is a strided slice of the flattened matrix: element (i, i + k) of an n x m matrix is at
+position i * (m + 1) + k. Reading a diagonal therefore needs no gather, and the transpose is an
+interior pad.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 
     Args:
         a: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
         axis1, axis2: axes of the rows and columns of the matrices.
 
     Returns:
-        An array without these two axes, and with the diagonals along a new last axis.
+        An array without these two axes, with the diagonals along a new last axis.
 
     >>> jnp.diagonal(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
@@ -58,8 +59,8 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
 
     Args:
         v: matrix whose diagonal is extracted, or one-dimensional array that becomes the diagonal.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
         The diagonal of a matrix, or a square matrix that is 0 outside the diagonal.
@@ -88,8 +89,8 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
     Args:
         v: array or number.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
         A square matrix that is 0 outside the diagonal.
@@ -104,10 +105,10 @@ def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1,
 
     Args:
         a: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
         axis1, axis2: axes of the rows and columns of the matrices.
-        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+        dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
         out: must be None.
 
     Returns:
@@ -123,15 +124,15 @@ def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *,
     """Replace the main diagonal of an array.
 
     Args:
-        a: matrix, or array with more than two axes, all of the same length, whose elements with
-            equal indices are replaced.
-        val: new elements, which are flattened, and repeated or truncated as needed.
-        wrap: whether the diagonal of a matrix with more rows than columns starts again one row
-            below its end.
-        inplace: must be False: arrays cannot be changed.
+        a: matrix, or array with more than two axes of equal length. In such an array, the elements
+            whose indices are all equal are replaced.
+        val: new elements, which are flattened, then repeated or truncated as needed.
+        wrap: whether the diagonal starts again one row below its end, in a matrix with more rows
+            than columns.
+        inplace: must be False, because arrays are immutable.
 
     Returns:
-        A new array of the shape and dtype of `a`.
+        A new array with the shape and dtype of `a`.
 
     Raises:
         NotImplementedError: `inplace` is True, which is the default.
@@ -170,12 +171,12 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         m: number of columns; None for the number of rows.
 
     Returns:
-        A tuple of the indices of rows and columns, which can be used as an index.
+        A tuple of two index arrays, for rows and columns, which can be used as an index.
 
     >>> jnp.arange(4).reshape(2, 2)[jnp.tril_indices(2)]
     Array([0, 2, 3], dtype=int32)
@@ -188,12 +189,12 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
     Args:
         n: number of rows.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
         m: number of columns; None for the number of rows.
 
     Returns:
-        A tuple of the indices of rows and columns, which can be used as an index.
+        A tuple of two index arrays, for rows and columns, which can be used as an index.
     """
     return _static_pair(~np.tri(n, m, k - 1, dtype=bool))
 
@@ -209,12 +210,12 @@ def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and below a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape is used.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        arr: matrix; only its shape is used.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        A tuple of the indices of rows and columns, which can be used as an index.
+        A tuple of two index arrays, for rows and columns, which can be used as an index.
     """
     n, m = _rows_and_columns("tril_indices_from", arr)
     return tril_indices(n, k, m)
@@ -224,19 +225,19 @@ def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Find the indices of the elements on and above a diagonal of a given matrix.
 
     Args:
-        arr: matrix, of which only the shape is used.
-        k: which diagonal: 0 for the main one, positive numbers for those above it, negative for
-            those below.
+        arr: matrix; only its shape is used.
+        k: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above it,
+            and negative numbers are diagonals below it.
 
     Returns:
-        A tuple of the indices of rows and columns, which can be used as an index.
+        A tuple of two index arrays, for rows and columns, which can be used as an index.
     """
     n, m = _rows_and_columns("triu_indices_from", arr)
     return triu_indices(n, k, m)
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Find the indices of the main diagonal of an array whose axes have the same length.
+    """Find the indices of the main diagonal of an array whose axes all have the same length.
 
     Args:
         n: length of each axis.
@@ -256,7 +257,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Find the indices of the main diagonal of a given array.
 
     Args:
-        arr: array with at least two axes, all of the same length, of which only the shape is used.
+        arr: array with at least two axes, all of the same length; only its shape is used.
 
     Returns:
         A tuple of index arrays, one for each axis, which can be used as an index.
@@ -275,22 +276,21 @@ def mask_indices(n: int, mask_func: Callable[[Array, int], Array], k: int = 0, *
 
     Args:
         n: number of rows and of columns.
-        mask_func: called with a matrix of ones and `k`; for example, `jnp.triu`.
-        k: second argument of the function, usually the number of a diagonal.
+        mask_func: function `f(matrix, k)`, such as `jnp.triu`. It is called with a matrix of ones.
+        k: second argument of `mask_func`, usually the number of a diagonal.
         size: number of indices to return; required under `jit`. None returns all of them.
 
     Returns:
-        A tuple of the indices of rows and columns, which can be used as an index.
+        A tuple of two index arrays, for rows and columns, which can be used as an index.
     """
     return selection.nonzero(mask_func(creation.ones((n, n)), k), size=size)
 
 
 def ix_(*args: ArrayLike) -> tuple[Array, ...]:
-    """Shape index arrays so that together they select all combinations of their elements.
+    """Reshape index arrays so that together they select all combinations of their elements.
 
     Args:
-        *args: index one-dimensional arrays, of integers or booleans; one for each axis to be
-            indexed.
+        *args: one-dimensional index arrays of integers or booleans, one for each axis to index.
 
     Returns:
         A tuple of arrays that broadcast against each other, which can be used as an index.

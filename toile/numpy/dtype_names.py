@@ -1,7 +1,7 @@
 """Dtypes, constants and printing under their NumPy names.
 
-The scalar types are those of `engine.dtypes`; printing is NumPy's own. May import the engine and
-`api.devices`.
+The scalar types come from `engine.dtypes`, and the printing functions from NumPy. May import the
+engine and `api.devices`.
 """
 # ruff: noqa: F403, F405 -- __all__ says which names of the engine are public here
 
@@ -46,7 +46,7 @@ __array_api_version__ = "2024.12"
 
 
 class ArrayNamespaceInfo:
-    """What the Python array API standard asks about `toile.numpy`: its devices, dtypes and limits.
+    """Devices, dtypes and limits of `toile.numpy`, as the Python array API standard defines them.
 
     >>> jnp.__array_namespace_info__().default_dtypes()["integral"]
     dtype('int32')
@@ -56,19 +56,19 @@ class ArrayNamespaceInfo:
         """Report what arrays support in traced functions.
 
         Returns:
-            A dictionary: "boolean indexing" and "data-dependent shapes" are False, "max dimensions"
-            is 64.
+            A dictionary in which "boolean indexing" and "data-dependent shapes" are False, and "max
+            dimensions" is 64.
         """
         return {"boolean indexing": False, "data-dependent shapes": False, "max dimensions": 64}
 
     def default_device(self) -> None:
-        """Return None: arrays are placed where toile's configuration says."""
+        """Return None, because the configuration of toile determines where arrays are placed."""
 
     def devices(self) -> list[_Device | None]:
         """List the values that functions accept as `device`.
 
         Returns:
-            None, for the default device, and the devices.
+            A list of None, which means the default device, and all devices.
         """
         return [None, *_devices()]
 
@@ -98,11 +98,11 @@ class ArrayNamespaceInfo:
 
         Args:
             device: ignored; all devices have the same dtypes.
-            kind: kind of dtypes, as in `isdtype`; None for all.
+            kind: kind of the dtypes to list, as in `isdtype`; None for all kinds.
 
         Returns:
-            A dictionary from names to dtypes. 64-bit dtypes and complex128 are included only if x64
-            is enabled.
+            A dictionary that maps names to dtypes. 64-bit dtypes and complex128 are included only
+            if x64 is enabled.
         """
         known = map(np.dtype, _STANDARD[: None if _flags.enable_x64 else 9])
         return {d.name: d for d in known if kind is None or isdtype(d, kind)}
@@ -148,13 +148,13 @@ _HOLDS = {
 
 
 def _spelled(bits: re.Match[str]) -> str:
-    """Bits of exponent and of fraction, in words."""
+    """Write the numbers of exponent bits and fraction bits in words."""
     exponent, fraction = bits.groups()
     return f"({exponent} exponent bits, {fraction} fraction bit{'s' * (fraction != '1')})"
 
 
 def _describe(kind: _d.ScalarMeta) -> str:
-    """The docstring of a scalar type."""
+    """Write the docstring of a scalar type."""
     name = kind.__name__
     if name in _HOLDS:
         holds = re.sub(r"\((\d+), (\d+)\)", _spelled, _HOLDS[name])

@@ -45,7 +45,7 @@ def _unknown_norm(norm):
 
 
 def _scale(kind, norm, count):
-    """The factor that turns lax.fft's convention (inverse divides by count) into `norm`'s."""
+    """The factor that converts the scaling of lax.fft (inverse divided by count) to `norm`."""
     if norm in (None, "backward"):
         return None
     if norm == "ortho":
@@ -57,7 +57,7 @@ def _scale(kind, norm, count):
 
 
 def _resized(x, axes, sizes):
-    """`x` cut or padded with zeros to `sizes` along `axes`."""
+    """Truncate or zero-pad `x` to `sizes` along `axes`."""
     starts, limits, pads = [0] * x.ndim, list(x.shape), [(0, 0, 0)] * x.ndim
     for axis, n in zip(axes, sizes):
         limits[axis] = min(n, x.shape[axis])
@@ -70,7 +70,7 @@ def _resized(x, axes, sizes):
 
 
 def _lengths_and_axes(name, a, s, axes):
-    """The lengths asked for, or None, and the axes to transform, checked."""
+    """Check and return the requested lengths, or None, and the axes to transform."""
     if s is not None:
         s = tuple(h.static_int(n, f"'s' argument of {name}") for n in s)
         if any(n < 1 for n in s):
@@ -92,7 +92,7 @@ def _lengths_and_axes(name, a, s, axes):
 
 
 def _transform(name, kind, a, s, axes, norm):
-    """The transform `kind` of `a` over `axes` (a sequence or None), cut or padded to `s`."""
+    """Truncate or pad `a` to `s`, and apply the transform `kind` over `axes` (or None)."""
     a = as_array(name, a)
     s, axes = _lengths_and_axes(name, a, s, axes)
     if kind == "rfft" and h.issubdtype(a.dtype, np.complexfloating):
@@ -122,7 +122,7 @@ def _transform(name, kind, a, s, axes, norm):
 
 
 def _in_turns(x, kind, sizes):
-    """Real transforms touch the last axis first (or last); the rest are complex transforms."""
+    """Transform the last three axes together, and each axis before them by a complex transform."""
     call = lambda v, k, n: lax.fft(v, getattr(lax.FftType, _KINDS[k]), n)
     if len(sizes) <= 3:
         return call(x, kind, sizes)
@@ -157,7 +157,7 @@ def fft(a: ArrayLike, n: int | None = None, axis: int = -1,
         norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform along an axis.
 
-    Element k of the result is `sum(a[j] * exp(-2j * pi * j * k / n))` over j.
+    Element k of the result is the sum over m of `a[m] * exp(-2j * pi * k * m / n)`.
 
     Args:
         a: samples, real or complex.
@@ -226,8 +226,8 @@ def irfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: frequencies, in the order in which `rfft` returns them.
-        n: number of samples; None for 2 * (m - 1), where m is the length of the axis. For an odd
-            number of samples, `n` must be given.
+        n: number of samples; None means `2 * (m - 1)`, where m is the length of the axis. For an
+            odd number of samples, `n` must be given.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -257,7 +257,7 @@ def hfft(a: ArrayLike, n: int | None = None, axis: int = -1,
 
     Args:
         a: first half of the signal, which determines the other half.
-        n: number of frequencies; None for 2 * (m - 1), where m is the length of the axis.
+        n: number of frequencies; None means `2 * (m - 1)`, where m is the length of the axis.
         axis: axis to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -333,7 +333,7 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples over several axes.
 
-    Along the last of the axes, the negative frequencies are left out.
+    The negative frequencies along the last transformed axis are left out.
 
     Args:
         a: real samples.
@@ -344,7 +344,8 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
             both by the square root of that number.
 
     Returns:
-        A complex array; the last of the axes has length `n // 2 + 1` for n samples.
+        A complex array. Its last transformed axis has length `n // 2 + 1`, where n is the number of
+        samples along it.
 
     Raises:
         ValueError: `a` is complex.
@@ -354,12 +355,12 @@ def rfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | No
 
 def irfftn(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples over several axes from frequencies: the inverse of `rfftn`.
+    """Compute real samples from their frequencies over several axes: the inverse of `rfftn`.
 
     Args:
         a: frequencies, in the order in which `rfftn` returns them.
-        s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
-            where m is its length in `a`.
+        s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
+            the last axis gets length `2 * (m - 1)`, where m is its length in `a`.
         axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -417,7 +418,7 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
           norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
     """Compute the discrete Fourier transform of real samples over two axes.
 
-    Along the second of the axes, the negative frequencies are left out.
+    The negative frequencies along the second of the two axes are left out.
 
     Args:
         a: real samples.
@@ -428,7 +429,8 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
             both by the square root of that number.
 
     Returns:
-        A complex array; the second of the axes has length `n // 2 + 1` for n samples.
+        A complex array. The second of the two axes has length `n // 2 + 1`, where n is the number
+        of samples along it.
 
     Raises:
         ValueError: `a` is complex.
@@ -438,12 +440,12 @@ def rfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-
 
 def irfft2(a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
            norm: Literal["backward", "ortho", "forward"] | None = None) -> Array:
-    """Compute real samples over two axes from frequencies: the inverse of `rfft2`.
+    """Compute real samples from their frequencies over two axes: the inverse of `rfft2`.
 
     Args:
         a: frequencies, in the order in which `rfft2` returns them.
-        s: lengths of the axes of the result; None for those of `a`, with 2 * (m - 1) for the last,
-            where m is its length in `a`.
+        s: lengths of the transformed axes in the result. None keeps the lengths in `a`, except that
+            the last axis gets length `2 * (m - 1)`, where m is its length in `a`.
         axes: the two axes to transform.
         norm: how the transforms are scaled: "backward" or None divides inverse transforms by the
             number of samples, "forward" divides forward transforms instead, and "ortho" divides
@@ -475,11 +477,11 @@ def _frequencies(name, values, n, d, dtype, device):
 
 def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
             device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies of the elements of the result of `fft`.
+    """Return the frequency of each element of the result of `fft`.
 
     Args:
         n: number of samples.
-        d: distance between samples; frequencies are in cycles per unit of it.
+        d: distance between samples. If it is in seconds, the frequencies are in hertz.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
 
@@ -497,11 +499,11 @@ def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
 
 def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None,
              device: Device | Sharding | None = None) -> Array:
-    """Return the frequencies of the elements of the result of `rfft`.
+    """Return the frequency of each element of the result of `rfft`.
 
     Args:
         n: number of samples.
-        d: distance between samples; frequencies are in cycles per unit of it.
+        d: distance between samples. If it is in seconds, the frequencies are in hertz.
         dtype: dtype of the result; None for the default float dtype.
         device: device or sharding to place the result on; None for the default device.
 
@@ -526,14 +528,14 @@ def _shift(name, x, axes, direction):
 
 
 def fftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
-    """Move frequency 0 from the beginning to the middle.
+    """Move frequency 0 from the beginning of each axis to the middle.
 
     Args:
         x: array whose elements are shifted.
         axes: axis or axes to shift; None for all.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     >>> jnp.fft.fftshift(jnp.fft.fftfreq(4))
     Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
@@ -542,13 +544,13 @@ def fftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
 
 
 def ifftshift(x: ArrayLike, axes: AxisLike = None) -> Array:
-    """Move frequency 0 from the middle to the beginning: the inverse of `fftshift`.
+    """Move frequency 0 from the middle of each axis to the beginning: the inverse of `fftshift`.
 
     Args:
         x: array whose elements are shifted.
         axes: axis or axes to shift; None for all.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
     """
     return _shift("ifftshift", x, axes, -1)

@@ -1,4 +1,4 @@
-"""Arrays from buffers, text, files and other libraries, and back to files.
+"""Conversion of buffers, strings, files and arrays of other libraries to arrays.
 
 Results are concrete arrays. May import the engine and `creation`.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _SupportsDLPack(Protocol):
-    """An array that other libraries can read."""
+    """An array that supports the DLPack protocol."""
 
     def __dlpack__(self, **kwargs: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
@@ -47,7 +47,7 @@ def frombuffer(buffer: bytes | bytearray | memoryview, dtype: DTypeLike = float,
     """Make a one-dimensional array from the bytes of a buffer.
 
     Args:
-        buffer: object that holds the bytes.
+        buffer: object that contains the bytes.
         dtype: dtype of the elements in the buffer; 64-bit elements are then converted to 32 bits,
             unless `jax_enable_x64` is set.
         count: how many elements to read; -1 for all.
@@ -99,7 +99,7 @@ def fromfile(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because a second read may give other values.
+        NotImplementedError: always, because reading again may return other values.
     """
     raise _impure("fromfile")
 
@@ -115,7 +115,7 @@ def fromiter(*args: object, **kwargs: object) -> Array:
         Nothing.
 
     Raises:
-        NotImplementedError: always, because a second read may give other values.
+        NotImplementedError: always, because reading again may return other values.
     """
     raise _impure("fromiter")
 
@@ -124,7 +124,7 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
                 copy: bool | None = None) -> Array:
     """Make an array from an array of another library that supports the DLPack protocol.
 
-    Memory is shared if possible.
+    The two arrays share memory if possible.
 
     Args:
         x: object with the methods `__dlpack__` and `__dlpack_device__`.
@@ -145,7 +145,7 @@ def from_dlpack(x: _SupportsDLPack, /, *, device: Device | Sharding | None = Non
 
 
 def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: object) -> Any:
-    """Read the array in a .npy file.
+    """Read an array from a .npy file.
 
     Args:
         file: path, or file opened for reading bytes.
@@ -153,7 +153,7 @@ def load(file: str | os.PathLike[str] | IO[bytes], *args: object, **kwargs: obje
         **kwargs: additional keyword arguments of `np.load`.
 
     Returns:
-        An array. For .npz files and pickled objects, the result is that of `np.load`.
+        An array. For .npz files and pickled objects, the result of `np.load`.
 
     Raises:
         UnreadableFileError: NumPy cannot read the file, or the file is truncated.
@@ -206,7 +206,7 @@ def _damaged(path: str, error: Exception) -> UnreadableFileError:
 
 
 def _check_npy(file: Any, path: str = "the file") -> None:
-    """Compare the size in the header of a .npy file with what follows; others are left alone."""
+    """Check that a .npy file contains all the data that its header announces; skip other files."""
     start = file.tell()
     magic = file.read(8)
     if not magic and path == "the file":

@@ -1,6 +1,6 @@
-"""Functions of functions: vectorize, apply_along_axis, apply_over_axes, piecewise.
+"""Functions that apply other functions: vectorize, apply_along_axis, apply_over_axes, piecewise.
 
-They map with vmap, so that the function sees single vectors or scalars and is called once.
+They map functions with `vmap`, so each function is called once, with single vectors or scalars.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIGNATURE = re.compile(rf"^\s*{_TERM}(\s*,\s*{_TERM})*\s*->\s*{_TERM}(\s*,\s*{_
 
 
 def _parse_signature(signature):
-    """[("n", "m"), ...] for the arguments and for the results of "(n,m),(m)->(n)"."""
+    """Parse a signature such as "(n,m),(m)->(n)" into lists such as [("n", "m"), ...]."""
     if not _SIGNATURE.match(signature):
         raise ValueError(f"not a valid gufunc signature: {signature}{here()}")
     sides = signature.split("->")
@@ -37,7 +37,7 @@ def _parse_signature(signature):
 
 
 def _core_sizes(args, dims, where):
-    """Sizes of the core axes and the shapes left of them."""
+    """Find the sizes of the core axes, and the shapes of the axes before them."""
     sizes: dict[str, int] = {}
     leads = []
     for x, names in zip(args, dims):
@@ -55,7 +55,7 @@ def _core_sizes(args, dims, where):
 
 
 def _checked(func, out_dims, sizes, where):
-    """`func` with the shapes of its results compared to the signature."""
+    """Wrap `func` to compare the shapes of its results with the signature."""
 
     def call(*args):
         result = func(*args)
@@ -99,11 +99,11 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     Args:
         pyfunc: function to map.
         excluded: positions and names of arguments that are passed on without mapping.
-        signature: axes that `pyfunc` works on, such as "(n,m),(m)->(n)"; None if it takes and
-            returns scalars. All leading axes are broadcast.
+        signature: names for the axes of the arguments and results of `pyfunc`, such as
+            "(n,m),(m)->(n)"; None if they are scalars. All other leading axes are broadcast.
 
     Returns:
-        A function of arrays that takes the same arguments as `pyfunc`.
+        A function of arrays with the same arguments as `pyfunc`.
 
     Raises:
         ValueError: the signature is malformed, or, when the function is called, its arguments or
@@ -133,7 +133,7 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
 
 
 def _mapped(func, args, signature, where):
-    """`func` of the core axes of `args`, mapped over the axes before them."""
+    """Apply `func` to the core axes of `args`, and map it over the axes before them."""
     in_dims, out_dims = [()] * len(args), None
     if signature is not None:
         in_dims, out_dims = _parse_signature(signature)
@@ -160,7 +160,7 @@ def _mapped(func, args, signature, where):
 
 
 def _close_over(pyfunc, args, kwargs, excluded):
-    """A function of the mapped arguments alone: positional ones, then those given by name."""
+    """Make a function of only the mapped arguments: positional ones, then those passed by name."""
     places = [i for i in range(len(args)) if i not in excluded]
     names = [k for k in kwargs if k not in excluded]
 
@@ -211,12 +211,13 @@ def apply_over_axes(func: Callable[[Array, int], Array], a: ArrayLike,
     """Apply a reduction over several axes, one after the other.
 
     Args:
-        func: takes an array and an axis, and returns an array with that axis or without it.
+        func: function `f(array, axis)` that returns an array with or without that axis.
         a: array to reduce.
         axes: axis or axes to reduce over.
 
     Returns:
-        An array with as many axes as `a`: those that `func` removes are kept with length 1.
+        An array with the same number of axes as `a`; axes that `func` removes are kept with length
+        1.
 
     >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), (0, 2)).shape
     (1, 3, 1)
@@ -243,14 +244,14 @@ def piecewise(x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike],
 
     Args:
         x: array to evaluate the functions on.
-        condlist: conditions of the shape of `x`, one for each case; or one such condition.
+        condlist: conditions with the shape of `x`, one for each case; or a single condition.
         funclist: functions or constants, one for each case, and optionally one more for elements
-            where no condition holds; without it, those elements are 0.
+            where no condition holds, which are 0 by default.
         *args: additional arguments of the functions.
         **kw: additional keyword arguments of the functions.
 
     Returns:
-        An array of the shape of `x`. Results are converted to its dtype.
+        An array with the shape of `x`. Results are converted to its dtype.
 
     Differences:
         NumPy calls each function with only the elements for which its condition holds.

@@ -1,4 +1,4 @@
-"""Numbers spaced by powers, coordinate grids, the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
+"""Logarithmic spacing, coordinate grids, and the index tricks `mgrid`, `ogrid`, `r_` and `c_`.
 
 May import the engine, `lax`, `api`, `creation` and the ufuncs.
 """
@@ -35,7 +35,7 @@ def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False,
     Args:
         *xi: coordinates along each axis of the grid, as one-dimensional arrays.
         copy: must be True.
-        sparse: whether to keep length 1 along the axes on which an array does not vary.
+        sparse: whether each result has length 1 along the axes on which it does not vary.
         indexing: "ij" to order the axes of the results like the arguments; "xy" to swap the first
             two axes, as in images.
 
@@ -75,16 +75,16 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, *,
             sparse: Literal[True]) -> tuple[Array, ...]: ...
 def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
             sparse: bool = False) -> Array | tuple[Array, ...]:
-    """Make arrays with the index of each element of an array along each axis.
+    """Make arrays of the indices of all elements of an array, one array for each axis.
 
     Args:
         dimensions: shape of the array.
         dtype: dtype of the result; None for the default integer dtype.
-        sparse: whether to keep length 1 along the axes on which an index does not vary.
+        sparse: whether each result has length 1 along the axes on which it does not vary.
 
     Returns:
-        An array with the indices along each axis stacked along the first axis; with `sparse` a
-        tuple of arrays, one for each axis.
+        One array, in which the indices for each axis are stacked along a new first axis. If
+        `sparse` is True, a tuple of arrays, one for each axis.
 
     >>> jnp.indices((2, 2), sparse=True)
     (Array([[0],
@@ -100,7 +100,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None,
 
 
 def _stacked(grid: Any, dtype: Any) -> Any:
-    """Arrays of one shape along a new first axis; nothing gives an empty array of `dtype`."""
+    """Stack arrays of one shape along a new first axis; without arrays, return an empty one."""
     if not grid:
         return lax.full((0,), 0, dtype)
     return lax.concatenate([lax.expand_dims(g, (0,)) for g in grid], 0)
@@ -114,14 +114,13 @@ def fromfunction(function: Callable[..., Array], shape: ShapeLike, *, dtype: DTy
     `toile.vmap`).
 
     Args:
-        function: function that takes one scalar index for each axis.
+        function: function with one argument for each axis, a scalar index.
         shape: shape of the array.
         dtype: dtype of the indices.
         **kwargs: additional keyword arguments of the function.
 
     Returns:
-        An array whose first axes are those of `shape`, followed by the axes of the function's
-        result.
+        An array with the axes of `shape`, followed by the axes of the function's result.
 
     Differences:
         NumPy calls the function with arrays of indices.
@@ -148,11 +147,11 @@ def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Arra
     Args:
         x: one-dimensional array with one number for each row.
         N: number of columns; None for the number of rows.
-        increasing: True if the powers increase from column to column, starting with 0; False if
-            they decrease to 0.
+        increasing: True if the powers increase from column to column, starting at 0; False if they
+            decrease to 0.
 
     Returns:
-        A matrix of the dtype of `x`.
+        A matrix with the dtype of `x`.
 
     >>> jnp.vander(jnp.array([1, 2, 3]))
     Array([[1, 1, 1],
@@ -184,7 +183,7 @@ def logspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoin
             it.
         base: the base; an array is broadcast against the exponents.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: position of the new axis, of length `num`, in the result.
+        axis: position in the result of the new axis, which has length `num`.
 
     Returns:
         The powers.
@@ -206,12 +205,12 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
     """Create an array of numbers with a constant ratio between neighbors.
 
     Args:
-        start, stop: first and last number, which are not zero and have the same sign; arrays are
-            broadcast against each other.
+        start, stop: first and last number, which must not be 0 and must have the same sign; arrays
+            are broadcast against each other.
         num: number of elements.
         endpoint: whether `stop` is the last number; if False, the numbers end one step before it.
         dtype: dtype of the result; None for the float (or complex) dtype that both ends promote to.
-        axis: position of the new axis, of length `num`, in the result.
+        axis: position in the result of the new axis, which has length `num`.
 
     Returns:
         The numbers.
@@ -233,7 +232,7 @@ def geomspace(start: ArrayLike, stop: ArrayLike, num: SupportsIndex = 50, endpoi
 
 
 def _range(s: slice, name: str) -> Any:
-    """The numbers a slice stands for; an imaginary step is a number of points."""
+    """The numbers that a slice represents; an imaginary step is a number of points."""
     for part in ("start", "stop", "step"):
         if isinstance(getattr(s, part), Tracer):
             concrete(getattr(s, part), f"slice {part} of jnp.{name}")
@@ -249,9 +248,9 @@ def _range(s: slice, name: str) -> Any:
 class _Grid:
     """Make the coordinates of a grid from slices in brackets.
 
-    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` gives a tuple of arrays that
+    `jnp.mgrid` stacks full arrays along the first axis; `jnp.ogrid` returns a tuple of arrays that
     have axes of length 1 and broadcast against each other. `start:stop:step` is a range, as in
-    `arange`; an imaginary step such as `5j` gives the number of points, with the stop included.
+    `arange`; an imaginary step such as `5j` is the number of points, and the stop is then included.
 
     >>> jnp.ogrid[0:2, 0:1:3j]
     (Array([[0.],
@@ -281,9 +280,10 @@ class _Join:
     """Join the arrays, numbers and ranges in brackets.
 
     `jnp.r_` joins along the first axis, and `jnp.c_` along the last, with one-dimensional arrays as
-    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` gives the
-    number of points, with the stop included. A leading string "axis,ndmin,place" changes the axis,
-    the minimum number of axes, and the position of the axes of arrays that have fewer.
+    columns. `start:stop:step` is a range, as in `arange`; an imaginary step such as `5j` is the
+    number of points, and the stop is then included. A leading string "axis,ndmin,place" sets the
+    axis to join along, the minimum number of axes, and the position of the original axes in arrays
+    that have fewer.
 
     >>> jnp.r_[0:3, 7]
     Array([0, 1, 2, 7], dtype=int32)
@@ -330,7 +330,7 @@ class _Join:
 
 
 def _parsed(directive: str, defaults: tuple[int, ...]) -> tuple[int, ...]:
-    """'axis', 'axis,ndmin' or 'axis,ndmin,place' as numbers."""
+    """Parse 'axis', 'axis,ndmin' or 'axis,ndmin,place' into numbers."""
     try:
         numbers = [int(n) for n in directive.split(",")[:3]]
     except ValueError:

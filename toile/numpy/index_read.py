@@ -1,9 +1,9 @@
 """Reading `x[index]`: NumPy's indexing rules, lowered to slice, dynamic_slice or one gather.
 
-An index becomes a list of entries, one per result position: ("int", axis, i), ("slice", axis,
-start, size, step), ("array", axis, values), ("new",), or ("gap",) for an Ellipsis that stands for
-no axis but, as in NumPy, still separates index arrays. Static integers and slices never reach the
-gather; index_update.py turns the same entries into dynamic_update_slice or one scatter.
+An index becomes a list of entries: ("int", axis, i), ("slice", axis, start, size, step), ("array",
+axis, values), ("new",), or ("gap",) for an Ellipsis that stands for no axis but, as in NumPy, still
+separates index arrays. Static integers and slices never reach the gather; index_update.py turns the
+same entries into dynamic_update_slice or one scatter.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ NO_AXIS = ("new", "gap")        # entries that belong to no operand axis
 # From the user's index to entries.
 
 def _as_index_array(i):
-    """One advanced index as an array of integers or booleans, or an error saying what is wrong."""
+    """Convert one advanced index to an array of integers or booleans, or raise an error."""
     if isinstance(i, (list, tuple)):
         i = np.asarray(i) if not any(isinstance(v, Array) for v in i) else arr(list(i))
         if i.size == 0 and i.dtype.kind == "f":
@@ -46,7 +46,7 @@ def _as_index_array(i):
 
 
 def _components(idx):
-    """The index as a list whose members are ints, slices, None, Ellipsis or index arrays."""
+    """Convert an index to a list of ints, slices, None, Ellipsis and index arrays."""
     if isinstance(idx, list):
         raise TypeError(_NOT_A_TUPLE + here())
     out: list[Any] = []
@@ -69,7 +69,7 @@ def _components(idx):
 
 
 def _expand_masks(components):
-    """Replace each concrete boolean array by the integer arrays that select the same elements.
+    """Replace each concrete boolean array with the integer arrays that select the same elements.
 
     A scalar boolean selects from a new axis of length one; it is marked by a ("mask0", count) pair.
     """
@@ -100,7 +100,7 @@ def _consumed(i):
 
 
 def _static_slice(s, n, position):
-    """(start, size, step) of a static slice on an axis of length n."""
+    """Return (start, size, step) of a static slice on an axis of length n."""
     try:
         start, stop, step = s.indices(n)
     except TypeError:
@@ -120,7 +120,7 @@ class _Parser:
         self.entries, self.inserted, self.axis = [], [], 0
 
     def add(self, position, i):
-        """The entries of one component, which stands at `position` in the index."""
+        """Append the entries of one component, which is at `position` in the index."""
         if i is None:
             self.entries.append(("new",))
         elif i is Ellipsis:
@@ -141,12 +141,12 @@ class _Parser:
             self._mask(position, i[1])
 
     def _next(self, kind, *fields):
-        """An entry for the next axis."""
+        """Append an entry for the next axis."""
         self.entries.append((kind, self.axis, *fields))
         self.axis += 1
 
     def _source(self):
-        """The next axis as one of the operand, before axes were inserted."""
+        """The number of the next axis in the operand, which lacks the inserted axes."""
         return self.axis - len(self.inserted)
 
     def _size(self):
@@ -177,11 +177,11 @@ class _Parser:
 
 
 def parse_index(shape, idx, lenient=False, wrap=True):
-    """Entries of `idx` for an operand of `shape`, and the axes of length one to insert first.
+    """Parse `idx` into entries for an operand of `shape`, and list the axes to insert first.
 
-    The inserted axes carry scalar booleans, which index an axis of their own. An integer out of
-    bounds raises an error, unless `lenient`: then a mode was given, which determines the result.
-    Without `wrap`, negative integers are out of bounds.
+    Each inserted axis has length 1 and is indexed by a scalar boolean. An integer that is out of
+    bounds raises an error, unless `lenient` is True: the user then chose a mode, which determines
+    the result. If `wrap` is False, negative integers are out of bounds.
     """
     components = _expand_masks(_components(idx))
     ellipses = sum(i is Ellipsis for i in components)
@@ -203,10 +203,10 @@ def parse_index(shape, idx, lenient=False, wrap=True):
 # Entries to values.
 
 def index_array(i, n, wrap):
-    """Index values for an axis of length n as int32 (or int64), negatives wrapped once."""
+    """Convert indices on an axis of length n to int32 or int64; `wrap` allows negative ones."""
     wide = n > _INT32_MAX or i.dtype.itemsize > 4
     if isinstance(i, np.ndarray):
-        # static: normalised here, so that the program holds one constant
+        # static: normalized here, so that the program holds one constant
         out = (np.minimum(i, np.uint64(_INT64_MAX)) if i.dtype == np.uint64 else i).astype(np.int64)
         if wrap and i.dtype.kind == "i":
             out = np.where(out < 0, out + n, out)
@@ -221,8 +221,11 @@ def index_array(i, n, wrap):
 
 
 def join_indices(parts, batch):
-    """Index vectors: `parts` is a list of (values, dims of batch they span); the result is
-    batch + (len(parts),)."""
+    """Join index values into index vectors along a new last axis.
+
+    `parts` is a list of pairs: index values, and the axes of the shape `batch` that they span. The
+    result has shape `(*batch, len(parts))`.
+    """
     wide = any(p.dtype.itemsize > 4 for p, _ in parts)
     dtype = np.dtype(np.int64 if wide else np.int32)
     if all(isinstance(p, np.ndarray) for p, _ in parts):
@@ -244,7 +247,7 @@ def join_indices(parts, batch):
 
 
 def _bounds(entry, n):
-    """(start, limit, stride) of an integer or a slice on an axis of length n."""
+    """Return (start, limit, stride) of an integer or a slice on an axis of length n."""
     if entry[0] == "int":
         return entry[2], entry[2] + 1, 1
     start, size, step = entry[2:]
@@ -258,7 +261,7 @@ def _bounds(entry, n):
 
 
 def basic_get(x, entries):
-    """Apply the integers and slices of `entries`: slice, reverse, squeeze, expand."""
+    """Apply the integers and slices of `entries` by slicing, reversing, squeezing and expanding."""
     whole = [(0, n, 1) for n in x.shape]
     bounds = list(whole)
     for e in entries:
@@ -278,7 +281,7 @@ def basic_get(x, entries):
 
 
 def _with_new_axes(x, tokens, rank):
-    """`x` with the axes that are "new" in its layout; the "arrays" of a layout are `rank` axes."""
+    """Insert the "new" axes of a layout into `x`; "arrays" in a layout stands for `rank` axes."""
     new, position = [], 0
     for t in tokens:
         if t == "new":
@@ -288,7 +291,7 @@ def _with_new_axes(x, tokens, rank):
 
 
 def layout(entries):
-    """Where result axes go: a list of window axes (ints), "new", and one "arrays" marker.
+    """List the axes of the result in order: window axes (ints), "new", and one "arrays" marker.
 
     NumPy's rule: the axes of the advanced indices stay in place if all of them are adjacent in the
     index, and come first otherwise. Integers next to index arrays count as advanced.
@@ -308,7 +311,7 @@ def layout(entries):
 
 
 def gather_mode(mode, default):
-    """A GatherScatterMode from a name, a mode or None."""
+    """Convert a name or a mode to a GatherScatterMode; None becomes `default`."""
     if mode is None:
         return default
     return lax.GatherScatterMode.from_any(mode)
@@ -321,7 +324,7 @@ def _refuse_empty(axis, shape):
 
 
 def _scalar_get(x, arrays, wrap):
-    """Traced scalar positions: dynamic_slice, which clamps, then squeeze."""
+    """Read at traced scalar positions with dynamic_slice, which clamps them."""
     sizes = list(x.shape)
     starts: list[Any] = [0] * x.ndim
     for axis, i in arrays:
@@ -336,7 +339,7 @@ def _scalar_get(x, arrays, wrap):
 
 
 def _gather(x, arrays, tokens, options):
-    """One gather over the axes in `arrays`; window axes and batch axes ordered as in `tokens`."""
+    """Gather along the axes in `arrays`; the axes of the result are in the order of `tokens`."""
     mode, fill_value, is_sorted, unique, wrap = options
     batch = h.broadcast_shapes(*(tuple(i.shape) for _, i in arrays))
     parts = [(index_array(i, x.shape[axis], wrap),
@@ -363,7 +366,7 @@ def _gather(x, arrays, tokens, options):
 
 
 def _rest_of_axes(entries):
-    """Entries with the integers taken out and the remaining axes renumbered."""
+    """Renumber the axes of entries after the axes that integers index are removed."""
     gone = sorted(e[1] for e in entries if e[0] == "int")
     shift = lambda a: a - sum(g < a for g in gone)
     return [e if e[0] in ("int", *NO_AXIS) else (e[0], shift(e[1]), *e[2:]) for e in entries]
@@ -371,7 +374,7 @@ def _rest_of_axes(entries):
 
 def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True) -> Array:
-    """`x[idx]` with JAX's options for out-of-bounds index arrays (they clamp by default)."""
+    """Read `x[idx]`; indices in index arrays that are out of bounds are clamped by default."""
     if fill_value is not None and mode is None:
         mode = "fill"
     entries, inserted = parse_index(x.shape, idx, mode is not None, wrap_negative_indices)
@@ -396,7 +399,7 @@ def get(x: Any, idx: Any, *, indices_are_sorted: bool = False, unique_indices: b
 # Eager reads.
 
 def raw_index(idx):
-    """`idx` for NumPy indexing of the raw buffer, or None where NumPy's rules differ from ours."""
+    """Convert `idx` to an index for a NumPy buffer, or None where NumPy's rules differ."""
     kind = type(idx)
     if kind in _BASIC:
         return idx
@@ -418,12 +421,12 @@ def raw_index(idx):
 
 
 def is_basic(key):
-    """Whether an index has integers, slices, None and Ellipsis only: NumPy then gives a view."""
+    """Whether an index has only ints, slices, None and Ellipsis, so that NumPy returns a view."""
     return type(key) in _BASIC or type(key) is tuple and _BASIC.issuperset(map(type, key))
 
 
 def getitem(x, idx):
-    """`x[idx]`: NumPy's own indexing on a concrete CPU array, traced operations otherwise."""
+    """Read `x[idx]` with NumPy if `x` is a concrete CPU array, and otherwise with operations."""
     if type(x) is KeyArray and type(idx) is int and h.is_eager():
         n = x.shape[0] if x.shape else 0
         if -n <= idx < n:

@@ -29,7 +29,7 @@ _Index: TypeAlias = ArrayLike | slice | EllipsisType | Sequence[Any] | None
 
 
 def _window(entries):
-    """(start, size, reversed) per axis when the entries select one contiguous window, else None."""
+    """Return (start, size, reversed) for each axis if the entries select one window, else None."""
     out = []
     for e in entries:
         if e[0] == "int":
@@ -48,13 +48,13 @@ def _window(entries):
 
 
 def _layout(entries):
-    """Where the axes of an update go; without index arrays an integer only drops its axis."""
+    """List the axes of an update in order; without index arrays, an integer only drops its axis."""
     has_arrays = any(e[0] == "array" for e in entries)
     return index_read.layout(entries if has_arrays else [e for e in entries if e[0] != "int"])
 
 
 def _result_shape(entries, batch):
-    """Shape that reading the same entries would give, and the positions of new axes in it."""
+    """The shape of the result of reading the same entries, and the positions of new axes in it."""
     sizes = {e[1]: e[3] for e in entries if e[0] == "slice"}
     shape: list[Any] = []
     new = []
@@ -70,7 +70,7 @@ def _result_shape(entries, batch):
 
 
 def _update_window(x, entries, window, y, op):
-    """x with one static window replaced by op(window, y)."""
+    """Replace one static window of x with op(window, y)."""
     shape, new = _result_shape(entries, ())
     full = tuple(size for _, size, _ in window)
     starts = [start for start, _, _ in window]
@@ -96,8 +96,11 @@ def _update_window(x, entries, window, y, op):
 
 
 def _updates_layout(entries, slices, strided, adv):
-    """The batch shape of an update, where the index columns of each part lie in it, and which axes
-    of the update are windows and which of those run backward."""
+    """Describe the axes of an update.
+
+    Returns the batch shape, the position of the index columns of each part in it, the axes of the
+    update that are windows, and those of them that run backward.
+    """
     batch: list[Any] = []
     where, windows, flipped, position = {}, [], [], 0
     for t in _layout(entries):
@@ -119,10 +122,10 @@ def _updates_layout(entries, slices, strided, adv):
 
 
 def _index_column(x, entry, where, adv, wrap):
-    """The index values of an entry and the batch axes they span; None for a whole axis.
+    """Return the index values of an entry and the batch axes they span, or None for a whole axis.
 
-    Strided slices become index columns with a batch axis of their own; contiguous ones stay
-    windows with a start column.
+    Strided slices become index columns with a separate batch axis; contiguous slices stay windows
+    with a start column.
     """
     kind, axis, *fields = entry
     if kind == "array":
@@ -143,7 +146,7 @@ def _index_column(x, entry, where, adv, wrap):
 
 
 def _scatter_parts(x, entries, wrap):
-    """Index columns, scattered axes, window axes and the batch shape of a scatter over entries."""
+    """Find the index columns, scattered axes, window axes and batch shape of a scatter."""
     adv = h.broadcast_shapes(*(tuple(e[2].shape) for e in entries if e[0] == "array"))
     slices = {e[1]: e[2:] for e in entries if e[0] == "slice"}
     strided = {a for a, (_, size, step) in slices.items() if abs(step) != 1 and size > 1}
@@ -160,7 +163,7 @@ def _scatter_parts(x, entries, wrap):
 
 
 def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
-    """x with a scatter of y at the entries."""
+    """Scatter y into x at the entries."""
     columns, axes, inserted, windows, flipped, batch, adv = _scatter_parts(x, entries, wrap)
     shape, new = _result_shape(entries, adv)
     if 0 in shape or 0 in x.shape:
@@ -183,7 +186,7 @@ def _update_scatter(x, entries, y, op, mode, is_sorted, unique, wrap):
 
 def update(x, idx, y, op, *, indices_are_sorted=False, unique_indices=False, mode=None,
            wrap_negative_indices=True):
-    """`x.at[idx].op(y)`, in the dtype of `x`; `op` is a name of _SCATTERS or a function."""
+    """Compute `x.at[idx].op(y)` in the dtype of `x`; `op` is a key of _SCATTERS or a function."""
     lenient, mode = mode is not None, index_read.gather_mode(
         mode, lax.GatherScatterMode.FILL_OR_DROP)
     dtype, weak = x.dtype, h.is_weak(x)
@@ -215,7 +218,7 @@ _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def _raw_value(y, data):
-    """`y` as something NumPy stores into `data` as we would, or None."""
+    """Convert `y` to a value that NumPy stores into `data` with the same result, or None."""
     kind = _KINDS.get(data.dtype.kind, -1)
     if type(y) is float:
         return y if kind >= 2 else None
@@ -227,7 +230,7 @@ def _raw_value(y, data):
 
 
 def _write_view(out, key, value, op):
-    """Write to the part of `out` that a basic index selects; whether NumPy writes as we do."""
+    """Write to the part of `out` that a basic index selects; return False if NumPy cannot."""
     if type(key) is not tuple:
         key = key if key is Ellipsis else (key, Ellipsis)
     elif Ellipsis not in key:
@@ -243,7 +246,7 @@ def _write_view(out, key, value, op):
 
 
 def _write_indexed(out, key, value, op):
-    """Write to the elements of `out` that index arrays select; whether NumPy writes as we do."""
+    """Write to the elements of `out` that index arrays select; return False if NumPy cannot."""
     if type(value) is np.ndarray and value.ndim and value.ndim > out[key].ndim:
         return False
     if op == "set":
@@ -254,7 +257,7 @@ def _write_indexed(out, key, value, op):
 
 
 def raw_update(x, idx, y, op):
-    """The same update on a copy of the buffer by NumPy, or None where NumPy cannot do it."""
+    """Update a copy of the buffer with NumPy, or return None where NumPy cannot do it."""
     data = raw_buffer(x)
     if data is None or callable(op) or op != "set" and data.dtype.kind not in "fiuc":
         return None
@@ -272,23 +275,23 @@ def raw_update(x, idx, y, op):
 
 
 class IndexUpdateRef:
-    """`x.at[idx]`: some elements of an array; its methods return changed copies of the array.
+    """The elements `x[idx]` of an array, with methods that return updated copies of the array.
 
-    Arrays cannot be changed, so `x[idx] = y` raises an error; write `x = x.at[idx].set(y)`. The
-    index is anything that `x[idx]` accepts. Where an index array refers to an element several
-    times, `set` writes one of the values, and it is undefined which; the other methods apply all
-    changes.
+    This is the type of `x.at[idx]`. Arrays are immutable, so `x[idx] = y` raises an error; write
+    `x = x.at[idx].set(y)` instead. The index is anything that `x[idx]` accepts. If an index array
+    refers to an element several times, `set` writes one of the values, but which one is undefined;
+    the other methods apply all updates.
 
     The methods have these options:
 
     - `indices_are_sorted=True` promises that index arrays are in increasing order, and
       `unique_indices=True` that they refer to no element twice. Both may make the operation faster;
-      results are undefined if the promise is not kept.
-    - `mode` says how to handle indices in index arrays that are out of bounds. By default, `get`
-      reads the nearest element, and the other methods ignore such indices. With "fill" or "drop",
-      `get` returns `fill_value` and the other methods ignore them; "clip" replaces them with the
-      nearest valid index; "promise_in_bounds" promises that there are none. A Python integer that
-      is out of bounds raises an IndexError if no mode is given.
+      results are undefined if a promise is not kept.
+    - `mode` says how to handle out-of-bounds indices in index arrays. By default, `get` reads the
+      nearest element, and the other methods ignore such indices. With "fill" or "drop", `get`
+      returns `fill_value` and the other methods ignore them; "clip" replaces them with the nearest
+      valid index; "promise_in_bounds" promises that there are none. A Python integer that is out of
+      bounds raises an IndexError if no mode is given.
     - `wrap_negative_indices=False` treats negative indices as out of bounds; by default they count
       from the end.
     - `out_sharding` is accepted for code written for JAX, and ignored.
@@ -333,17 +336,17 @@ class IndexUpdateRef:
     def get(self, *, indices_are_sorted: bool = False, unique_indices: bool = False,
             mode: str | lax.GatherScatterMode | None = None, fill_value: ArrayLike | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Read `x[idx]`, with options for index arrays that are out of bounds.
+        """Read `x[idx]`, with options for indices that are out of bounds.
 
         Args:
             indices_are_sorted, unique_indices, mode: see the class.
-            fill_value: result for elements that are out of bounds if `mode` is "fill", which is the
-                default if this is given; None for NaN, the lowest signed integer, the highest
-                unsigned integer or True, depending on the dtype.
+            fill_value: result for elements that are out of bounds. If it is given, the default
+                `mode` is "fill". None means NaN for floating and complex dtypes, the lowest integer
+                for signed dtypes, the highest integer for unsigned dtypes, and True for booleans.
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            An array of the shape of `x[idx]`.
+            An array with the shape of `x[idx]`.
 
         >>> jnp.arange(3).at[jnp.array([2, 5])].get(mode="fill", fill_value=-1)
         Array([ 2, -1], dtype=int32)
@@ -357,8 +360,8 @@ class IndexUpdateRef:
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
         """Replace elements, as `x[idx] = values` does in NumPy.
 
-        Values are converted to the dtype of `x`, with a FutureWarning if it cannot hold them. The
-        other methods do the same.
+        Values are converted to the dtype of `x`, with a FutureWarning if that dtype cannot
+        represent them. The other methods do the same.
 
         Args:
             values: new elements, which are broadcast to the shape of `x[idx]`.
@@ -366,7 +369,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
 
         >>> jnp.zeros(3).at[1].set(5.0)
         Array([0., 5., 0.], dtype=float32)
@@ -377,7 +380,7 @@ class IndexUpdateRef:
     def add(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Add to elements, as `x[idx] += values`; repeated indices add several times.
+        """Add values to elements, like `x[idx] += values`; repeated indices add several times.
 
         Args:
             values: numbers to add, which are broadcast to the shape of `x[idx]`.
@@ -385,7 +388,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("add", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -393,7 +396,7 @@ class IndexUpdateRef:
     def subtract(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Subtract from elements, as `x[idx] -= values`; repeated indices subtract several times.
+        """Subtract from elements, like `x[idx] -= values`; repeated indices subtract several times.
 
         Args:
             values: numbers to subtract, which are broadcast to the shape of `x[idx]`.
@@ -401,7 +404,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("sub", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -409,7 +412,7 @@ class IndexUpdateRef:
     def multiply(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                  unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                  out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Multiply elements, as `x[idx] *= values`; repeated indices multiply several times.
+        """Multiply elements, like `x[idx] *= values`; repeated indices multiply several times.
 
         Args:
             values: factors, which are broadcast to the shape of `x[idx]`.
@@ -417,7 +420,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("mul", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
@@ -427,7 +430,7 @@ class IndexUpdateRef:
     def min(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace each element by the minimum of it and another value.
+        """Replace each element with the smaller of the element and a given value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -435,7 +438,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
 
         >>> jnp.array([5, 6, 7]).at[jnp.array([0, 2])].min(6)
         Array([5, 6, 6], dtype=int32)
@@ -446,7 +449,7 @@ class IndexUpdateRef:
     def max(self, values: ArrayLike, *, indices_are_sorted: bool = False,
             unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
             out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Replace each element by the maximum of it and another value.
+        """Replace each element with the larger of the element and a given value.
 
         Args:
             values: values to compare with, which are broadcast to the shape of `x[idx]`.
@@ -454,13 +457,13 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return self._apply("max", values, indices_are_sorted, unique_indices, mode,
                            wrap_negative_indices)
 
     def _factors(self, values, indices_are_sorted, unique_indices, mode, wrap_negative_indices):
-        """Ones, multiplied by `values` at the index: what divide and power apply elementwise."""
+        """Multiply ones by `values` at the index; `divide` and `power` use the products."""
         return update(lax.full_like(self.array, 1), self.index, values, "mul",
                       indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
                       mode=mode, wrap_negative_indices=wrap_negative_indices)
@@ -468,7 +471,7 @@ class IndexUpdateRef:
     def divide(self, values: ArrayLike, *, indices_are_sorted: bool = False,
                unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
                out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Divide elements, as `x[idx] /= values`; repeated indices divide several times.
+        """Divide elements, like `x[idx] /= values`; repeated indices divide several times.
 
         Args:
             values: divisors, which are broadcast to the shape of `x[idx]`.
@@ -476,7 +479,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape of `x`; integers become floats.
+            A new array with the shape of `x`; integers become floats.
         """
         return ufuncs.divide(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
@@ -484,7 +487,7 @@ class IndexUpdateRef:
     def power(self, values: ArrayLike, *, indices_are_sorted: bool = False,
               unique_indices: bool = False, mode: str | lax.GatherScatterMode | None = None,
               out_sharding: object = None, wrap_negative_indices: bool = True) -> Array:
-        """Raise elements to powers, as `x[idx] **= values`; repeated indices multiply exponents.
+        """Raise elements to powers, like `x[idx] **= values`; repeated indices multiply exponents.
 
         Args:
             values: exponents, which are broadcast to the shape of `x[idx]`.
@@ -492,7 +495,7 @@ class IndexUpdateRef:
             out_sharding, wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`.
+            A new array with the shape and dtype of `x`.
         """
         return ufuncs_numeric.power(self.array, self._factors(
             values, indices_are_sorted, unique_indices, mode, wrap_negative_indices))
@@ -503,12 +506,12 @@ class IndexUpdateRef:
         """Apply a function to elements; repeated indices apply it several times.
 
         Args:
-            func: function of single elements, such as `jnp.sin`, which also works on arrays.
+            func: elementwise function, such as `jnp.sin`.
             indices_are_sorted, unique_indices, mode: see the class.
             wrap_negative_indices: see the class.
 
         Returns:
-            A new array of the shape and dtype of `x`; results are converted to it.
+            A new array with the shape and dtype of `x`; results are converted to that dtype.
 
         >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
         Array([1., 2., 3.], dtype=float32)
@@ -520,7 +523,7 @@ class IndexUpdateRef:
 
 
 class IndexUpdateHelper:
-    """`x.at`: indexing it selects the elements that a method then changes.
+    """The type of `x.at`, which is indexed to select the elements to update.
 
     See `IndexUpdateRef` for the methods: `x.at[idx].set(y)`, `x.at[idx].add(y)` and others.
 
@@ -550,13 +553,14 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
         a: array whose elements are replaced.
         ind: positions, which are flattened. Negative positions count from the end if `mode` is
             None.
-        v: new elements, which are flattened, and repeated or truncated as needed.
+        v: new elements, which are flattened, then repeated or truncated as needed.
         mode: how to handle positions out of bounds: None or "clip" replaces them with the nearest
-            position, "wrap" wraps around. In mode "clip", negative positions are out of bounds.
-        inplace: must be False: arrays cannot be changed.
+            position, and "wrap" wraps them around. In mode "clip", negative positions are out of
+            bounds.
+        inplace: must be False, because arrays are immutable.
 
     Returns:
-        A new array of the shape and dtype of `a`.
+        A new array with the shape and dtype of `a`.
 
     Raises:
         ValueError: `inplace` is True, which is the default.
@@ -598,21 +602,21 @@ def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike,
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None,
                    inplace: bool = True, *,
                    mode: str | lax.GatherScatterMode | None = None) -> Array:
-    """Replace elements along an axis, at positions given separately for each vector.
+    """Replace elements along an axis, at separate positions for each vector along the axis.
 
     Args:
         arr: array whose elements are replaced.
-        indices: integer positions, in an array with as many axes as `arr`; the other axes are
-            broadcast.
+        indices: integer positions, in an array with the same number of axes as `arr`; the axes
+            other than `axis` are broadcast.
         values: new elements, which are broadcast to the shape of `indices`.
-        axis: axis of the positions; None for the flattened array.
-        inplace: must be False: arrays cannot be changed.
+        axis: axis along which to replace; None for the flattened array.
+        inplace: must be False, because arrays are immutable.
         mode: how to handle positions out of bounds: None, "fill" or "drop" ignores them, "clip"
-            replaces them with the nearest position, "promise_in_bounds" promises that there are
+            replaces them with the nearest position, and "promise_in_bounds" promises that there are
             none.
 
     Returns:
-        A new array of the shape and dtype of `arr`.
+        A new array with the shape and dtype of `arr`.
 
     Raises:
         ValueError: `inplace` is True, which is the default.

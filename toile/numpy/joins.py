@@ -1,6 +1,7 @@
 """Joining and splitting arrays: concatenate, stack, split, block, tile, repeat, insert, delete.
 
-Operands are promoted to one dtype (weakly typed if all are); sizes and split points are static.
+Operands are promoted to one dtype, which is weak if all of them are weakly typed. Sizes and split
+points are static.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from toile.numpy._operands import no_out
 
 
 def _operands(name, arrays):
-    """The list of arrays meant by a sequence of array-likes or by the rows of one array."""
+    """Convert a sequence of array-likes, or the rows of one array, to a list of arrays."""
     if isinstance(arrays, (Array, np.ndarray)):
         whole = arr(arrays)
         if whole.ndim == 0:
@@ -36,7 +37,7 @@ def _operands(name, arrays):
 
 
 def _joined(xs, dtype):
-    """`xs` as arrays of one dtype."""
+    """Convert `xs` to arrays of one dtype."""
     if dtype is None:
         return promote(*xs)
     dtype = user_dtype(dtype, "concatenate")
@@ -44,7 +45,7 @@ def _joined(xs, dtype):
 
 
 def _raw_join(join, arrays, axis):
-    """`join` of concrete buffers of one dtype by NumPy, or None where NumPy cannot do it."""
+    """Join concrete buffers of one dtype with NumPy's `join`, or return None if it cannot."""
     if type(arrays) not in (list, tuple) or not arrays or type(axis) is not int:
         return None
     parts: list[Any] = [h.raw_buffer(x) for x in arrays]
@@ -65,7 +66,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
             sequence of its slices along the first axis.
         axis: axis to join along; None to join the flattened arrays.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         The joined array.
@@ -98,7 +99,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0,
 
 
 def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """Join arrays along an existing axis.
+    """Join arrays along an existing axis, as `concatenate` does.
 
     Args:
         arrays: sequence of arrays with equal shapes except along `axis`; an array is treated as the
@@ -106,7 +107,7 @@ def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) 
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
-        The joined array, of the dtype that the arrays promote to.
+        The joined array, in the dtype that the arrays promote to.
     """
     return concatenate(arrays, axis)
 
@@ -120,7 +121,7 @@ def stack(arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = No
             along the first axis.
         axis: position of the new axis in the result.
         out: must be None.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with one more axis.
@@ -164,7 +165,7 @@ def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least two axes.
@@ -178,7 +179,7 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least one axis.
@@ -193,7 +194,7 @@ def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
     Args:
         tup: sequence of arrays; an array is treated as the sequence of its slices along the first
             axis.
-        dtype: dtype of the result; None for the one that the arrays promote to.
+        dtype: dtype of the result; None for the dtype that the arrays promote to.
 
     Returns:
         An array with at least three axes.
@@ -220,7 +221,7 @@ def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
 
 
 def _block(xs, depth, rank):
-    """Join nested lists: the innermost list along the last axis, the next along the one before."""
+    """Join nested lists: the innermost along the last axis, the next along the axis before it."""
     if isinstance(xs, list):
         return concatenate([_block(x, depth - 1, rank) for x in xs], axis=-depth)
     x = as_array("block", xs)
@@ -300,8 +301,8 @@ def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike,
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            They cannot be traced values.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
         axis: axis to split along.
 
     Returns:
@@ -322,8 +323,8 @@ def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | Array
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of parts, the first of which are longer by one where needed,
-            or the positions at which new parts begin. They cannot be traced values.
+        indices_or_sections: the number of parts, or the positions at which new parts begin; neither
+            can be traced. If the array cannot be split equally, the first parts are longer by one.
         axis: axis to split along.
 
     Returns:
@@ -340,8 +341,8 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            They cannot be traced values.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.
@@ -350,12 +351,12 @@ def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
-    """Split an array into parts along the second axis, or along the first if it is one-dimensional.
+    """Split an array along its second axis, or along its first if it is one-dimensional.
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            They cannot be traced values.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.
@@ -369,8 +370,8 @@ def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
     Args:
         ary: array to split.
-        indices_or_sections: the number of equal parts, or the positions at which new parts begin.
-            They cannot be traced values.
+        indices_or_sections: the number of equal parts, or the positions at which new parts begin;
+            neither can be traced.
 
     Returns:
         A list of the parts.
@@ -379,11 +380,11 @@ def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike)
 
 
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Take an array apart along an axis: the inverse of `stack`.
+    """Split an array into its slices along an axis: the inverse of `stack`.
 
     Args:
         x: array with at least one axis.
-        axis: axis along which to take slices; the slices do not have it.
+        axis: axis to split along, which the slices do not have.
 
     Returns:
         A tuple of slices, one for each position along the axis.
@@ -406,8 +407,8 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 
     Args:
         A: array or number.
-        reps: how many times to repeat it along each axis, aligned with the last axes; if there are
-            more numbers than axes, leading axes are added.
+        reps: number of repetitions along each axis. The last number applies to the last axis; if
+            there are more numbers than axes, leading axes are added.
 
     Returns:
         The repeated array.
@@ -427,7 +428,7 @@ def tile(A: ArrayLike, reps: ShapeLike) -> Array:
 
 
 def _repeat_equally(a, count, axis):
-    """Each element `count` times: broadcast along a new axis after `axis`, then join the two."""
+    """Repeat each element `count` times: broadcast a new axis after `axis`, then merge the two."""
     dims = (*a.shape[:axis + 1], count, *a.shape[axis + 1:])
     kept = (*range(axis + 1), *range(axis + 2, a.ndim + 1))
     out = (*a.shape[:axis], a.shape[axis] * count, *a.shape[axis + 1:])
@@ -512,11 +513,11 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 
     Args:
         arr: array or number.
-        values: array to append, of the same shape except along `axis`.
+        values: array to append, with the same shape except along `axis`.
         axis: axis to join along; None to join the flattened arrays.
 
     Returns:
-        The joined array, of the dtype that both promote to.
+        The joined array, in the dtype that both promote to.
     """
     check("append", arr, values)
     if axis is None:
@@ -525,7 +526,7 @@ def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
 
 
 def _delete_traced(a, obj, axis, unique):
-    """`a` without the positions in a traced integer array, whose values are known to be unique."""
+    """Remove from `a` the positions in a traced integer array, whose values are unique."""
     n, count = a.shape[axis], obj.size
     obj = lax.reshape(obj, (count,))
     obj = h.from_end(obj, n)
@@ -543,22 +544,22 @@ def _delete_traced(a, obj, axis, unique):
 
 def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
            assume_unique_indices: bool = False) -> Array:
-    """Remove slices of an array.
+    """Remove slices from an array.
 
     Args:
         arr: array or number.
-        obj: which positions to remove: an integer, a slice, an array of integers or a mask of
-            booleans. Positions in an array that are out of bounds are ignored. A traced array of
-            integers needs `assume_unique_indices`, and its positions must be in bounds.
-        axis: axis of the positions; None for the flattened array.
+        obj: positions to remove: an integer, a slice, an array of integers or a boolean mask.
+            Positions in an array that are out of bounds are ignored. A traced array of integers
+            requires `assume_unique_indices`, and its positions must be in bounds.
+        axis: axis to remove from; None for the flattened array.
         assume_unique_indices: True to promise that `obj` contains no position twice.
 
     Returns:
         The array without these slices.
 
     Raises:
-        ValueError: `obj` is an integer that is out of bounds, or a mask that does not have the
-            length of the axis.
+        ValueError: `obj` is an integer that is out of bounds, or a mask whose length differs from
+            the length of the axis.
 
     >>> jnp.delete(jnp.arange(4), jnp.array([0, 2]))
     Array([1, 3], dtype=int32)
@@ -579,7 +580,7 @@ def delete(arr: ArrayLike, obj: ArrayLike | slice, axis: int | None = None, *,
 
 
 def _deleted_rows(obj, n):
-    """A known index of rows among n as a mask or as positions in range."""
+    """Convert a known index into n rows to a mask or to positions in range."""
     obj = np.arange(n)[obj] if isinstance(obj, slice) else h.concrete(obj, "delete index")
     if obj.dtype == np.bool_:
         if obj.shape != (n,):
@@ -604,7 +605,7 @@ def insert(arr: ArrayLike, obj: ArrayLike | slice, values: ArrayLike,
             of integers. Positions that are out of bounds are replaced with the nearest end.
         values: values to insert, which are broadcast to the slices and converted to the dtype of
             `arr`.
-        axis: axis of the positions; None for the flattened array.
+        axis: axis to insert along; None for the flattened array.
 
     Returns:
         The array with the values inserted.

@@ -1,8 +1,7 @@
 """Linear algebra, with the names and results of `jax.numpy.linalg`.
 
-Matrices are in the last two axes; leading axes are batches. A singular matrix in `solve`, or one
-that is not positive definite in `cholesky`, gives a result that is not finite, where NumPy raises
-an error.
+Matrices are in the last two axes; leading axes are batches. For a singular matrix in `solve`, or a
+matrix that is not positive definite in `cholesky`, the result is not finite; NumPy raises an error.
 """
 
 # Factorizations come from `lax.linalg`. `solve` and `inv` factor once and are differentiated
@@ -59,7 +58,7 @@ class QRResult(NamedTuple):
 
 
 class SlogdetResult(NamedTuple):
-    """The result of `slogdet`: the sign, and the logarithm of the absolute value."""
+    """The result of `slogdet`: the sign of the determinant, and the log of its absolute value."""
 
     sign: Array
     logabsdet: Array
@@ -74,7 +73,7 @@ class SVDResult(NamedTuple):
 
 
 def _matrix(name: str, a: Any, square: bool = False, error: type[Exception] = ValueError) -> Array:
-    """`a` as an inexact array of matrices; `error` if its rank is too low."""
+    """Convert `a` to an inexact array of matrices; raise `error` if its rank is too low."""
     a, = promote_inexact(*h.as_arrays(name, a))
     a = h.with_dtype(a, a.dtype, False)
     if square and (a.ndim < 2 or a.shape[-1] != a.shape[-2]):
@@ -86,12 +85,12 @@ def _matrix(name: str, a: Any, square: bool = False, error: type[Exception] = Va
 
 
 def _h(a: Any) -> Array:
-    """Conjugate transpose of the last two axes."""
+    """The conjugate transpose of the last two axes."""
     a = jnp.matrix_transpose(a)
     return jnp.conj(a) if h.issubdtype(a.dtype, np.complexfloating) else a
 
 
-# Factorisations.
+# Factorizations.
 
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """Factor positive definite matrices into a triangular matrix and its conjugate transpose.
@@ -100,12 +99,12 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
         a: Hermitian matrices in the last two axes.
         upper: whether to return the upper triangular factor, with `a = U.mT.conj() @ U`, instead of
             the lower one, with `a = L @ L.mT.conj()`.
-        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+        symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose; if False, only the requested triangle is read.
 
     Returns:
-        The triangular factors, of the shape of `a`. Where a matrix is not positive definite, the
-        elements of that triangle are NaN.
+        The triangular factors, with the shape of `a`. If a matrix is not positive definite, the
+        elements of its triangular factor are NaN.
 
     Differences:
         NumPy raises an error for matrices that are not positive definite.
@@ -120,7 +119,7 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
 
 
 def _reflected(a):
-    """One matrix reduced to R, the tails of the reflecting vectors below it; their factors."""
+    """Reduce a matrix to R with the tails of the reflecting vectors below it, and their factors."""
     m, n = a.shape
     rows = lax.iota(np.int32, m)
     columns = lax.iota(np.int32, n)
@@ -153,7 +152,7 @@ def qr(a: ArrayLike, mode: Literal["r"]) -> Array: ...
 def qr(a: ArrayLike,
        mode: Literal["reduced", "complete", "full", "raw"] = "reduced") -> QRResult: ...
 def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
-    """Factor each matrix into one with orthonormal columns and an upper triangular one.
+    """Factor matrices into a matrix with orthonormal columns and an upper triangular matrix.
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
@@ -162,7 +161,8 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
             packed reflectors of LAPACK, transposed, and their scale factors.
 
     Returns:
-        A named tuple of `Q` and `R`, or only the array R in mode "r".
+        A named tuple of `Q` and `R`. In mode "raw", these are the reflectors and their scale
+        factors; in mode "r", only the array `R` is returned.
     """
     a = _matrix("jnp.linalg.qr", a, error=TypeError)
     if mode == "raw":
@@ -193,8 +193,9 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
             k rows.
         compute_uv: whether to compute the singular vectors too.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
-        subset_by_index: first and last (exclusive) index of the singular values to compute; None
-            for all. It requires `full_matrices=False`, and is ignored if `hermitian` is True.
+        subset_by_index: pair (start, stop) that selects the singular values to compute, as a slice
+            does; None for all. It requires `full_matrices=False`, and is ignored if `hermitian` is
+            True.
 
     Returns:
         A named tuple of `U`, the singular values `S` in decreasing order, and `Vh`; if `compute_uv`
@@ -212,7 +213,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermi
 
 
 def _hermitian_svd(a: Array, compute_uv: bool) -> Any:
-    """Singular values of a Hermitian matrix are the sizes of its eigenvalues."""
+    """Compute the singular values as the absolute values of the eigenvalues."""
     w, v = eigh(a)
     s = jnp.absolute(w)
     order = jnp.flip(_argsort_last(s), -1)
@@ -258,8 +259,8 @@ def eig(a: ArrayLike) -> EigResult:
         a: square matrices in the last two axes.
 
     Returns:
-        A named tuple of complex `eigenvalues`, in no particular order, and `eigenvectors`, which
-        are columns of norm 1.
+        A named tuple of complex `eigenvalues`, in no particular order, and `eigenvectors`, whose
+        columns have norm 1.
     """
     a = _general("jnp.linalg.eig", a)
     w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
@@ -287,12 +288,12 @@ def eigh(a: ArrayLike, UPLO: Literal["L", "U"] | None = None,
         a: Hermitian matrices in the last two axes.
         UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
             "U" for the upper one.
-        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+        symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose.
 
     Returns:
-        A named tuple of real `eigenvalues` in increasing order and `eigenvectors`, which are
-        orthonormal columns.
+        A named tuple of real `eigenvalues` in increasing order and `eigenvectors`, whose columns
+        are orthonormal.
     """
     a = _matrix("jnp.linalg.eigh", a, square=True)
     if UPLO not in (None, "L", "U"):
@@ -309,7 +310,7 @@ def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
         a: Hermitian matrices in the last two axes.
         UPLO: which triangle is read if `symmetrize_input` is False: "L" or None for the lower one,
             "U" for the upper one.
-        symmetrize_input: whether to first replace `a` by the mean of `a` and its conjugate
+        symmetrize_input: whether to first replace `a` with the mean of `a` and its conjugate
             transpose.
 
     Returns:
@@ -324,7 +325,7 @@ def eigvalsh(a: ArrayLike, UPLO: Literal["L", "U"] | None = "L", *,
 # Linear systems.
 
 def _rows(x: Any, order: Any) -> Array:
-    """The rows of matrices `x` in the given order, batch by batch."""
+    """Put the rows of each matrix in `x` in the given order."""
     order = lax.expand_dims(order, (order.ndim,))
     return jnp.take_along_axis(x, order, axis=-2, mode="promise_in_bounds")
 
@@ -341,7 +342,7 @@ def _lu_solve(lu, permutation, b, transposed):
 
 
 def _solve_matrix(a: Any, b: Any) -> Array:
-    """x with a x = b, for matrices with equal leading axes."""
+    """Solve a x = b for matrices with equal leading axes."""
     lu, _, permutation = lax.linalg.lu(lax.stop_gradient(a))
     return lax.custom_linear_solve(
         lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST), b,
@@ -354,7 +355,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
     Args:
         a: square matrices in the last two axes.
-        b: right-hand sides: a vector if it has one axis, and otherwise matrices in the last two
+        b: right-hand sides: a vector if `b` has one axis, and otherwise matrices in the last two
             axes with one right-hand side in each column. Leading axes are broadcast.
 
     Returns:
@@ -396,7 +397,7 @@ def inv(a: ArrayLike) -> Array:
         a: square matrices in the last two axes.
 
     Returns:
-        An array of the shape of `a`, which is not finite where a matrix is singular.
+        An array with the shape of `a`, which is not finite where a matrix is singular.
 
     Differences:
         NumPy raises an error for singular matrices.
@@ -407,7 +408,7 @@ def inv(a: ArrayLike) -> Array:
 
 
 def _lu_diagonal(a):
-    """The diagonal of U, and the sign of the row exchanges, of P a = L U."""
+    """Return the diagonal of U and the sign of the row exchanges in P a = L U."""
     lu, pivots, _ = lax.linalg.lu(a)
     places = lax.broadcasted_iota(pivots.dtype, pivots.shape, pivots.ndim - 1)
     moved = lax.convert_element_type(lax.ne(pivots, places), np.int32)
@@ -417,7 +418,7 @@ def _lu_diagonal(a):
 
 
 def slogdet(a: ArrayLike, *, method: Literal["lu", "qr"] | None = None) -> SlogdetResult:
-    """Compute the sign and the logarithm of the absolute value of determinants.
+    """Compute the sign of determinants, and the logarithm of their absolute value.
 
     Args:
         a: square matrices in the last two axes.
@@ -474,7 +475,7 @@ def det(a: ArrayLike) -> Array:
 # Rank and inverses.
 
 def _cutoff(a: Array, rtol: Any, largest: Array) -> Array:
-    """rtol * the largest singular value; rtol defaults to 10 max(m, n) eps."""
+    """The product of rtol, by default 10 max(m, n) eps, and the largest singular value."""
     if rtol is None:
         rtol = 10.0 * max(a.shape[-2:]) * float(h.dtypes.finfo(a.dtype).eps)
     rtol = lax.convert_element_type(h.arr(rtol), largest.dtype)
@@ -484,7 +485,7 @@ def _cutoff(a: Array, rtol: Any, largest: Array) -> Array:
 
 
 def _inverse_values(s: Array, keep: Array) -> Array:
-    """1 / s where a singular value is kept, 0 elsewhere."""
+    """Compute 1 / s for the singular values to keep, and 0 for the others."""
     return jnp.where(keep, 1 / jnp.where(keep, s, 1), 0)
 
 
@@ -494,8 +495,8 @@ def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *
 
     Args:
         a: matrices of shape (m, n) in the last two axes.
-        rtol: singular values up to `rtol` times the largest one count as 0; None for 10 times
-            max(m, n) times the machine epsilon of the dtype.
+        rtol: singular values up to `rtol` times the largest one count as 0; None means
+            `10 * max(m, n)` times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         rcond: older name for `rtol`.
 
@@ -526,7 +527,7 @@ def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool 
     Args:
         M: matrices of shape (m, n) in the last two axes. An array with fewer axes has rank 1 if it
             contains a nonzero element, and otherwise rank 0.
-        rtol: singular values up to `rtol` times the largest one count as 0; None for max(m, n)
+        rtol: singular values up to `rtol` times the largest one count as 0; None means `max(m, n)`
             times the machine epsilon of the dtype.
         hermitian: True to promise that the matrices are Hermitian, which allows a faster algorithm.
         tol: another name for `rtol`.
@@ -558,12 +559,12 @@ def cond(x: ArrayLike, p: float | str | None = None) -> Array:
 
     Args:
         x: matrices in the last two axes; they must be square unless `p` is None, 2 or -2.
-        p: order of the norm, see `norm`; None for 2, which gives the largest singular value divided
-            by the smallest.
+        p: order of the norm, as in `norm`. None means 2: the result is the largest singular value
+            divided by the smallest.
 
     Returns:
-        An array without the last two axes. The result is infinity where the computation gives NaN
-        although the matrix contains no NaN.
+        An array without the last two axes. The result is infinite where the computation produces
+        NaN although the matrix contains no NaN.
 
     Raises:
         ValueError: `x` is empty or has fewer than two axes.
@@ -598,11 +599,11 @@ def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *,
     Args:
         a: matrix of shape (m, n).
         b: vector of length m, or matrix whose columns are right-hand sides.
-        rcond: singular values less than `rcond` times the largest one count as 0; None for max(m,
-            n) times the machine epsilon of the dtype, a negative number for the machine epsilon
-            itself.
+        rcond: singular values less than `rcond` times the largest one count as 0. None means
+            `max(m, n)` times the machine epsilon of the dtype, and a negative number means the
+            machine epsilon itself.
         numpy_resid: whether to return empty residuals, as NumPy does, if the rank is less than n or
-            m <= n; this does not work under `jit`.
+            `m <= n`; this does not work under `jit`.
 
     Returns:
         A tuple of the solution, the sum of squared errors for each right-hand side, the rank of
@@ -651,11 +652,11 @@ def matrix_power(a: ArrayLike, n: SupportsIndex) -> Array:
 
     Args:
         a: square matrices in the last two axes.
-        n: exponent, which cannot be traced. 0 gives identity matrices, and negative numbers give
-            powers of the inverse.
+        n: exponent, which cannot be traced. For 0, the results are identity matrices; for negative
+            numbers, they are powers of the inverse.
 
     Returns:
-        An array of the shape of `a`.
+        An array with the shape of `a`.
 
     >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [0, 1]]), 3)
     Array([[1, 3],
@@ -725,8 +726,8 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """Compute the inverse of an array that represents a linear map between arrays.
 
     Args:
-        a: array whose first `ind` axes together have as many elements as the other axes.
-        ind: number of axes in the results of the map.
+        a: array whose first `ind` axes together have the same number of elements as its other axes.
+        ind: number of axes in each result of the map.
 
     Returns:
         An array of shape `a.shape[ind:] + a.shape[:ind]`.
@@ -748,10 +749,10 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -
     """Solve `tensordot(a, x, x.ndim) = b` for the array x.
 
     Args:
-        a: array of coefficients; its first axes are those of `b`, and the others are those of x and
-            have as many elements.
+        a: array of coefficients. Its first axes are the axes of `b`. Its other axes are the axes of
+            x, and together have the same number of elements.
         b: right-hand side.
-        axes: axes of `a` to move to the end first; None leaves the order unchanged.
+        axes: axes of `a` to move to the end before solving; None leaves the order unchanged.
 
     Returns:
         The solution, of shape `a.shape[b.ndim:]`.
@@ -820,8 +821,8 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
 
     Args:
         x: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
 
     Returns:
         An array with the diagonals along the last axis.
@@ -834,9 +835,9 @@ def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -
 
     Args:
         x: array with at least two axes.
-        offset: which diagonal: 0 for the main one, positive numbers for those above it, negative
-            for those below.
-        dtype: dtype of the sums and of the result; None for the one that `jnp.sum` chooses.
+        offset: which diagonal to use: 0 is the main diagonal, positive numbers are diagonals above
+            it, and negative numbers are diagonals below it.
+        dtype: dtype of the sums and of the result; None for the dtype that `jnp.sum` chooses.
 
     Returns:
         An array without the last two axes.
@@ -849,9 +850,10 @@ def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: lax.PrecisionLike = No
     """Multiply matrices, as `jnp.matmul` does.
 
     Args:
-        x1, x2: matrices in the last two axes, or vectors of one axis; leading axes are broadcast.
+        x1, x2: matrices in the last two axes, or one-dimensional vectors; leading axes are
+            broadcast.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
@@ -869,11 +871,11 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1,
         x1, x2: vectors along `axis`; the other axes are broadcast.
         axis: axis of the vectors.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
 
     Returns:
-        An array without the axis.
+        An array of dot products, without the axis of the vectors.
     """
     return jnp.vecdot(x1, x2, axis=axis, precision=precision,
                                preferred_element_type=preferred_element_type)
@@ -884,19 +886,19 @@ def tensordot(x1: ArrayLike, x2: ArrayLike, /, *,
               precision: lax.PrecisionLike = None,
               preferred_element_type: DTypeLike | None = None,
               out_sharding: object = None) -> Array:
-    """Sum products of elements over axes of two arrays, as `jnp.tensordot` does.
+    """Multiply two arrays and sum over pairs of their axes, as `jnp.tensordot` does.
 
     Args:
         x1, x2: the operands.
-        axes: how many of the last axes of `x1` and the first axes of `x2` to sum over, or two lists
-            of axes to pair with each other.
+        axes: number of axes to sum over: the last axes of `x1` are paired with the first axes of
+            `x2`. Alternatively, two lists of axes, which are paired in order.
         precision: precision of the products; see `lax.Precision`.
-        preferred_element_type: dtype of the sums and of the result; None for the one that the
+        preferred_element_type: dtype of the sums and of the result; None for the dtype that the
             operands promote to.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the other axes of `x1`, followed by those of `x2`.
+        An array with the other axes of `x1`, followed by the other axes of `x2`.
     """
     return jnp.tensordot(x1, x2, axes, precision=precision,
                                   preferred_element_type=preferred_element_type)

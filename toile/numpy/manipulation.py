@@ -1,4 +1,4 @@
-"""Functions that rearrange axes and not elements: reshape, transpose, broadcast, flip, roll.
+"""Functions that change the shape or the order of axes and elements: reshape, transpose, roll.
 
 Each is one or two `lax` operations after its arguments are checked; arrays that already have the
 requested form are returned unchanged. Joining and splitting are in joins.py.
@@ -35,7 +35,7 @@ def shape(a: ArrayLike | Sequence[Any]) -> tuple[int, ...]:
     """Return the shape of an array or number.
 
     Args:
-        a: array or number. Nested sequences also work, but give a warning.
+        a: array or number. Nested sequences also work, but cause a warning.
 
     Returns:
         A tuple of integers; () for a number.
@@ -50,7 +50,7 @@ def ndim(a: ArrayLike | Sequence[Any]) -> int:
     """Return the number of axes of an array or number.
 
     Args:
-        a: array or number. Nested sequences also work, but give a warning.
+        a: array or number. Nested sequences also work, but cause a warning.
 
     Returns:
         A Python integer; 0 for a number.
@@ -65,7 +65,7 @@ def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
     """Count the elements of an array, or the positions along some of its axes.
 
     Args:
-        a: array or number. Nested sequences also work, but give a warning.
+        a: array or number. Nested sequences also work, but cause a warning.
         axis: axis or axes whose lengths are multiplied; None for all.
 
     Returns:
@@ -84,7 +84,7 @@ def size(a: ArrayLike | Sequence[Any], axis: AxisLike = None) -> int:
 
 
 def _given_sizes(wanted):
-    """A new shape as a tuple of integers."""
+    """Convert a new shape to a tuple of integers."""
     if isinstance(wanted, (tuple, list)):
         return tuple(d if type(d) is int else h.static_int(d, "reshape shape") for d in wanted)
     if isinstance(wanted, (Array, np.ndarray)) and wanted.ndim:
@@ -93,7 +93,7 @@ def _given_sizes(wanted):
 
 
 def _new_shape(have, count, wanted):
-    """The tuple meant by `wanted`, with -1 worked out."""
+    """Convert the requested shape `wanted` to a tuple, with -1 replaced by a size."""
     dims = _given_sizes(wanted)
     unknown = dims.count(-1)
     if unknown > 1:
@@ -116,7 +116,7 @@ def _new_shape(have, count, wanted):
 
 
 def _reshaped(a, dims):
-    """`a` with the shape `dims`; a view of the buffer when it is concrete."""
+    """Reshape `a` to `dims`, as a view of the buffer if `a` is concrete."""
     data = h.raw_buffer(a)
     if data is not None:
         return h.wrap_raw(data.reshape(dims), a)
@@ -124,7 +124,7 @@ def _reshaped(a, dims):
 
 
 def _permuted(a, perm):
-    """`a` with its axes in the order `perm`; a view of the buffer when it is concrete."""
+    """Put the axes of `a` in the order `perm`, as a view of the buffer if `a` is concrete."""
     data = h.raw_buffer(a)
     if data is not None:
         return h.wrap_raw(data.transpose(perm), a)
@@ -133,12 +133,12 @@ def _permuted(a, perm):
 
 def reshape(a: ArrayLike, shape: ShapeLike, order: str = "C", *,
             copy: bool | None = None, out_sharding: object = None) -> Array:
-    """Give the elements of an array another shape.
+    """Return the elements of an array in another shape.
 
     Args:
         a: array or number.
-        shape: the new shape, with as many elements as `a`; one size may be -1 and is computed from
-            the others.
+        shape: the new shape, which must have the same number of elements as `a`; one size may be -1
+            and is computed from the others.
         order: "C" to read and write row by row, "F" column by column.
         copy: None or True; False raises a ValueError, because the result is always a new array.
         out_sharding: accepted for code written for JAX, and ignored.
@@ -238,7 +238,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     """Swap the last two axes of an array.
 
     Args:
-        x: array with at least two axes; the last two are those of the matrices.
+        x: array with at least two axes; the matrices are in the last two axes.
 
     Returns:
         The transposed matrices.
@@ -276,7 +276,7 @@ def moveaxis(a: ArrayLike, source: int | Sequence[int],
     Args:
         a: array whose axes are moved.
         source: axis or axes to move.
-        destination: their positions in the result, one for each.
+        destination: position or positions of these axes in the result.
 
     Returns:
         The array with its axes moved.
@@ -297,12 +297,12 @@ def moveaxis(a: ArrayLike, source: int | Sequence[int],
 
 
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
-    """Move one axis of an array in front of another; `moveaxis` is easier to read.
+    """Move one axis of an array in front of another; prefer `moveaxis`, which is easier to read.
 
     Args:
         a: array whose axis is moved.
         axis: axis to move.
-        start: axis of `a` to move it before; the number of axes moves it to the end.
+        start: axis of `a` before which to place the moved axis; `a.ndim` places it at the end.
 
     Returns:
         The array with the axis moved.
@@ -357,7 +357,7 @@ def expand_dims(a: ArrayLike, axis: int | Sequence[int]) -> Array:
         axis: position or positions of the new axes in the result.
 
     Returns:
-        The array with more axes.
+        The array with the new axes.
 
     >>> jnp.expand_dims(jnp.arange(3), (0, 2)).shape
     (1, 3, 1)
@@ -375,11 +375,11 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """Compute the shape to which several shapes broadcast.
 
     Args:
-        *shapes: the shapes. Sizes of axes that are aligned, starting from the last axis, must be
-            equal or 1.
+        *shapes: the shapes. They are aligned at their last axes, and aligned sizes must be equal or
+            1.
 
     Returns:
-        The common shape, a tuple of integers.
+        The common shape, as a tuple of integers.
 
     >>> jnp.broadcast_shapes((2, 1), (3,))
     (2, 3)
@@ -392,8 +392,8 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: object = N
 
     Args:
         array: array or number.
-        shape: shape of the result. Starting from the last axis, its sizes must equal those of
-            `array` except where these are 1.
+        shape: shape of the result. It is aligned with the shape of `array` at the last axes;
+            aligned sizes must be equal, unless the size in `array` is 1.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
@@ -416,7 +416,7 @@ def broadcast_arrays(*args: ArrayLike) -> tuple[Array, ...]:
         *args: arrays and numbers.
 
     Returns:
-        A tuple of the arrays, all of the common shape; each keeps its dtype.
+        A tuple of the arrays, all with the common shape; each keeps its dtype.
     """
     xs = h.as_arrays("broadcast_arrays", *args)
     common = broadcast_shapes(*(x.shape for x in xs))
@@ -436,7 +436,7 @@ def atleast_1d(x: ArrayLike | Sequence[ArrayLike], /) -> Array: ...
 @overload
 def atleast_1d(*arys: ArrayLike) -> list[Array]: ...
 def atleast_1d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
-    """Turn numbers into arrays of length 1; arrays that have axes are unchanged.
+    """Convert numbers to arrays of length 1, and leave arrays that have axes unchanged.
 
     Args:
         *arys: arrays and numbers; a single list or tuple of these becomes one array.
@@ -487,14 +487,14 @@ def atleast_3d(*arys: ArrayLike | Sequence[ArrayLike]) -> Array | list[Array]:
 
 
 def flip(m: ArrayLike, axis: AxisLike = None) -> Array:
-    """Reverse the order of elements along axes.
+    """Reverse the order of elements along the given axes.
 
     Args:
         m: array whose elements are reversed.
         axis: axis or axes to reverse; None for all.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     m = as_array("flip", m)
     axes = tuple(range(m.ndim)) if axis is None else canonical_axes(axis, m.ndim)
@@ -508,7 +508,7 @@ def flipud(m: ArrayLike) -> Array:
         m: array with at least one axis.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     return flip(m, 0)
 
@@ -520,7 +520,7 @@ def fliplr(m: ArrayLike) -> Array:
         m: array with at least two axes.
 
     Returns:
-        An array of the shape and dtype of `m`.
+        An array with the shape and dtype of `m`.
     """
     return flip(m, 1)
 
@@ -576,7 +576,7 @@ def _roll_one(a: Array, shift: Any, axis: int) -> Array:
 
 
 def _shifts(shift):
-    """The shifts meant by a number, a sequence or an array: integers or traced scalars."""
+    """Convert a number, a sequence or an array to a list of shifts: integers or traced scalars."""
     if isinstance(shift, (tuple, list)):
         return [s if isinstance(s, Array) else operator.index(s) for s in shift]
     if h.is_concrete(shift):
@@ -588,16 +588,15 @@ def _shifts(shift):
 
 
 def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) -> Array:
-    """Shift elements along axes; elements shifted past the end reappear at the start.
+    """Shift elements along the given axes; elements shifted past the end reappear at the start.
 
     Args:
         a: array whose elements are shifted.
-        shift: number of positions to shift by, one for each axis or one for all. It may be a traced
-            value.
+        shift: number of positions to shift by: one for each axis, or one for all. It may be traced.
         axis: axis or axes to shift along; None to shift the flattened array.
 
     Returns:
-        An array of the shape and dtype of `a`.
+        An array with the shape and dtype of `a`.
 
     >>> jnp.roll(jnp.arange(5), 2)
     Array([3, 4, 0, 1, 2], dtype=int32)
@@ -623,14 +622,15 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: AxisLike = None) 
 def resize(a: ArrayLike, new_shape: ShapeLike) -> Array:
     """Fill a new shape with the elements of an array, repeated or truncated as needed.
 
-    Elements are read and written row by row. An empty array gives zeros.
+    Elements are read and written row by row. If the array is empty, the result is filled with
+    zeros.
 
     Args:
         a: array or number.
         new_shape: shape of the result; an integer for one axis.
 
     Returns:
-        An array of the new shape and the dtype of `a`.
+        An array with the new shape and the dtype of `a`.
 
     >>> jnp.resize(jnp.arange(3), (2, 4))
     Array([[0, 1, 2, 0],
@@ -657,8 +657,8 @@ def trim_zeros(filt: ArrayLike, trim: str = "fb", axis: AxisLike = None) -> Arra
     The shape of the result depends on the values of the array, so this does not work under `jit`.
 
     Args:
-        filt: array; if it has several axes, slices that are zero everywhere are removed.
-        trim: "f" to remove from the front, "b" from the back, "fb" from both.
+        filt: array to trim. If it has several axes, slices that contain only zeros are removed.
+        trim: "f" to remove zeros from the front, "b" from the back, "fb" from both.
         axis: axis or axes to trim; None for all.
 
     Returns:

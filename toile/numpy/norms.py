@@ -27,7 +27,7 @@ def _euclidean(x, axes, keepdims):
 
 
 def _vector(x, ord, axes, keepdims):
-    """Norms of the vectors over `axes` (one, or several taken together)."""
+    """Compute the norms of the vectors over `axes`; several axes together form one vector."""
     if ord is None or ord == 2:
         return _euclidean(x, axes, keepdims)
     if isinstance(ord, str):
@@ -47,7 +47,7 @@ def _vector(x, ord, axes, keepdims):
 
 
 def _matrix(x, ord, axes, keepdims):
-    """Norms of the matrices over two axes."""
+    """Compute the norms of the matrices over two axes."""
     row, column = axes
     if ord in (None, "f", "fro"):
         return _euclidean(x, axes, keepdims)
@@ -74,26 +74,28 @@ def _matrix(x, ord, axes, keepdims):
 
 def norm(x: ArrayLike, ord: float | str | None = None, axis: AxisLike = None,
          keepdims: bool = False) -> Array:
-    """Compute norms of vectors or matrices.
+    """Compute norms of vectors or of matrices.
 
-    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`; order infinity is the largest
-    absolute value, -infinity the smallest, and 0 the number of nonzero elements. For matrices,
-    orders 1 and infinity are the largest sums of absolute values in a column and in a row, -1 and
-    -infinity the smallest; 2 and -2 are the largest and the smallest singular value, "nuc" is the
-    sum of the singular values, and "fro" the square root of the sum of squares.
+    For vectors, the norm of order p is `sum(abs(x)**p)**(1/p)`. Order infinity is the largest
+    absolute value, order -infinity is the smallest, and order 0 is the number of nonzero elements.
+
+    For matrices, order 1 is the largest sum of absolute values in a column, and order infinity the
+    largest in a row; orders -1 and -infinity are the smallest such sums. Orders 2 and -2 are the
+    largest and the smallest singular value. "nuc" is the sum of the singular values, and "fro" is
+    the square root of the sum of squares.
 
     Args:
         x: array or number.
         ord: order of the norm; None for the square root of the sum of squares.
         axis: one axis for norms of vectors, two for norms of matrices; None for the whole array,
             which may have any number of axes if `ord` is None and must have one or two otherwise.
-        keepdims: whether to keep these axes, with length 1.
+        keepdims: whether to keep these axes with length 1.
 
     Returns:
-        An array of floats without the axes.
+        An array of floats without these axes.
 
     Raises:
-        ValueError: there is no such order, or the number of axes is not one or two.
+        ValueError: the order is unknown, or the number of axes is not one or two.
 
     >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
     Array([ 5., 10.], dtype=float32)
@@ -119,8 +121,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False,
 
     Args:
         x: array with at least two axes.
-        keepdims: whether to keep the last two axes, with length 1.
-        ord: order of the norm, see `norm`.
+        keepdims: whether to keep the last two axes with length 1.
+        ord: order of the norm, as in `norm`.
 
     Returns:
         An array of floats without the last two axes.
@@ -136,11 +138,11 @@ def vector_norm(x: ArrayLike, /, *, axis: AxisLike = None, keepdims: bool = Fals
         x: array or number.
         axis: axis or axes of the vectors; elements along several axes form one vector. None for all
             axes.
-        keepdims: whether to keep these axes, with length 1.
-        ord: order of the norm, see `norm`.
+        keepdims: whether to keep these axes with length 1.
+        ord: order of the norm, as in `norm`.
 
     Returns:
-        An array of floats without the axes.
+        An array of floats without these axes.
 
     >>> jnp.linalg.vector_norm(jnp.array([3.0, -4.0]), ord=1)
     Array(7., dtype=float32)

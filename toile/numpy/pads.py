@@ -1,7 +1,7 @@
 """`pad` in all its modes.
 
-All modes except the constant ones work axis by axis, as in NumPy, so corners repeat elements that
-were already padded; widths are static.
+All modes except the constant ones work axis by axis, as in NumPy, so corners repeat elements of
+earlier padding. Widths are static.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STATISTICS = {"maximum": "max", "minimum": "min", "mean": "mean", "median": "me
 
 
 def _pairs(value, rank, name):
-    """(before, after) per axis from a scalar, a pair, or a pair per axis; elements are kept."""
+    """Convert a scalar, a pair, or a pair for each axis to a pair (before, after) for each axis."""
     if isinstance(value, dict):
         return _pairs_by_axis(value, rank)
     if not isinstance(value, (tuple, list)) and np.ndim(value) == 0:
@@ -47,7 +47,7 @@ def _pairs(value, rank, name):
 
 
 def _pairs_by_axis(value, rank):
-    """(before, after) per axis from pairs or plain values by axis; (0, 0) elsewhere."""
+    """Convert a dictionary from axes to pairs or values to a pair for each axis."""
     out = [(0, 0)] * rank
     for axis, pair in value.items():
         pair = pair if isinstance(pair, (tuple, list)) else (pair, pair)
@@ -56,7 +56,7 @@ def _pairs_by_axis(value, rank):
 
 
 def _pair(row):
-    """A pair, from one or from a sequence of one or a plain value."""
+    """Convert a pair, a sequence of one element or a plain value to a pair."""
     if not isinstance(row, tuple):
         return row, row
     return row if len(row) == 2 else (row[0], row[0])
@@ -118,7 +118,7 @@ def _wrap(x, widths):
 
 
 def _mirror(x, widths, mode, odd):
-    """reflect (the edge is not repeated) and symmetric (it is); odd mirrors 2*edge - x."""
+    """Pad by mirroring; only "symmetric" repeats the edge, and `odd` mirrors 2*edge - x."""
     skip = 1 if mode == "reflect" else 0
     for axis, (before, after) in enumerate(widths):
         n = x.shape[axis]
@@ -143,7 +143,7 @@ def _mirror(x, widths, mode, odd):
 
 
 def _reflected(part, edge, axis, odd):
-    """`part` backward along `axis`; with `odd`, also turned upside down about the edge."""
+    """Reverse `part` along `axis`; with `odd`, also negate its differences from the edge."""
     part = lax.rev(part, (axis,))
     if not odd:
         return part
@@ -189,7 +189,7 @@ def _statistic(x, widths, mode, stat_length):
 
 
 def _by_function(x, widths, function, options):
-    """A user's function fills the padding of each vector along each axis in turn."""
+    """Let a user's function fill the padding of each vector along each axis in turn."""
     x = lax.pad(x, lax.full((), 0, x.dtype), [(a, b, 0) for a, b in widths])
     for axis, pair in enumerate(widths):
         rows = np.moveaxis(np.arange(x.size).reshape(x.shape), axis, -1).reshape(-1, x.shape[axis])
@@ -205,7 +205,7 @@ def pad(array: ArrayLike,
         mode: str | Callable[..., ArrayLike] = "constant", **kwargs: object) -> Array:
     """Add elements at the ends of each axis of an array.
 
-    The modes, and the options that some of them take:
+    The modes and their options are:
 
     - "constant": the value `constant_values`, 0 by default.
     - "edge": copies of the outermost element.
@@ -220,24 +220,25 @@ def pad(array: ArrayLike,
     Args:
         array: array to extend.
         pad_width: number of elements to add: one number for all ends, a pair (before, after) for
-            all axes, a pair for each axis, or a dictionary from axes to these. It cannot be traced.
-        mode: what the new elements are, or a function. The function is called with each vector
-            along each axis, the pair of widths, the axis and a dictionary of the options, and
-            returns the vector.
-        **kwargs: options of the mode; options that are values may differ between ends, in the same
-            form as `pad_width`.
+            all axes, a pair for each axis, or a dictionary that maps axes to numbers or pairs. It
+            cannot be traced.
+        mode: name of a mode, or a function `f(vector, widths, axis, options)`. The function is
+            called with each vector along each axis, padded with zeros, and returns the vector with
+            its new elements filled in.
+        **kwargs: options of the mode. `constant_values`, `end_values` and `stat_length` may differ
+            between ends, in the same form as `pad_width`.
 
     Returns:
-        An array of the dtype of `array`.
+        An array with the dtype of `array`.
 
     Raises:
-        ValueError: a width is negative, or the mode has no such option.
+        ValueError: a width is negative, or an option does not belong to the mode.
         TypeError: a width is not an integer.
-        NotImplementedError: there is no such mode.
+        NotImplementedError: the mode is unknown.
 
     Differences:
-        NumPy leaves new elements in mode "empty" uninitialized, and passes functions a vector to
-        change in place.
+        NumPy leaves new elements in mode "empty" uninitialized. It expects functions to change the
+        vector in place.
 
     >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2))
     Array([0, 1, 2, 3, 0, 0], dtype=int32)

@@ -15,7 +15,7 @@ from toile.numpy._helpers import arr, check, promote, promote_inexact
 
 
 def _coefficients(name: str, *ps: Any) -> list[Array]:
-    """Rank-1 arrays of one inexact dtype."""
+    """Convert coefficients to rank-1 arrays of one inexact dtype."""
     check(name, *ps)
     found = promote_inexact(*(jnp.atleast_1d(arr(p)) for p in ps))
     for p in found:
@@ -29,11 +29,11 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
 
     Args:
         p: coefficients along the first axis, highest power first.
-        x: where to evaluate it; broadcast against the other axes of `p`.
+        x: where to evaluate the polynomial; broadcast against the other axes of `p`.
         unroll: number of steps of the loop over coefficients to unroll.
 
     Returns:
-        An array of the dtype that `p` and `x` promote to.
+        An array in the dtype that `p` and `x` promote to.
 
     >>> jnp.polyval(jnp.array([1, 2, 3]), 2)
     Array(11, dtype=int32)
@@ -78,7 +78,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
     Args:
         a1: coefficients, highest power first.
-        a2: coefficients of the polynomial that is subtracted.
+        a2: coefficients of the polynomial to subtract.
 
     Returns:
         The coefficients of the difference, highest power first.
@@ -87,7 +87,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 
 
 def _trim_leading(p: Array) -> Array:
-    """`p` without leading zeros but with at least one coefficient; needs concrete values."""
+    """Remove leading zeros of `p`, which must be concrete, but keep at least one coefficient."""
     values = h.concrete(p, "polynomial coefficients (pass trim_leading_zeros=False)")
     used = np.nonzero(values)[0]
     return p[int(used[0]):] if used.size else p[-1:]
@@ -126,8 +126,8 @@ def polydiv(u: ArrayLike, v: ArrayLike, *,
             does not work under `jit`.
 
     Returns:
-        A tuple of the coefficients of the quotient and of the remainder. The remainder has as many
-        coefficients as `u` unless its leading zeros are removed.
+        A tuple of the coefficients of the quotient and of the remainder. The remainder has the same
+        number of coefficients as `u` unless its leading zeros are removed.
 
     >>> jnp.polydiv(jnp.array([1.0, 5.0, 6.0]), jnp.array([1.0, 2.0]))
     (Array([1., 3.], dtype=float32), Array([0., 0., 0.], dtype=float32))
@@ -178,7 +178,8 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     Args:
         p: coefficients, highest power first.
         m: how many times to integrate; it cannot be traced.
-        k: constants of integration, one for each integration in order, or one for all; None for 0.
+        k: constants of integration: one for each integration, in order, or one for all; None means
+            0.
 
     Returns:
         The coefficients of the integral as floats, highest power first.
@@ -217,7 +218,8 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
             the roots.
 
     Returns:
-        Coefficients, highest power first; the first is 1. For a matrix they are complex.
+        The coefficients, highest power first; the first is 1. They are complex if the argument is a
+        matrix.
 
     >>> jnp.poly(jnp.array([1, 2]))
     Array([ 1., -3.,  2.], dtype=float32)
@@ -308,13 +310,14 @@ def polyfit(x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, fu
         rcond: singular values less than `rcond` times the largest one count as 0; None for the
             number of points times the machine epsilon of the dtype.
         full: whether to also return the other results of `linalg.lstsq`.
-        w: weights that multiply the errors before they are squared; None for 1.
-        cov: whether to also return the covariance matrix of the coefficients; "unscaled" if the
-            weights are the inverse standard deviations of the values.
+        w: weights that multiply the errors before they are squared; None means 1.
+        cov: whether to also return the covariance matrix of the coefficients. Pass "unscaled" if
+            the weights are the inverse standard deviations of the values.
 
     Returns:
-        Coefficients, highest power first. With `full`, a tuple of these, the residuals, the rank,
-        the singular values and `rcond`; with `cov`, a tuple of these and the covariance matrix.
+        The coefficients, highest power first. If `full` is set, a tuple of the coefficients, the
+        residuals, the rank, the singular values and `rcond`; if `cov` is set, a tuple of the
+        coefficients and the covariance matrix.
 
     >>> x = jnp.array([-1.0, 0.0, 1.0])
     >>> jnp.polyfit(x, 2 * x + 1, 1).round(3)

@@ -1,7 +1,7 @@
 """Quantiles, percentiles and medians, with and without NaN.
 
-The array is brought to the form (sorted axis, everything else); positions are then looked up with
-one gather per neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
+The array is first reshaped to a matrix, whose columns are then sorted. Positions are looked up with
+one gather for each neighbor. May import the engine, `lax`, `_promotion`, `reductions` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INT32 = np.dtype("int32")
 
 
 def _columns(x: Any, axes: tuple[int, ...]) -> Any:
-    """`x` as a matrix: the reduced axes joined into rows, the kept ones into columns."""
+    """Reshape `x` to a matrix: the reduced axes become rows, and the remaining axes columns."""
     kept = tuple(i for i in range(x.ndim) if i not in axes)
     rows = math.prod(x.shape[a] for a in axes)
     order = (*axes, *kept)
@@ -39,7 +39,7 @@ def _columns(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _look_up(table: Any, index: Any) -> Any:
-    """Elements of each column of `table` (n, m) at rows `index` (k, m) or (k, 1): (k, m)."""
+    """Look up rows `index` (k, m) or (k, 1) in each column of `table` (n, m); return (k, m)."""
     n, m = table.shape
     if index.shape[1] == 1:
         numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,),
@@ -55,7 +55,7 @@ def _look_up(table: Any, index: Any) -> Any:
 
 
 def _sorted_columns(x: Any, weights: Any, skip_nan: bool) -> tuple[Any, Any]:
-    """The columns in order (NaN last), all NaN where a column has one unless they are skipped."""
+    """Sort each column with NaN last; without `skip_nan`, a column with NaN becomes all NaN."""
     if not skip_nan:
         bad = lax.reduce_or(isnan(x), (0,))
         x = select(lax.broadcast_in_dim(bad, x.shape, (1,)), math.nan, x)
@@ -65,7 +65,7 @@ def _sorted_columns(x: Any, weights: Any, skip_nan: bool) -> tuple[Any, Any]:
 
 
 def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
-    """Quantiles `q` (k,) of sorted columns `x` (n, m), which may have another dtype."""
+    """Compute the quantiles `q` (k,) of sorted columns `x` (n, m), which may have another dtype."""
     dtype = q.dtype
     if skip_nan:
         count = sum(lax.bitwise_not(isnan(x)), 0, dtype, keepdims=True)
@@ -95,7 +95,7 @@ def _interpolated(x: Any, q: Any, method: str, skip_nan: bool) -> Any:
 
 
 def _inverted_cdf(x: Any, weights: Any, q: Any, skip_nan: bool) -> Any:
-    """The smallest element for which the fraction of the weight up to it reaches `q`."""
+    """Find the smallest element for which the fraction of the weight up to it reaches `q`."""
     if weights is None:
         weights = lax.full(x.shape, 1, q.dtype)
     if skip_nan:
@@ -156,7 +156,7 @@ def _of_columns(x: Any, q: Any, method: str, weights: Any, skip_nan: bool) -> An
 
 
 def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """Weights of the whole array, or of its reduced axes, as columns like those of the array."""
+    """Arrange weights for the whole array, or for its reduced axes, in columns like the array."""
     if weights.shape == shape:
         return _columns(weights, axes)
     if weights.shape != tuple(shape[i] for i in axes):
@@ -168,38 +168,38 @@ def _aligned(weights: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any
 def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
              overwrite_input: bool = False, method: QuantileMethod = "linear",
              keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the values below which given fractions of the elements lie, over the given axes.
+    """Compute quantiles of the elements along the given axes.
 
-    The quantile 0.5 is the median. Among n sorted elements, the quantile `q` is at position
-    `q * (n - 1)`, counted from 0; `method` says what happens between two elements. The result is
-    NaN where an element is NaN.
+    The quantile `q` is the value below which a fraction `q` of the elements lies; the quantile 0.5
+    is the median. Among n sorted elements, it is at position `q * (n - 1)`, counted from 0;
+    `method` determines the result between two elements. The result is NaN where an element is NaN.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of fractions. Fractions outside that
+        q: fraction between 0 and 1, or a one-dimensional array of fractions. Fractions outside this
             interval are clipped to it.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        method: "linear" interpolates between the neighbors of a position, "lower" and "higher" take
-            one of them, "midpoint" their mean, "nearest" the nearer one (the lower one if both are
-            equally near). "inverted_cdf" takes the smallest element for which the fraction of
-            elements up to and including it reaches `q`.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weights all elements equally.
+        method: "linear" interpolates between the two neighbors of the position. "lower" and
+            "higher" return one of them, "midpoint" returns their mean, and "nearest" returns the
+            nearer one, or the lower one if both are equally near. "inverted_cdf" returns the
+            smallest element for which the fraction of elements up to and including it reaches `q`.
+        keepdims: whether to keep the reduced axes with size 1.
+        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
+            "inverted_cdf"; None weights all elements equally.
 
     Returns:
-        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex, a reduced axis is empty, `q` has rank 2 or more, or `method` is
-            not one of these.
-        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
+            unknown.
+        NotImplementedError: `weights` is given and `method` is not "inverted_cdf".
 
     Differences:
-        NumPy has more methods, raises ValueError for `q` outside [0, 1], and for "nearest" takes
+        NumPy has more methods, raises ValueError for `q` outside [0, 1], and for "nearest" prefers
         the even one of two equally near positions.
 
     >>> jnp.quantile(jnp.array([1, 2, 3, 4]), jnp.array([0.25, 0.5]))
@@ -212,30 +212,30 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = None,
                 overwrite_input: bool = False, method: QuantileMethod = "linear",
                 keepdims: bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """Compute the quantiles of the elements over the given axes, ignoring NaN; see `quantile`.
+    """Compute the quantiles of the elements along the given axes, ignoring NaN; see `quantile`.
 
     The result is NaN where all elements are NaN. If a reduced axis is empty, the result is NaN and
     has no axis for `q`.
 
     Args:
         a: array or number.
-        q: fraction between 0 and 1, or an array of rank 1 of fractions.
+        q: fraction between 0 and 1, or a one-dimensional array of fractions.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weights all elements equally.
+        keepdims: whether to keep the reduced axes with size 1.
+        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
+            "inverted_cdf"; None weights all elements equally.
 
     Returns:
-        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
-        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is not one of these.
-        NotImplementedError: `weights` are given and `method` is not "inverted_cdf".
+        ValueError: `a` is complex, `q` has rank 2 or more, or `method` is unknown.
+        NotImplementedError: `weights` is given and `method` is not "inverted_cdf".
     """
     _check_out("nanquantile", out, overwrite_input)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
@@ -256,24 +256,24 @@ def percentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None = No
                overwrite_input: bool = False, method: QuantileMethod = "linear",
                keepdims: bool = False, *, weights: ArrayLike | None = None,
                out_sharding: object = None) -> Array:
-    """Compute quantiles of the elements over the given axes, with `q` in percent; see `quantile`.
+    """Compute quantiles of the elements along the given axes, with `q` in percent; see `quantile`.
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of percentages.
+        q: percentage between 0 and 100, or a one-dimensional array of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weights all elements equally.
+        keepdims: whether to keep the reduced axes with size 1.
+        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
+            "inverted_cdf"; None weights all elements equally.
         out_sharding: accepted for code written for JAX, and ignored.
 
     Returns:
-        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
     """
     a = as_array("percentile", a)
     q = _fraction("percentile", q)
@@ -287,19 +287,19 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
     Args:
         a: array or number.
-        q: percentage between 0 and 100, or an array of rank 1 of percentages.
+        q: percentage between 0 and 100, or a one-dimensional array of percentages.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
         method: "linear", "lower", "higher", "midpoint", "nearest" or "inverted_cdf", as in
             `quantile`.
-        keepdims: whether to keep the reduced axes, with size 1.
-        weights: weights of the shape of `a`, or of its reduced axes, for "inverted_cdf" only; None
-            weights all elements equally.
+        keepdims: whether to keep the reduced axes with size 1.
+        weights: array of weights with the shape of `a` or of its reduced axes, allowed only for
+            "inverted_cdf"; None weights all elements equally.
 
     Returns:
-        An array with the remaining axes, preceded by an axis for `q` if that is an array. Floating
-        dtypes are kept; integers and booleans give float32 (64-bit integers give float64).
+        An array with the remaining axes, preceded by an axis for `q` if `q` is an array. Floating
+        dtypes are kept; integers and booleans become float32 (64-bit integers become float64).
     """
     a = as_array("nanpercentile", a)
     q = _fraction("nanpercentile", q)
@@ -308,7 +308,7 @@ def nanpercentile(a: ArrayLike, q: ArrayLike, axis: AxisLike = None, out: None =
 
 def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
            keepdims: bool = False) -> Array:
-    """Compute the middle element over the given axes, or the mean of the two middle ones.
+    """Compute the median along the given axes: the middle element, or the mean of the middle two.
 
     The result is NaN where an element is NaN.
 
@@ -317,11 +317,11 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex, or a reduced axis is empty (NumPy returns NaN).
@@ -332,7 +332,7 @@ def median(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_inpu
 
 def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_input: bool = False,
               keepdims: bool = False) -> Array:
-    """Compute the median of the elements over the given axes, ignoring NaN.
+    """Compute the median of the elements along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN, and where there are no elements.
 
@@ -341,11 +341,11 @@ def nanmedian(a: ArrayLike, axis: AxisLike = None, out: None = None, overwrite_i
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
         overwrite_input: not supported; must be False.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes. Floating dtypes are kept; integers and booleans give
-        float32 (64-bit integers give float64).
+        An array with the remaining axes. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `a` is complex.

@@ -1,9 +1,9 @@
 """Reductions: sums, products, extremes, means, variances and positions of extremes.
 
-The common case (a strong array of a dtype that is summed in its own width) leaves each function
-after a few tests. Everything else goes through `_reduce`, which converts, masks, reduces and
-combines in that order. Half-precision numbers are accumulated in float32. May import the engine,
-`lax`, `_promotion` and `ufuncs`.
+Each function handles the common case first: an array that is not weakly typed and that is summed in
+its own dtype. Everything else goes through `_reduce`, which converts, masks, reduces and combines,
+in that order. Half-precision numbers are accumulated in float32. May import the engine, `lax`,
+`_promotion` and `ufuncs`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WIDE = frozenset(map(np.dtype, ("float32", "float64", "complex64", "complex128"
 
 
 class _Kind(NamedTuple):
-    """What distinguishes one reduction from another."""
+    """The properties that distinguish one reduction from another."""
 
     name: str
     reduce: Any  # (array, axes) -> array
@@ -85,12 +85,12 @@ _KINDS = {kind.name: kind for kind in (_SUM, _PROD, _MAX, _MIN, _ALL, _ANY)}
 
 
 def widened(dtype: Any) -> Any:
-    """The dtype that halves are accumulated in: float32; others their own."""
+    """The dtype to accumulate in: float32 for half precision, otherwise `dtype` itself."""
     return _FLOAT32 if dtype in HALVES else dtype
 
 
 def promoted_integer(dtype: Any) -> Any:
-    """The dtype integers are summed in: at least the default width of their kind."""
+    """The dtype in which to sum integers: at least the default width of their kind."""
     if dtype == BOOL:
         return default_int()
     if dtype in UNSIGNED_INTEGERS:
@@ -103,7 +103,7 @@ def promoted_integer(dtype: Any) -> Any:
 
 
 def checked_where(name: str, where: Any) -> Any:
-    """The mask of a reduction, which must be boolean."""
+    """Check that the mask of a reduction is boolean, and return it."""
     where = as_array(name, where)
     if where.dtype != BOOL:
         raise ValueError(f"jnp.{name}: where must be None or a boolean array; got "
@@ -119,7 +119,7 @@ def _masked(kind: _Kind, a: Any, where: Any) -> Any:
 
 def _reduce(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
             where: Any, promote_integers: bool = True) -> Any:
-    """Any reduction with any of its arguments."""
+    """Compute any reduction with any combination of arguments."""
     if (
         a.__class__ in array_platforms and (axis is None or axis.__class__ is int) and not keepdims
         and dtype is None and out is None and initial is None and where is None
@@ -130,7 +130,7 @@ def _reduce(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool
 
 
 def _plain(a: Any, name: str, axis: int | None, promote_integers: bool) -> Any:
-    """A reduction of an array over one axis or all."""
+    """Reduce an array over one axis or over all axes."""
     return _general(_KINDS[name], a, axis, None, None, False, None, None, promote_integers)
 
 
@@ -174,7 +174,7 @@ def _general(kind: _Kind, a: Any, axis: Any, dtype: Any, out: Any, keepdims: boo
 def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
         promote_integers: bool = True) -> Array:
-    """Sum the elements over the given axes.
+    """Sum the elements along the given axes.
 
     The sum of no elements is 0. Floats narrower than float32 are summed in float32 and rounded
     once, at the end.
@@ -185,21 +185,22 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
         dtype: dtype of the sums and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: number that is added to the sum; None for 0.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
-            (int32, or int64 with x64 enabled; unsigned ones accordingly) are summed in that dtype.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: number to add to the sum; None means 0.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        promote_integers: whether integers narrower than the default integer dtype (int32, or int64
+            with x64 enabled) are summed in that dtype if `dtype` is None. Unsigned integers are
+            summed in the unsigned dtype of that width.
 
     Returns:
-        An array with the remaining axes. Booleans are counted in the default integer dtype.
+        An array with the remaining axes. Booleans are summed in the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
 
     Differences:
-        NumPy sums integers in 64 bits. It has no `promote_integers`, which JAX has.
+        NumPy sums integers in 64 bits and has no `promote_integers`.
 
     >>> x = jnp.array([[1, 2], [3, 4]], dtype="int8")
     >>> jnp.sum(x, axis=0)
@@ -218,7 +219,7 @@ def sum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
 def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
          promote_integers: bool = True) -> Array:
-    """Multiply the elements over the given axes.
+    """Multiply the elements along the given axes.
 
     The product of no elements is 1. Floats narrower than float32 are multiplied in float32 and
     rounded once, at the end.
@@ -229,29 +230,29 @@ def prod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         dtype: dtype of the products and of the result; None for the dtype of `a`, subject to
             `promote_integers`.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: number by which the product is multiplied; None for 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        promote_integers: whether, without `dtype`, integers narrower than the default integer dtype
-            (int32, or int64 with x64 enabled; unsigned ones accordingly) are multiplied in that
-            dtype.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: number to multiply the product by; None means 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        promote_integers: whether integers narrower than the default integer dtype (int32, or int64
+            with x64 enabled) are multiplied in that dtype if `dtype` is None. Unsigned integers are
+            multiplied in the unsigned dtype of that width.
 
     Returns:
-        An array with the remaining axes. Booleans give the default integer dtype.
+        An array with the remaining axes. Booleans are multiplied in the default integer dtype.
 
     Raises:
         ValueError: `initial` is not a scalar, or `where` is not boolean.
 
     Differences:
-        NumPy multiplies integers in 64 bits. It has no `promote_integers`, which JAX has.
+        NumPy multiplies integers in 64 bits and has no `promote_integers`.
     """
     return _reduce(_PROD, a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the largest element over the given axes, or NaN if one of them is NaN.
+    """Find the largest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
     tie for the maximum share the gradient. `nanmax` ignores NaN.
@@ -260,10 +261,11 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: additional element to include; required for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: additional element to include; required if a reduced axis is empty or `where` is
+            given.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -281,7 +283,7 @@ def max(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
         initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the smallest element over the given axes, or NaN if one of them is NaN.
+    """Find the smallest element along the given axes; the result is NaN if an element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Elements that
     tie for the minimum share the gradient. `nanmin` ignores NaN.
@@ -290,10 +292,11 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: additional element to include; required for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: additional element to include; required if a reduced axis is empty or `where` is
+            given.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -312,17 +315,17 @@ def min(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
            where: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Find the smallest and the largest element over the given axes.
+    """Find the smallest and the largest element along the given axes.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: additional element to include, or a tuple of one for the minimum and one for the
-            maximum; required for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: additional element to include, or a pair of one for the minimum and one for the
+            maximum; required if a reduced axis is empty or `where` is given.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         `min(a, ...)` and `max(a, ...)`.
@@ -342,7 +345,7 @@ def minmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether all elements over the given axes are nonzero.
+    """Test whether all elements along the given axes are nonzero.
 
     NaN counts as nonzero. The result for no elements is True.
 
@@ -350,9 +353,9 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         A boolean array with the remaining axes.
@@ -365,7 +368,7 @@ def all(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False, *,
         where: ArrayLike | None = None) -> Array:
-    """Test whether at least one element over the given axes is nonzero.
+    """Test whether at least one element along the given axes is nonzero.
 
     NaN counts as nonzero. The result for no elements is False.
 
@@ -373,9 +376,9 @@ def any(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         A boolean array with the remaining axes.
@@ -390,30 +393,31 @@ amax, amin = max, min
 
 
 def count_nonzero(a: ArrayLike, axis: AxisLike = None, keepdims: bool = False) -> Array:
-    """Count the nonzero elements over the given axes; NaN counts as nonzero.
+    """Count the nonzero elements along the given axes; NaN counts as nonzero.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
     """
     return sum(truth(as_array("count_nonzero", a)), axis, default_int(), keepdims=keepdims)
 
 
 def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False) -> Array:
-    """Compute the range of the elements over the given axes: the largest minus the smallest.
+    """Compute the range of the elements along the given axes: the largest minus the smallest.
 
-    It is NaN if an element is NaN. Differences of signed integers may overflow and wrap around.
+    The range is NaN if an element is NaN. Differences of signed integers may overflow and wrap
+    around.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -430,7 +434,7 @@ def ptp(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = 
 
 
 def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
-    """How many elements a reduction combines, as a number of the given dtype."""
+    """Count the elements that a reduction combines, in the given dtype."""
     if where is None:
         return literal(size_along(a.shape, canonicalize_axes(axis, a.ndim)), dtype)
     where = broadcast_to(checked_where("mean", where), a.shape)
@@ -439,7 +443,7 @@ def counted(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any) -> Any:
 
 def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
          keepdims: bool = False, *, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over the given axes.
+    """Compute the arithmetic mean of the elements along the given axes.
 
     The mean of no elements is NaN, without a warning. Floats narrower than float32 are summed in
     float32.
@@ -448,11 +452,11 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
-            and takes float32 for integers and booleans (float64 for 64-bit integers).
+            and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes.
@@ -473,7 +477,7 @@ def mean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, ou
 
 
 def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
-    """The dtypes a variance is computed and returned in."""
+    """The dtypes in which to compute and to return a variance."""
     if dtype is not None:
         dtype = user_dtype(dtype, name)
         if found in COMPLEX and dtype not in COMPLEX:
@@ -488,7 +492,7 @@ def _variance_dtypes(found: Any, dtype: Any, name: str) -> tuple[Any, Any]:
 def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over the given axes.
+    """Compute the variance of the elements along the given axes.
 
     This is the sum of the squared distances from the mean, divided by the number of elements minus
     `ddof`. It is NaN where that divisor is not positive. Floats narrower than float32 are summed in
@@ -497,24 +501,23 @@ def var(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
-            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
-            complex numbers.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
+            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
+            `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
-            estimate.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
-            computes it.
+        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
+            unbiased.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
+        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
 
     Raises:
-        ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` complex.
+        ValueError: both `ddof` and `correction` are given, or `dtype` is real and `a` is complex.
 
     >>> jnp.var(jnp.array([1, 2, 3]), ddof=1)
     Array(1., dtype=float32)
@@ -561,7 +564,7 @@ def _variance(name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, kee
 
 def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
              ddof: Any) -> tuple[Any, Any]:
-    """Number of elements less `ddof`, and whether that is positive (known at once or an array)."""
+    """The number of elements minus `ddof`, and whether it is positive (a bool or an array)."""
     if where is None and type(ddof) in (int, float):
         count = size_along(a.shape, canonicalize_axes(axis, a.ndim)) - ddof
         return literal(count, dtype), dtype not in FLOATING or count > 0
@@ -573,32 +576,31 @@ def _divisor(a: Any, axis: Any, dtype: Any, keepdims: bool, where: Any,
 def std(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None, out: None = None,
         ddof: ArrayLike = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
         mean: ArrayLike | None = None, correction: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over the given axes: the square root of `var`.
+    """Compute the standard deviation along the given axes: the square root of `var`.
 
-    It is NaN where the number of elements minus `ddof` is not positive.
+    The result is NaN where the number of elements minus `ddof` is not positive.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
-            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
-            complex numbers.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
+            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
+            `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
-            estimate of the variance.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
-            computes it.
+        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
+            the variance unbiased.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
         correction: another name for `ddof`; only one of the two may be given.
 
     Returns:
-        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
+        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
 
     Raises:
         ValueError: both `ddof` and `correction` are given, `dtype` is an integer dtype, or `dtype`
-            is real and `a` complex.
+            is real and `a` is complex.
     """
     if dtype is not None and user_dtype(dtype, "std") not in INEXACT:
         raise ValueError(f"dtype argument to jnp.std must be inexact; got {dtype}{here()}")
@@ -617,21 +619,22 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
             returned: Literal[True], keepdims: bool = False) -> tuple[Array, Array]: ...
 def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = None,
             returned: bool = False, keepdims: bool = False) -> Array | tuple[Array, Array]:
-    """Compute the weighted mean of the elements over the given axes.
+    """Compute the weighted mean of the elements along the given axes.
 
-    It is NaN or infinite where the weights sum to 0.
+    The result is NaN or infinite where the weights sum to 0.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        weights: weights of the shape of `a`, or of its reduced axes in the order of `axis`; None
-            weights all elements equally.
+        weights: array of weights with the shape of `a`, or with the shape of its reduced axes in
+            the order of `axis`; None weights all elements equally.
         returned: whether to also return the sum of the weights.
-        keepdims: whether to keep the reduced axes, with size 1.
+        keepdims: whether to keep the reduced axes with size 1.
 
     Returns:
-        An array with the remaining axes; with `returned`, a tuple of it and the sums of the weights
-        (the number of elements if `weights` is None), which have its shape.
+        An array with the remaining axes. If `returned` is True, a tuple of this array and an array
+        of the same shape with the sums of the weights (the number of elements if `weights` is
+        None).
 
     Raises:
         ValueError: the shape of `weights` does not match.
@@ -655,7 +658,7 @@ def average(a: ArrayLike, axis: AxisLike = None, weights: ArrayLike | None = Non
 
 
 def _weights_like(a: Any, axis: Any, weights: Any) -> Any:
-    """Weights along some axes of `a`, grown to its shape."""
+    """Broadcast weights along some axes of `a` to its shape."""
     if weights.shape == a.shape:
         return weights
     if axis is None:
@@ -690,7 +693,7 @@ def _position(name: str, search: Any, a: Any, axis: Any, out: Any, keepdims: Any
 
 def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the largest element along an axis; the first if several are equal.
+    """Find the index of the largest element along an axis, or of the first one if there are ties.
 
     NaN counts as larger than all numbers.
 
@@ -698,10 +701,10 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -713,7 +716,7 @@ def argmax(a: ArrayLike, axis: int | None = None, out: None = None,
 
 def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
            keepdims: bool | None = None) -> Array:
-    """Find the index of the smallest element along an axis; the first if several are equal.
+    """Find the index of the smallest element along an axis, or of the first one if there are ties.
 
     NaN counts as smaller than all numbers.
 
@@ -721,10 +724,10 @@ def argmin(a: ArrayLike, axis: int | None = None, out: None = None,
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

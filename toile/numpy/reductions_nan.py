@@ -1,6 +1,6 @@
-"""Reductions that skip NaN: each replaces NaN by the identity and reduces.
+"""Reductions that ignore NaN: each replaces NaN with the identity before it reduces.
 
-May import the engine, `lax`, `reductions` and what that imports.
+May import the engine, `lax`, `reductions` and its imports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toile.numpy.ufuncs import isnan
 
 
 def _without_nan(name: str, a: Any, value: Any) -> Any:
-    """`a` with NaN replaced by a number."""
+    """Replace NaN in `a` with a number."""
     a = as_array(name, a)
     return select(isnan(a), value, a) if a.dtype in INEXACT else a
 
@@ -40,7 +40,7 @@ def _nan_extreme(name: str, reduce: Any, identity: Any, a: Any, axis: Any, out: 
 
 def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the largest element over the given axes, ignoring NaN.
+    """Find the largest element along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -48,10 +48,11 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: additional element to include; required for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: additional element to include; required if a reduced axis is empty or `where` is
+            given.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -67,7 +68,7 @@ def nanmax(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 
 def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool = False,
            initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """Find the smallest element over the given axes, ignoring NaN.
+    """Find the smallest element along the given axes, ignoring NaN.
 
     The result is NaN where all elements are NaN.
 
@@ -75,10 +76,11 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: additional element to include; required for empty axes and with `where`.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: additional element to include; required if a reduced axis is empty or `where` is
+            given.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes and the dtype of `a`.
@@ -95,7 +97,7 @@ def nanmin(a: ArrayLike, axis: AxisLike = None, out: None = None, keepdims: bool
 def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
            where: ArrayLike | None = None) -> Array:
-    """Sum the elements over the given axes, treating NaN as 0.
+    """Sum the elements along the given axes, treating NaN as 0.
 
     A complex number counts as NaN if one of its parts is NaN.
 
@@ -104,10 +106,10 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the sums and of the result; None for the dtype that `sum` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: number that is added to the sum; None for 0.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: number to add to the sum; None means 0.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes.
@@ -122,7 +124,7 @@ def nansum(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
             where: ArrayLike | None = None) -> Array:
-    """Multiply the elements over the given axes treating NaN as 1.
+    """Multiply the elements along the given axes, treating NaN as 1.
 
     A complex number counts as NaN if one of its parts is NaN.
 
@@ -131,10 +133,10 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the products and of the result; None for the dtype that `prod` uses.
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        initial: number by which the product is multiplied; None for 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        initial: number to multiply the product by; None means 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes.
@@ -144,7 +146,7 @@ def nanprod(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 
 
 def _numbers(a: Any, where: Any) -> Any:
-    """Which elements are numbers and selected."""
+    """Find the elements that are selected and not NaN."""
     numbers = lax.bitwise_not(isnan(a))
     if where is None:
         return numbers
@@ -153,21 +155,21 @@ def _numbers(a: Any, where: Any) -> Any:
 
 def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
             out: None = None, keepdims: bool = False, where: ArrayLike | None = None) -> Array:
-    """Compute the arithmetic mean of the elements over the given axes, ignoring NaN.
+    """Compute the arithmetic mean of the elements along the given axes, ignoring NaN.
 
-    It is NaN where all elements are NaN. The sum and the count are rounded to the dtype of the
-    result before the division, so float16 overflows with more than 65504 elements; pass a wider
+    The mean is NaN where all elements are NaN. The sum and the count are rounded to the dtype of
+    the result before the division, so float16 overflows with more than 65504 elements; pass a wider
     `dtype` in that case.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
         dtype: dtype of the computation and of the result; None keeps floating and complex dtypes
-            and takes float32 for integers and booleans (float64 for 64-bit integers).
+            and uses float32 for integers and booleans (float64 for 64-bit integers).
         out: not supported; must be None.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
 
     Returns:
         An array with the remaining axes.
@@ -187,7 +189,7 @@ def nanmean(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: float = 0, keepdims: bool = False,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Compute the variance of the elements over the given axes, ignoring NaN.
+    """Compute the variance of the elements along the given axes, ignoring NaN.
 
     The divisor is the number of elements that are not NaN, minus `ddof`. The variance is NaN where
     this divisor is not positive.
@@ -195,23 +197,22 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
-            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
-            complex numbers.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
+            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
+            `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
-            estimate.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
-            computes it.
+        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate
+            unbiased.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
 
     Returns:
-        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
+        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
 
     Raises:
-        ValueError: `dtype` is real and `a` complex.
+        ValueError: `dtype` is real and `a` is complex.
 
     Differences:
         NumPy warns where all elements are NaN.
@@ -250,30 +251,29 @@ def nanvar(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
 def nanstd(a: ArrayLike, axis: AxisLike = None, dtype: DTypeLike | None = None,
            out: None = None, ddof: float = 0, keepdims: bool = False,
            where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Compute the standard deviation of the elements over the given axes, ignoring NaN.
+    """Compute the standard deviation of the elements along the given axes, ignoring NaN.
 
-    It is the square root of `nanvar`.
+    The result is the square root of `nanvar`.
 
     Args:
         a: array or number.
         axis: axis or axes to reduce; None reduces all of them.
-        dtype: dtype of the computation and of the result; None keeps floating dtypes and takes
-            float32 for integers and booleans (float64 for 64-bit integers). It must be complex for
-            complex numbers.
+        dtype: dtype of the computation and of the result; None keeps floating dtypes and uses
+            float32 for integers and booleans (float64 for 64-bit integers). If `a` is complex,
+            `dtype` must be complex too.
         out: not supported; must be None.
-        ddof: number to subtract from the number of elements in the divisor; 1 gives the unbiased
-            estimate of the variance.
-        keepdims: whether to keep the reduced axes, with size 1.
-        where: boolean array, broadcast to the shape of `a`, that selects the elements to include;
-            None includes all.
-        mean: the mean, if it is already known, with the reduced axes kept as axes of size 1; None
-            computes it.
+        ddof: number to subtract from the number of elements in the divisor; 1 makes the estimate of
+            the variance unbiased.
+        keepdims: whether to keep the reduced axes with size 1.
+        where: boolean mask of the elements to include, broadcast to the shape of `a`; None includes
+            all.
+        mean: precomputed mean, in which the reduced axes have size 1; None to compute it.
 
     Returns:
-        An array with the remaining axes; for complex numbers it is real if `dtype` is None.
+        An array with the remaining axes. If `dtype` is None, it is real even if `a` is complex.
 
     Raises:
-        ValueError: `dtype` is real and `a` complex.
+        ValueError: `dtype` is real and `a` is complex.
 
     Differences:
         NumPy warns where all elements are NaN.
@@ -294,17 +294,18 @@ def nanargmax(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the largest element along an axis, ignoring NaN.
 
-    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
-    NaN is treated as -inf, so its index may be returned where no number is greater than -inf.
+    If there are ties, the index of the first one is returned. The index is -1 where all elements
+    are NaN. NaN is treated as -inf, so its index may be returned where no number is greater than
+    -inf.
 
     Args:
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:
@@ -323,17 +324,17 @@ def nanargmin(a: ArrayLike, axis: int | None = None, out: None = None,
               keepdims: bool | None = None) -> Array:
     """Find the index of the smallest element along an axis, ignoring NaN.
 
-    If several elements are equal, the first is found. The index is -1 where all elements are NaN.
-    NaN is treated as inf, so its index may be returned where no number is less than inf.
+    If there are ties, the index of the first one is returned. The index is -1 where all elements
+    are NaN. NaN is treated as inf, so its index may be returned where no number is less than inf.
 
     Args:
         a: array or number.
         axis: axis to search; None searches the flattened array, in row-major order.
         out: not supported; must be None.
-        keepdims: whether to keep the searched axis (all axes if `axis` is None), with size 1.
+        keepdims: whether to keep the searched axis, or all axes if `axis` is None, with size 1.
 
     Returns:
-        An array with the remaining axes and the default integer dtype (int32, or int64 with x64
+        An array with the remaining axes, in the default integer dtype (int32, or int64 with x64
         enabled).
 
     Raises:

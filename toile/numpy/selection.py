@@ -23,13 +23,13 @@ from toile.numpy._operands import no_out
 
 
 def as_condition(x: Any) -> Array:
-    """`x` as booleans: nonzero elements are true."""
+    """Convert `x` to booleans: nonzero elements are true."""
     x = arr(x)
     return x if x.dtype == np.bool_ else ufuncs.not_equal(x, 0)
 
 
 def _raw_where(condition, x, y):
-    """The result computed by NumPy on concrete buffers of one dtype, or None."""
+    """Compute the result with NumPy from concrete buffers of one dtype, or return None."""
     c = raw_buffer(condition)
     if c is None or c.dtype != np.bool_:
         return None
@@ -45,7 +45,7 @@ def _raw_where(condition, x, y):
 
 
 def _raw_where_number(c, x, y, a, b):
-    """The same for one buffer of floats and a Python float."""
+    """Compute the same for one buffer of floats and a Python float."""
     array, data, number = (x, a, y) if b is None else (y, b, x)
     if data is None or type(number) is not float or data.dtype.kind != "f":
         return None
@@ -68,7 +68,8 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
     """Choose elements from one array where a condition holds, and from another elsewhere.
 
     Both `x` and `y` are computed, and gradients flow through both: a NaN in the gradient of the one
-    that is not chosen still reaches the result. Without `x` and `y`, this is `nonzero(condition)`.
+    that is not chosen still reaches the total gradient. Without `x` and `y`, this is
+    `nonzero(condition)`.
 
     Args:
         condition: booleans; nonzero numbers count as true.
@@ -77,10 +78,10 @@ def where(condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None 
         size: without `x` and `y`, number of indices to return; required under `jit`. None returns
             all of them.
         fill_value: without `x` and `y`, value that pads the result to `size`: one number, or a
-            tuple with one for each axis; None for 0.
+            tuple with one number for each axis; None means 0.
 
     Returns:
-        An array of the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
+        An array in the dtype that `x` and `y` promote to. Without `x` and `y`, a tuple of index
         arrays, one for each axis.
 
     Raises:
@@ -121,8 +122,8 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike],
         default: elements where no condition holds.
 
     Returns:
-        An array of the shape that all arguments broadcast to, and of the dtype that the choices and
-        the default promote to.
+        An array of the shape that all arguments broadcast to, in the dtype that the choices and the
+        default promote to.
 
     >>> x = jnp.arange(4)
     >>> jnp.select([x < 1, x > 2], [-x - 1, x * 10], default=5)
@@ -144,14 +145,14 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
     """Choose each element from one of several arrays, by index.
 
     Args:
-        a: for each element, the index of the array in `choices` that it comes from.
+        a: for each element of the result, the index of the array in `choices` to take it from.
         choices: arrays to choose from; they are broadcast against each other and `a`.
         out: must be None.
-        mode: how to handle indices out of bounds: "raise" an error, which does not work with traced
-            values; "wrap" them around; "clip" them to the nearest valid index.
+        mode: how to handle indices out of bounds: "raise" raises an error and does not work with
+            traced values, "wrap" wraps indices around, and "clip" uses the nearest valid index.
 
     Returns:
-        An array of the dtype that the choices promote to.
+        An array in the dtype that the choices promote to.
 
     >>> jnp.choose(jnp.array([0, 1]), [jnp.array([1, 2]), jnp.array([3, 4])])
     Array([1, 4], dtype=int32)
@@ -183,7 +184,7 @@ def choose(a: ArrayLike, choices: Array | np.ndarray | Sequence[ArrayLike], out:
 # Taking by index.
 
 def _raw_take(a, indices, axis):
-    """NumPy's take on concrete buffers with indices in bounds, or None."""
+    """Call NumPy's take if the buffers are concrete and the indices in bounds, else return None."""
     x, i = raw_buffer(a), raw_buffer(indices)
     if x is None or i is None or i.dtype.kind not in "iu" or not i.size or not x.ndim:
         return None
@@ -201,21 +202,22 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
     Args:
         a: array to take from.
         indices: integer positions; negative values count from the end (except in mode "clip").
-        axis: axis of the positions; None for the flattened array.
+        axis: axis to take from; None for the flattened array.
         out: must be None.
-        mode: how to handle positions out of bounds: None or "fill" gives `fill_value`, "wrap" wraps
-            around, "clip" takes the nearest position, "promise_in_bounds" promises that there are
-            none.
+        mode: how to handle positions out of bounds: None or "fill" returns `fill_value`, "wrap"
+            wraps them around, "clip" takes the nearest position, and "promise_in_bounds" promises
+            that there are none.
         unique_indices: True to promise that no position occurs twice.
-        indices_are_sorted: True to promise that positions increase.
-        fill_value: result for positions out of bounds; None for NaN, the lowest signed integer, the
-            highest unsigned integer or True, depending on the dtype.
+        indices_are_sorted: True to promise that positions are in increasing order.
+        fill_value: result for positions out of bounds; None means NaN for floating and complex
+            dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
+            and True for booleans.
 
     Returns:
-        An array of the shape of `a` with the axis replaced by the axes of `indices`.
+        An array with the shape of `a`, in which `axis` is replaced by the axes of `indices`.
 
     Raises:
-        ValueError: `indices` are not integers.
+        ValueError: the dtype of `indices` is not an integer dtype.
 
     Differences:
         NumPy raises an error if a position is out of bounds.
@@ -245,7 +247,7 @@ def take(a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = 
 
 
 def _in_mode(indices, mode, n):
-    """Indices into an axis of length n, the mode to gather in, and whether negatives wrap."""
+    """Return indices on an axis of length n, the gather mode, and whether negative indices wrap."""
     if mode is None or mode == "fill":
         return indices, lax.GatherScatterMode.FILL_OR_DROP, True
     if mode == "raise":
@@ -256,7 +258,7 @@ def _in_mode(indices, mode, n):
 
 
 def _raw_take_along(a, indices, axis):
-    """NumPy's take_along_axis on concrete buffers with indices in bounds, or None."""
+    """Call NumPy's take_along_axis if the buffers are concrete and indices in bounds, else None."""
     x, i = raw_buffer(a), raw_buffer(indices)
     if x is None or i is None or i.dtype.kind != "i" or not i.size:
         return None
@@ -273,22 +275,24 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
                     mode: str | lax.GatherScatterMode | None = None,
                     fill_value: ArrayLike | None = None, *,
                     wrap_negative_indices: bool | None = None) -> Array:
-    """Take elements along an axis, at positions given separately for each vector.
+    """Take elements along an axis, at separate positions for each vector along the axis.
 
     Args:
         arr: array to take from.
-        indices: integer positions, in an array with as many axes as `arr`; the other axes are
-            broadcast.
-        axis: axis of the positions; None for the flattened array, with one-dimensional `indices`.
-        mode: how to handle positions out of bounds: None or "fill" gives `fill_value`, "clip" takes
-            the nearest position, "promise_in_bounds" promises that there are none.
-        fill_value: result for positions out of bounds; None for NaN, the lowest signed integer, the
-            highest unsigned integer or True, depending on the dtype.
+        indices: integer positions, in an array with the same number of axes as `arr`; the axes
+            other than `axis` are broadcast.
+        axis: axis to take from; None for the flattened array, which requires one-dimensional
+            `indices`.
+        mode: how to handle positions out of bounds: None or "fill" returns `fill_value`, "clip"
+            takes the nearest position, and "promise_in_bounds" promises that there are none.
+        fill_value: result for positions out of bounds; None means NaN for floating and complex
+            dtypes, the lowest integer for signed dtypes, the highest integer for unsigned dtypes,
+            and True for booleans.
         wrap_negative_indices: whether negative positions count from the end; None means True,
             unless `mode` is "promise_in_bounds".
 
     Returns:
-        An array of the shape of `indices` (with axes of length 1 broadcast).
+        An array with the shape of `indices` after broadcasting.
 
     Differences:
         NumPy raises an error if a position is out of bounds.
@@ -324,7 +328,7 @@ def take_along_axis(arr: ArrayLike, indices: ArrayLike, axis: int | None = -1,
 
 
 def _gather_along(a, index, axis, mode, fill_value, wrap):
-    """One gather with the other axes, broadcast against each other, as a batch."""
+    """Gather along one axis; the other axes are broadcast and become batch axes."""
     others = [d for d in range(a.ndim) if d != axis]
     lead = manipulation.broadcast_shapes(tuple(a.shape[d] for d in others),
                                          tuple(index.shape[d] for d in others))
@@ -348,17 +352,17 @@ def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *,
         condition: one-dimensional array with one element for each slice; missing elements count as
             false, nonzero numbers as true.
         a: array whose slices are kept or left out.
-        axis: axis of the slices; None for the elements of the flattened array.
+        axis: axis to select along; None for the elements of the flattened array.
         size: number of slices in the result; required under `jit`. None keeps every slice whose
             condition holds.
         fill_value: value that pads the result to `size`.
         out: must be None.
 
     Returns:
-        An array with the slices along `axis`.
+        An array with the selected slices along `axis`.
 
     Raises:
-        ValueError: the condition is true past the end of the axis.
+        ValueError: an element of `condition` beyond the end of the axis is true.
 
     >>> jnp.compress(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)
@@ -382,7 +386,7 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
     """Extract the elements of an array where a condition holds.
 
     Args:
-        condition: array with as many elements as `arr`; nonzero numbers count as true.
+        condition: array with the same number of elements as `arr`; nonzero numbers count as true.
         arr: array whose elements are extracted.
         size: number of elements in the result; required under `jit`. None keeps every element whose
             condition holds.
@@ -400,20 +404,21 @@ def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None,
 
 
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """Replace the elements of an array where a mask is true with given values, taken in order.
+    """Replace the elements of an array where a mask is true, using given values in order.
 
     Args:
         arr: array whose elements are replaced.
-        mask: array with as many elements as `arr`; nonzero numbers count as true.
+        mask: array with the same number of elements as `arr`; nonzero numbers count as true.
         vals: the values, which are flattened, repeated as needed and converted to the dtype of
             `arr`.
-        inplace: must be False: arrays cannot be changed.
+        inplace: must be False, because arrays are immutable.
 
     Returns:
-        A new array of the shape and dtype of `arr`.
+        A new array with the shape and dtype of `arr`.
 
     Raises:
-        ValueError: `inplace` is True, which is the default, or the sizes differ.
+        ValueError: `inplace` is True, which is the default; or `arr` and `mask` have different
+            sizes.
 
     >>> mask = jnp.array([True, False, True, True])
     >>> jnp.place(jnp.arange(4), mask, jnp.array([8, 9]), inplace=False)
@@ -460,8 +465,8 @@ def nonzero(a: ArrayLike, *, size: int | None = None,
     Args:
         a: array with at least one axis.
         size: number of indices to return; None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
-            axis; None for 0.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
+            each axis; None means 0.
 
     Returns:
         A tuple of index arrays, one for each axis, in row-major order of the elements.
@@ -511,7 +516,7 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
     Args:
         a: array or number.
         size: number of indices to return; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for 0.
+        fill_value: value that pads the result to `size`; None means 0.
 
     Returns:
         A one-dimensional array.
@@ -521,16 +526,16 @@ def flatnonzero(a: ArrayLike, *, size: int | None = None,
 
 def argwhere(a: ArrayLike, *, size: int | None = None,
              fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None) -> Array:
-    """Find the indices of the elements that are not zero, one row for each.
+    """Find the indices of the nonzero elements, as a matrix with one row for each element.
 
     Args:
         a: array or number.
         size: number of rows to return; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`: one number, or a tuple with one for each
-            axis; None for 0.
+        fill_value: value that pads the result to `size`: one number, or a tuple with one number for
+            each axis; None means 0.
 
     Returns:
-        An array with a row for each element and a column for each axis of `a`.
+        A matrix with one row for each nonzero element and one column for each axis of `a`.
 
     >>> jnp.argwhere(jnp.array([[0, 7], [3, 0]]))
     Array([[0, 1],
@@ -548,7 +553,7 @@ def unravel_index(indices: ArrayLike, shape: ShapeLike) -> tuple[Array, ...]:
     """Turn positions in a flattened array into indices along its axes.
 
     Args:
-        indices: integers; negative values count from the end, and those out of bounds are replaced
+        indices: integers; negative values count from the end, and values out of bounds are replaced
             with the nearest position.
         shape: shape of the array.
 
@@ -585,17 +590,17 @@ def ravel_multi_index(multi_index: Sequence[ArrayLike], dims: Sequence[int],
     Args:
         multi_index: integers, one array for each axis; they are broadcast against each other.
         dims: shape of the array.
-        mode: how to handle indices out of bounds: "raise" an error, which does not work with traced
-            values; "wrap" them around; "clip" them to the nearest valid index; "ignore" to compute
-            with them unchanged.
-        order: "C" if the elements are counted row by row, "F" column by column.
-        dtype: dtype of the result; None for that of the indices.
+        mode: how to handle indices out of bounds: "raise" raises an error and does not work with
+            traced values, "wrap" wraps indices around, "clip" uses the nearest valid index, and
+            "ignore" computes with them unchanged.
+        order: "C" to count elements row by row, "F" to count them column by column.
+        dtype: dtype of the result; None for the dtype of the indices.
 
     Returns:
         An array of positions.
 
     Differences:
-        NumPy also takes one mode for each axis.
+        NumPy also accepts a tuple with one mode for each axis.
 
     >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([1, 2])), (2, 3))
     Array([1, 5], dtype=int32)

@@ -1,7 +1,8 @@
 """Sets as sorted arrays: unique and its relatives, unions, differences, membership.
 
-With a static `size` everything works under jit: the results are cut, or padded with `fill_value`.
-Without it the number of distinct elements must be known, so the values must be concrete.
+With a static `size`, everything works under `jit`: the results are truncated, or padded with
+`fill_value`. Without it, the number of distinct elements must be known, so the values must be
+concrete.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toile.numpy._helpers import arr, as_array, canonical_axis, check, promote
 
 
 class _UniqueAllResult(NamedTuple):
-    """Result of unique_all."""
+    """The result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -29,21 +30,21 @@ class _UniqueAllResult(NamedTuple):
 
 
 class _UniqueCountsResult(NamedTuple):
-    """Result of unique_counts."""
+    """The result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class _UniqueInverseResult(NamedTuple):
-    """Result of unique_inverse."""
+    """The result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
 
 
 def _sorted_rows(rows, equal_nan):
-    """Rows (n, m) in order, which of them start a new group, and where each came from."""
+    """Sort rows (n, m), and find which of them start a new group and where each came from."""
     n, m = rows.shape
     places = lax.iota(h.index_dtype(), n)
     columns = [lax.squeeze(lax.slice_in_dim(rows, j, j + 1, axis=1), (1,)) for j in range(m)]
@@ -62,7 +63,7 @@ def _sorted_rows(rows, equal_nan):
 
 
 def _unique_rows(rows, size, fill_value, equal_nan):
-    """values, first indices, inverse and counts of the distinct rows."""
+    """Find the distinct rows, and their first indices, inverse indices and counts."""
     n, dtype = rows.shape[0], h.index_dtype()
     ordered, fresh, order = _sorted_rows(rows, equal_nan)
     if size is None:
@@ -105,14 +106,14 @@ def unique(ar: ArrayLike, return_index: bool = False, return_inverse: bool = Fal
 
     Args:
         ar: array or number.
-        return_index: whether to return where each element first occurs.
-        return_inverse: whether to return the indices that rebuild `ar` from the result.
-        return_counts: whether to return how often each element occurs.
+        return_index: whether to also return where each element first occurs.
+        return_inverse: whether to also return the indices that rebuild `ar` from the result.
+        return_counts: whether to also return how often each element occurs.
         axis: axis along which whole slices are compared; None to compare elements.
         equal_nan: whether NaN is equal to NaN.
         size: number of elements in the result; None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element.
-        sorted: accepted for code written for JAX, and ignored: results are always in order.
+        sorted: accepted for code written for JAX, and ignored; results are always sorted.
 
     Returns:
         The distinct elements (or slices), or a tuple of these and the requested indices, inverse
@@ -156,7 +157,7 @@ def unique_all(x: ArrayLike, /, *, size: int | None = None,
                fill_value: ArrayLike | None = None) -> _UniqueAllResult:
     """Find the distinct elements of an array, where they first occur, and how often they occur.
 
-    Each NaN is distinct from the others.
+    Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
@@ -176,7 +177,7 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> _UniqueCountsResult:
     """Find the distinct elements of an array and how often they occur.
 
-    Each NaN is distinct from the others.
+    Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
@@ -195,7 +196,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
                    fill_value: ArrayLike | None = None) -> _UniqueInverseResult:
     """Find the distinct elements of an array and the indices that rebuild it from them.
 
-    Each NaN is distinct from the others.
+    Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
@@ -203,7 +204,7 @@ def unique_inverse(x: ArrayLike, /, *, size: int | None = None,
         fill_value: value that pads the result to `size`; None for the smallest element.
 
     Returns:
-        A named tuple of `values` in increasing order and `inverse_indices` of the shape of `x`.
+        A named tuple of `values` in increasing order and `inverse_indices` with the shape of `x`.
     """
     check("unique_inverse", x)
     return _UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size,
@@ -214,7 +215,7 @@ def unique_values(x: ArrayLike, /, *, size: int | None = None,
                   fill_value: ArrayLike | None = None) -> Array:
     """Find the distinct elements of an array in increasing order.
 
-    Each NaN is distinct from the others.
+    Each NaN counts as a distinct element.
 
     Args:
         x: array or number.
@@ -232,18 +233,19 @@ def isin(element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = Fal
          invert: bool = False, *, method: str = "auto") -> Array:
     """Test for each element of an array whether another array contains it.
 
-    NaN never counts as contained.
+    NaN is never considered to be contained.
 
     Args:
-        element: array whose elements are looked for.
+        element: array of the elements to look for.
         test_elements: array to look in.
         assume_unique: accepted for code written for NumPy, and ignored.
         invert: True to test which elements are not contained.
-        method: "compare_all" to compare all pairs of elements; "auto", "binary_search" and "sort"
-            do so only if there are few `test_elements`, and otherwise sort and use binary search.
+        method: search algorithm, which affects only the running time. "compare_all" compares all
+            pairs of elements. "auto", "binary_search" and "sort" do so only if there are few
+            `test_elements`; otherwise they sort them and use binary search.
 
     Returns:
-        Booleans of the shape of `element`.
+        A boolean array with the shape of `element`.
 
     >>> jnp.isin(jnp.array([1, 2, 3]), jnp.array([3, 1]))
     Array([ True, False,  True], dtype=bool)
@@ -289,7 +291,7 @@ def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None,
 
 
 def _distinct(x, assume_unique):
-    """The distinct elements and a mask of the real ones; as they are if known to be distinct."""
+    """Find the distinct elements, and a mask that is False for padding."""
     x = jnp.ravel(x)
     if assume_unique:
         return x, lax.full(x.shape, True, np.bool_)
@@ -300,7 +302,7 @@ def _distinct(x, assume_unique):
 
 
 def _picked(values, mask, size, fill_value, default):
-    """Elements under the mask, padded to `size` with `fill_value`."""
+    """Select the elements under the mask, and pad them to `size` with `fill_value`."""
     if size is None:
         keep = np.nonzero(h.concrete(mask, "a set operation (pass a static size to use it under "
                                            "jit)"))[0]
@@ -326,10 +328,10 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
         assume_unique: True to promise that no element of `ar1` occurs twice; the result is then in
             the order of `ar1`.
         size: number of elements in the result; required under `jit`. None returns all of them.
-        fill_value: value that pads the result to `size`; None for 0.
+        fill_value: value that pads the result to `size`; None means 0.
 
     Returns:
-        A one-dimensional array in increasing order.
+        A one-dimensional array, in increasing order unless `assume_unique` is True.
 
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([1]))
     Array([2, 3], dtype=int32)
@@ -341,7 +343,7 @@ def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
 
 
 def _merged(ar1, ar2, assume_unique):
-    """Distinct elements of both arrays together in order, and which pairs of neighbors agree."""
+    """Merge and sort the distinct elements of two arrays, and find which neighbors are equal."""
     a, b = promote(jnp.ravel(ar1), jnp.ravel(ar2))
     (a, real_a), (b, real_b) = _distinct(a, assume_unique), _distinct(b, assume_unique)
     values = lax.concatenate([a, b], 0)
@@ -363,7 +365,7 @@ def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        assume_unique: True to promise that no element occurs twice in one of the arrays.
+        assume_unique: True to promise that no element occurs twice in the same array.
         size: number of elements in the result; required under `jit`. None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element found, or 0
             if there is none.
@@ -400,15 +402,16 @@ def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False,
 
     Args:
         ar1, ar2: the arrays, which are flattened.
-        assume_unique: True to promise that no element occurs twice in one of the arrays.
-        return_indices: whether to return where the elements first occur in the arrays.
+        assume_unique: True to promise that no element occurs twice in the same array.
+        return_indices: whether to also return where the elements first occur in the arrays.
         size: number of elements in the result; required under `jit`. None returns all of them.
         fill_value: value that pads the result to `size`; None for the smallest element found, or 0
             if there is none.
 
     Returns:
-        A one-dimensional array in increasing order; with `return_indices`, a tuple of it and the
-        indices in the flattened `ar1` and `ar2`. Indices are padded with the size of the array.
+        A one-dimensional array in increasing order. If `return_indices` is True, a tuple of that
+        array and its indices in the flattened `ar1` and `ar2`. Indices are padded with the size of
+        the array.
 
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 5]))
     Array([2, 3], dtype=int32)

@@ -1,7 +1,7 @@
 """Sorting: sort, argsort, lexsort, partition and searching in sorted arrays.
 
-Everything is `lax.sort`, which orders NaN last; descending order reverses before and after, so that
-equal elements keep their order.
+Sorting uses `lax.sort`, which puts NaN last. In descending order, `argsort` reverses the array
+before and after sorting, so that equal elements keep their order.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def sort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None 
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; NumPy uses it to name an algorithm.
-        order: must be None; NumPy uses it to name fields.
+        kind: must be None; in NumPy it selects the algorithm.
+        order: must be None; in NumPy it names the fields to sort by.
         stable: whether equal elements must keep their order.
         descending: whether to sort from the largest element to the smallest.
 
@@ -68,8 +68,8 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
     Args:
         a: array to sort.
         axis: axis to sort along; None to sort the flattened array.
-        kind: must be None; NumPy uses it to name an algorithm.
-        order: must be None; NumPy uses it to name fields.
+        kind: must be None; in NumPy it selects the algorithm.
+        order: must be None; in NumPy it names the fields to sort by.
         stable: whether equal elements must keep their order.
         descending: whether to sort from the largest element to the smallest.
         dtype: dtype of the indices; None for the default integer dtype.
@@ -97,16 +97,15 @@ def argsort(a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: No
 
 
 def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> Array:
-    """Find the indices that sort by several keys, of which the last is the primary key.
+    """Find the indices that sort elements by several keys; the last key is the primary one.
 
     Args:
         keys: arrays of the same shape; a single array is treated as the sequence of its slices
-            along the first axis. Where elements of the last key are equal, the key before it
-            decides, and so on.
+            along the first axis. Ties in the last key are broken by the key before it, and so on.
         axis: axis of the keys to sort along.
 
     Returns:
-        An array of indices, of the shape of a key.
+        An array of indices with the shape of one key.
 
     >>> first, last = jnp.array([1, 0, 1]), jnp.array([2, 2, 1])
     >>> jnp.lexsort((first, last))
@@ -127,7 +126,7 @@ def lexsort(keys: Array | np.ndarray | Sequence[ArrayLike], axis: int = -1) -> A
 
 
 def _partitioned(name, order, a, kth, axis):
-    """The result of `order`, a sort, with the elements after the kth one reversed."""
+    """Apply the sorting function `order`, and reverse the elements after the kth one."""
     a = as_array(name, a)
     axis = canonical_axis(axis, a.ndim)
     n, k = a.shape[axis], h.static_int(kth, f"kth argument of jnp.{name}")
@@ -140,11 +139,11 @@ def _partitioned(name, order, a, kth, axis):
 
 
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """Put one element in its sorted position, smaller ones before it and larger ones after it.
+    """Move one element to its sorted position, between the smaller elements and the larger ones.
 
     Args:
         a: array of real numbers.
-        kth: the position; it cannot be traced.
+        kth: sorted position of that element; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
@@ -164,7 +163,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
     Args:
         a: array of real numbers.
-        kth: the position; it cannot be traced.
+        kth: sorted position of that element; it cannot be traced.
         axis: axis to partition along.
 
     Returns:
@@ -177,13 +176,13 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 
 def sort_complex(a: ArrayLike) -> Array:
-    """Sort an array along its last axis as complex numbers.
+    """Convert an array to complex numbers and sort it along its last axis.
 
     Args:
         a: array with at least one axis; numbers are compared by real part, then by imaginary part.
 
     Returns:
-        A complex array of the shape of `a`.
+        A complex array with the shape of `a`.
     """
     a = as_array("sort_complex", a)
     dtype = h.dtypes.to_complex_dtype(a.dtype)
@@ -196,7 +195,7 @@ _METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
 
 
 def _before(x, y, side):
-    """Whether element x of the sorted array stands before the query y (NaN sorts last)."""
+    """Whether element x of the sorted array comes before the query y (NaN sorts last)."""
     if not h.issubdtype(x.dtype, np.inexact):
         return lax.lt(x, y) if side == "left" else lax.le(x, y)
     if h.issubdtype(x.dtype, np.complexfloating):
@@ -212,7 +211,7 @@ def _before(x, y, side):
 
 
 def _bisect(a, v, side, dtype):
-    """Binary search, unrolled: ceil(log2(n + 1)) reads for all queries at once."""
+    """Search all queries at once by unrolled bisection, with ceil(log2(n + 1)) reads."""
     n = a.shape[0]
     low, high = lax.full(v.shape, 0, dtype), lax.full(v.shape, n, dtype)
     for _ in range(math.ceil(math.log2(n + 1))):
@@ -233,15 +232,14 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     Args:
         a: one-dimensional array in increasing order.
         v: values to insert.
-        side: "left" for the position before elements equal to a value, "right" for the one after
-            them.
+        side: "left" to insert a value before elements equal to it, "right" to insert it after them.
         sorter: indices that sort `a`, if `a` is not sorted; None if it is.
-        method: how to search: "scan", "scan_unrolled" or "default" for binary search, "sort" to
-            sort both arrays together, "compare_all" to compare each value with each element. Only
-            the running time differs.
+        method: search algorithm, which affects only the running time: "scan", "scan_unrolled" or
+            "default" for binary search, "sort" to sort both arrays together, "compare_all" to
+            compare each value with each element.
 
     Returns:
-        An array of integers from 0 to the length of `a`, of the shape of `v`.
+        An integer array with the shape of `v`, whose elements are between 0 and the length of `a`.
 
     Raises:
         ValueError: `a` is not one-dimensional.
@@ -280,7 +278,7 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
 
 
 def _by_sorting(a, v, side, dtype):
-    """Rank of each query among all values, less its rank among the queries."""
+    """Subtract the rank of each query among the queries from its rank among all values."""
     flat = lax.reshape(v, (v.size,))
     parts = (flat, a) if side == "left" else (a, flat)
     both = lax.concatenate(parts, 0)
@@ -301,11 +299,12 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *,
         x: array whose elements are assigned to bins.
         bins: edges of the bins, as a one-dimensional array in increasing or decreasing order.
         right: whether each bin includes its upper edge instead of its lower one.
-        method: how to search, see `searchsorted`; None for its default.
+        method: search algorithm, as in `searchsorted`; None for its default.
 
     Returns:
-        Integers of the shape of `x`. With increasing edges, an element in bin i lies between edges
-        i - 1 and i; 0 and the number of edges are for elements outside.
+        An integer array with the shape of `x`. With increasing edges, bin `i` lies between edges
+        `i - 1` and `i`. Elements before the first edge are in bin 0, and elements after the last
+        edge are in bin `len(bins)`.
 
     >>> jnp.digitize(jnp.array([0, 1, 2, 5]), jnp.array([1, 2, 3]))
     Array([0, 1, 2, 3], dtype=int32)
@@ -338,7 +337,7 @@ def top_k(a: ArrayLike, k: int, /, *, axis: int = -1,
         k: number of elements to find, at most the length of the axis.
         axis: axis to search along.
         mode: "largest" or "smallest".
-        sorted: accepted for code written for JAX, and ignored: results are always in order.
+        sorted: accepted for code written for JAX, and ignored; results are always sorted.
 
     Returns:
         Two arrays: the elements, and their indices along the axis.

@@ -1,7 +1,7 @@
-"""einsum: parse once per (subscripts, shapes), then contract pairwise with dot_general.
+"""`einsum`, which parses its subscripts and contracts operands in pairs with `dot_general`.
 
-The order of contraction is NumPy's einsum_path; a plan is cached, so that a traced or repeated call
-pays a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
+The order of contraction comes from NumPy's einsum_path. Plans are cached, so that a repeated call
+costs only a dictionary lookup. Labels are characters; an ellipsis becomes separate labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toile.numpy._operands import no_out
 
 
 def _from_sublists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The string form of einsum(x, [0, 1], y, [1, 2], [0, 2])."""
+    """Convert the form einsum(x, [0, 1], y, [1, 2], [0, 2]) to the form with a string."""
     pairs, rest = len(operands) // 2, len(operands) % 2
     arrays = operands[0:2 * pairs:2]
     lists = list(operands[1:2 * pairs:2])
@@ -39,7 +39,7 @@ def _from_sublists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 
 
 def _normal_form(subscripts, ranks):
-    """Labels of each operand and of the output, with ellipses spelled out."""
+    """Return the labels of each operand and of the output, with ellipses expanded."""
     text = subscripts.replace(" ", "")
     left, arrow, out = text.partition("->")
     terms = left.split(",")
@@ -90,7 +90,7 @@ def _sizes(terms, shapes, subscripts):
 
 @functools.lru_cache(maxsize=4096)
 def _plan(subscripts, shapes, optimize):
-    """(terms, output labels, contraction order) for operands of the given shapes."""
+    """Return (terms, output labels, contraction order) for operands of the given shapes."""
     terms, out = _normal_form(subscripts, [len(s) for s in shapes])
     sizes = _sizes(terms, shapes, subscripts)
     count = len(terms)
@@ -113,9 +113,10 @@ def _plan(subscripts, shapes, optimize):
 
 @functools.lru_cache(maxsize=4096)
 def _simple(subscripts, shapes):
-    """(dimension numbers, permutation or None) when two operands need one dot_general and no more.
+    """Return (dimension numbers, permutation or None) if one dot_general is enough, else None.
 
-    That is so when no label repeats within an operand, none is summed alone, and sizes agree.
+    It is enough for two operands if no label repeats within an operand, no label of only one
+    operand is summed, and sizes agree.
     """
     (xs, ys), out, _ = _plan(subscripts, shapes, "auto")
     sizes = _sizes((xs, ys), shapes, subscripts)
@@ -131,8 +132,11 @@ def _simple(subscripts, shapes):
 
 
 def _dot_numbers(xs, ys, keep):
-    """Dimension numbers of the product of two operands, and the labels of its result: those of the
-    batch, then those of x alone and of y alone. Shared labels are summed unless in `keep`."""
+    """Find the dimension numbers of the product of two operands, and the labels of its result.
+
+    The result has the labels of the batch first, then those of x alone and those of y alone.
+    Shared labels are summed over unless they are in `keep`.
+    """
     batch = [c for c in xs if c in ys and c in keep]
     summed = [c for c in xs if c in ys and c not in keep]
     places = lambda labels, t: tuple(t.index(c) for c in labels)
@@ -142,7 +146,7 @@ def _dot_numbers(xs, ys, keep):
 
 
 def _simplify(x, labels, keep, sizes):
-    """Take diagonals of repeated labels; sum out labels that are not kept; drop broadcast axes."""
+    """Take diagonals of repeated labels, sum over labels that are not kept, drop broadcast axes."""
     for c in dict.fromkeys(labels):
         while labels.count(c) > 1:
             i = labels.index(c)
@@ -167,7 +171,7 @@ def _sum(x, axes):
 
 
 def _pair(x, xs, y, ys, keep, options):
-    """Contract two operands after `_simplify`; the result and its labels."""
+    """Contract two operands after `_simplify`, and return the result and its labels."""
     numbers, labels = _dot_numbers(xs, ys, keep)
     out = options["dot"](x, y, numbers, precision=options["precision"],
                          preferred_element_type=options["preferred"])
@@ -175,8 +179,11 @@ def _pair(x, xs, y, ys, keep, options):
 
 
 def _by_own_product(dot, arrays, simple, precision, preferred):
-    """By a caller's dot_general, which may treat its operands differently: their order is part of
-    what it can rely on. The second operand comes first unless the result needs no transposition."""
+    """Contract two operands with a caller's dot_general, which may treat its operands differently.
+
+    The caller can rely on the order of the operands: the second one comes first, unless the result
+    needs no transposition.
+    """
     (x, y), (numbers, perm) = arrays, simple
     options = {"precision": precision, "preferred_element_type": preferred}
     if perm is None:
@@ -195,10 +202,11 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
            _dot_general: Callable[..., Array] | None = None, out_sharding: object = None) -> Array:
     """Sum products of arrays whose axes are named by letters.
 
-    In "ij,jk->ik", the operands have axes i, j and j, k, and the result has axes i, k. Axes with
-    the same letter are matched; letters that are missing from the result are summed over. Without
-    "->", the result has the letters that occur once, in alphabetical order. A letter that occurs
-    twice in one operand takes the diagonal. "..." represents any other axes, which are broadcast.
+    In "ij,jk->ik", the first operand has axes i and j, the second has axes j and k, and the result
+    has axes i and k. Axes with the same letter are matched; letters that are missing from the
+    result are summed over. Without "->", the result has the letters that occur once, in
+    alphabetical order. A letter that occurs twice in one operand selects the diagonal. "..."
+    represents any other axes, which are broadcast.
 
     Args:
         subscripts: letters of each operand and of the result. Alternatively, pass arrays and lists
@@ -207,8 +215,8 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
         operands: arrays or numbers, one for each part of `subscripts`.
         out: not supported; must be None.
         optimize: the order in which to contract three or more operands: "optimal", "greedy" (or
-            True), the given order (False), or a list of positions that `einsum_path` returns;
-            "auto" takes the optimal order for up to four operands.
+            True), False for the order in which they are passed, or a list of positions from
+            `einsum_path`. "auto" is "optimal" for up to four operands and "greedy" for more.
         precision: precision of the products, as in `lax.dot_general`; None for the default.
         preferred_element_type: dtype of the products and of the result; None for the promoted
             dtype.
@@ -253,12 +261,12 @@ def einsum(subscripts: str | ArrayLike, /, *operands: ArrayLike | Sequence[Any],
 
 
 def _own_dtype(arrays, preferred):
-    """The dtype of the result, which a caller's dot_general is always told."""
+    """The dtype of the result, which is always passed to a caller's dot_general."""
     return arrays[0].dtype if preferred is None else preferred
 
 
 def _single_product(arrays, simple, weak, precision, preferred, dot):
-    """Two operands by one product: lax.dot_general, or the caller's `dot`."""
+    """Contract two operands by one product: lax.dot_general, or the caller's `dot`."""
     if dot is not None:
         return _by_own_product(dot, arrays, simple, precision, _own_dtype(arrays, preferred))
     (x, y), (numbers, perm) = arrays, simple
@@ -268,7 +276,7 @@ def _single_product(arrays, simple, weak, precision, preferred, dot):
 
 
 def _contracted(work, order, target, sizes, options):
-    """Contract pairs of (operand, labels), in the order of a plan, until one is left."""
+    """Contract pairs of operands with their labels, in the order of a plan, until one is left."""
     for places in order:
         first, *others = [work[i] for i in places]
         work = [w for i, w in enumerate(work) if i not in places]
@@ -285,7 +293,7 @@ def _contracted(work, order, target, sizes, options):
 
 
 def _product(first, second, needed, sizes, options):
-    """Two operands contracted over the labels that are no longer needed."""
+    """Contract two operands over the labels that are no longer needed."""
     (x, xs), (y, ys) = first, second
     for _ in range(2):  # a label dropped from one operand may have become private to the other
         x, xs = _simplify(x, xs, needed | set(ys), sizes)
@@ -294,7 +302,7 @@ def _product(first, second, needed, sizes, options):
 
 
 def _arrange(x, labels, target, sizes, preferred, weak):
-    """Axes in the order asked for, and labels that only ever had length one put back."""
+    """Put axes in the requested order, and restore labels that have length 1 in all operands."""
     missing = [c for c in target if c not in labels]
     if missing:
         x = lax.expand_dims(x, tuple(range(x.ndim, x.ndim + len(missing))))
@@ -318,12 +326,12 @@ def einsum_path(
     Args:
         subscripts: letters of each operand and of the result, as in `einsum`.
         operands: arrays or numbers, one for each part of `subscripts`.
-        optimize: "optimal", "greedy" (or True), or "auto" for the optimal order of up to four
-            operands.
+        optimize: "optimal", "greedy" (or True), or "auto", which is "optimal" for up to four
+            operands and "greedy" for more.
 
     Returns:
-        A list of the positions of the operands contracted in each step (the result of a step is
-        appended to the remaining operands), and a string that reports the cost.
+        A list with a tuple for each step, and a string that reports the cost. Each tuple contains
+        the positions of the operands to contract; the result is appended to the remaining operands.
 
     Differences:
         NumPy's list begins with the string "einsum_path".

@@ -1,8 +1,9 @@
 """The methods of universal functions: reduce, accumulate, at, reduceat, outer.
 
-The functions of `ufuncs` stay plain functions and get these methods as attributes, so that calling
-one costs nothing extra; `isinstance(add, ufunc)` is still True. Actual `ufunc` objects wrap scalar
-functions of the user (`frompyfunc`). May import the engine, `lax`, `api` and the reductions.
+The functions in `ufuncs` are plain functions with these methods as attributes, so that calling them
+has no extra cost. `isinstance(add, ufunc)` is still True. Only a user's scalar functions are
+wrapped in actual `ufunc` objects (`frompyfunc`). May import the engine, `lax`, `api` and the
+reductions.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _from_front(x: Array, axis: int) -> Array:
 
 
 class _Methods:
-    """The methods of one function of arrays, written once for all of them."""
+    """The methods of a ufunc, which all ufuncs share."""
 
     def __init__(self, call: Callable[..., Any], name: str, nin: int, identity: Any) -> None:
         self.call, self.name, self.nin, self.identity = call, name, nin, identity
@@ -51,14 +52,14 @@ class _Methods:
                              f"{self.name}{here()}")
 
     def _start(self, x: Any, dtype: Any) -> Array:
-        """Elements in the dtype in which results come back, so that a carry keeps its dtype."""
+        """Convert elements to the dtype of the results, so that a carry keeps its dtype."""
         x = as_array(self.name, x)
         if dtype is not None:
             return convert(x, user_dtype(dtype, self.name))
         return self._truth(convert(x, x.dtype))
 
     def _truth(self, x: Array) -> Array:
-        """Booleans for the logical functions, which only test for 0; other elements unchanged."""
+        """Convert the elements to booleans if this is a logical function."""
         if x.dtype == BOOL or not self.name.startswith("logical_"):
             return x
         return lax.ne(x, lax.full_like(x, 0))
@@ -66,27 +67,27 @@ class _Methods:
     def reduce(self, a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None,
                out: None = None, keepdims: bool = False, initial: ArrayLike | None = None,
                where: ArrayLike | None = None) -> Array:
-        """Combine the elements over the given axes, starting with the first element.
+        """Combine the elements along the given axes by applying the function to them in order.
 
         Args:
             a: array or number.
             axis: axis or axes to reduce; None reduces all of them.
             dtype: dtype of the elements and of the result; None for the dtype of `a` (for `add` and
-                `multiply`, the dtype that `sum` and `prod` use). Logical functions give booleans.
+                `multiply`, the dtype that `sum` and `prod` use). Logical functions return booleans.
             out: not supported; must be None.
-            keepdims: whether to keep the reduced axes, with size 1.
+            keepdims: whether to keep the reduced axes with size 1.
             initial: value that is combined with the first element; None for the function's
                 identity, if it has one.
-            where: boolean array, broadcast to the shape of `a`, that selects the elements to
-                include; None includes all.
+            where: boolean mask of the elements to include, broadcast to the shape of `a`; None
+                includes all.
 
         Returns:
             An array with the remaining axes.
 
         Raises:
-            ValueError: the function does not take two arguments and return one; or it has no
-                identity, `initial` is None, and an axis is empty, or `where` or a tuple of several
-                axes is given.
+            ValueError: the function does not have two arguments and one result; or it has no
+                identity and `initial` is None, although an axis is empty, `where` is given, or
+                `axis` is a tuple of several axes.
         """
         self._binary("reduce")
         no_out(f"{self.name}.reduce", out)
@@ -138,7 +139,7 @@ class _Methods:
             out: not supported; must be None.
 
         Returns:
-            An array of the shape of `a`.
+            An array with the shape of `a`.
         """
         self._binary("accumulate")
         no_out(f"{self.name}.accumulate", out)
@@ -162,18 +163,18 @@ class _Methods:
                  dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Reduce slices along one axis, each from one index up to the next.
 
-        The last slice ends at the end of the axis. Where the next index is not larger, the result
-        is the element at the index.
+        The last slice ends at the end of the axis. Where the next index is not larger, the slice is
+        only the element at the index.
 
         Args:
             a: array or number.
-            indices: integers in an array of rank 1: the start of each slice.
+            indices: start of each slice, as an integer array of rank 1.
             axis: axis to reduce.
             dtype: dtype of the elements and of the result; None for the dtype of `a`.
             out: not supported; must be None.
 
         Returns:
-            An array like `a`, with one element along `axis` for each index.
+            An array with the shape of `a`, except that `axis` has one element for each index.
         """
         self._binary("reduceat")
         no_out(f"{self.name}.reduceat", out)
@@ -202,20 +203,20 @@ class _Methods:
 
     def at(self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *,
            inplace: bool = True) -> Array:
-        """Apply the function to the elements at some indices, once for each time an index occurs.
+        """Apply the function to the elements at the given indices, repeatedly for repeated indices.
 
         Args:
             a: array or number.
             indices: any index that `a[indices]` accepts.
             b: second operand, broadcast to the shape of `a[indices]`; None for functions of one
                 argument.
-            inplace: must be False, because arrays cannot be changed.
+            inplace: must be False, because arrays are immutable.
 
         Returns:
-            An array like `a` with new elements at `indices`.
+            A copy of `a` with new elements at `indices`.
 
         Raises:
-            NotImplementedError: `inplace` is True.
+            NotImplementedError: `inplace` is True, which is the default.
         """
         if inplace:
             raise NotImplementedError(f"{self.name}.at: arrays are immutable and are not updated "
@@ -232,7 +233,7 @@ class _Methods:
         return self._at_in_turn(a, indices, b)
 
     def _at_in_turn(self, a: Array, indices: Any, b: Any) -> Array:
-        """One element after the other, which repeated indices require."""
+        """Apply the function to one element after the other, as repeated indices require."""
         flat_place = lax.reshape(lax.iota(np.dtype("int32"), a.size), a.shape)[indices]
         b = lax.reshape(broadcast_to(b, flat_place.shape), (flat_place.size,))
         place = lax.reshape(flat_place, (flat_place.size,))
@@ -250,8 +251,8 @@ class _Methods:
         """Apply the function to every pair of an element of `a` and an element of `b`.
 
         Args:
-            a: array or number of the first operands.
-            b: array or number of the second operands.
+            a: array or number with the first operands.
+            b: array or number with the second operands.
 
         Returns:
             An array of shape `a.shape + b.shape`.
@@ -264,7 +265,7 @@ class _Methods:
 
 
 class _UfuncMeta(type):
-    """Makes functions of this package that have these methods count as `ufunc` instances."""
+    """Makes functions of this package with these methods count as instances of `ufunc`."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return type.__instancecheck__(cls, instance) or (
@@ -287,14 +288,15 @@ class ufunc(metaclass=_UfuncMeta):
         nout: number of results; if there are several, they are returned as a tuple.
         name: name of the function; None for the name of `func`.
         nargs: value of the attribute `nargs`; None for `nin`.
-        identity: value that leaves the other operand unchanged, with which reductions start; None
-            if there is none.
-        call: the same function for whole arrays, used in place of `func`; None to vectorize `func`.
+        identity: value that leaves the other operand unchanged. Reductions start with it. None if
+            the function has no such value.
+        call: version of `func` for whole arrays, which is called instead; None to vectorize `func`.
         reduce, accumulate, at, reduceat: functions to use as these methods; None for the general
             implementations.
 
     Differences:
-        `out` and `where` are not supported in calls. NumPy's `nargs` counts arguments and results.
+        `out` and `where` are not supported in calls. In NumPy, `nargs` is the number of arguments
+        plus the number of results.
 
     >>> add_twice = jnp.ufunc(lambda x, y: x + 2 * y, nin=2, nout=1)
     >>> add_twice(jnp.array([1, 2]), 10)
@@ -368,8 +370,8 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
             vectorized by `vmap`.
         nin: number of arguments.
         nout: number of results; if there are several, they are returned as a tuple.
-        identity: value that leaves the other operand unchanged, with which reductions start; None
-            if there is none.
+        identity: value that leaves the other operand unchanged. Reductions start with it. None if
+            the function has no such value.
 
     Returns:
         A `ufunc`.
@@ -387,7 +389,7 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *,
 
 
 def _reduction(fold: Callable[..., Any]) -> Callable[..., Any]:
-    """The method `reduce`, from a function of all its arguments."""
+    """Make the method `reduce` from a function that takes all its arguments."""
 
     def method(a: ArrayLike, axis: AxisLike = 0, dtype: DTypeLike | None = None, out: None = None,
                keepdims: bool = False, initial: ArrayLike | None = None,
@@ -442,7 +444,7 @@ def _running(run: Any) -> Callable[..., Any]:
 
 def _logaddexp_fold(a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, initial: Any,
                     where: Any) -> Any:
-    """log(sum(exp(a))) over `axis`, around the largest element."""
+    """Compute log(sum(exp(a))) over `axis`, relative to the largest element."""
     a = as_array("logaddexp", a)
     a = convert(a, a.dtype if dtype is None else user_dtype(dtype))
     top = reductions.max(a, axis, None, True, -math.inf, where)

@@ -1,8 +1,9 @@
-"""Elementwise functions that are one `lax` function after promotion.
+"""Elementwise functions that promote their operands and then call one `lax` function.
 
 Each is a plain function of a few lines: the fast path of `_promotion` and then the operation, so
-that an eager call costs little more than the operation itself. Functions with more mathematics in
-them are in `ufuncs_numeric`; the methods `add.reduce`, `add.at` ... are attached in `ufunc_api`.
+that an eager call costs little more than the operation itself. Functions that combine several
+operations are in `ufuncs_numeric`; the methods `add.reduce`, `add.at` ... are attached in
+`ufunc_api`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def subtract(x: ArrayLike, y: ArrayLike, /) -> Array:
         An array of the broadcast shape, in the dtype that both promote to.
 
     Raises:
-        TypeError: both are boolean.
+        TypeError: both operands are boolean.
     """
     return lax.sub(*pair("subtract", x, y))
 
@@ -74,14 +75,14 @@ def multiply(x: ArrayLike, y: ArrayLike, /) -> Array:
 def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers; the same as `divide`.
 
-    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
     """
     return lax.div(*inexact_pair("true_divide", x1, x2))
 
@@ -89,14 +90,14 @@ def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Divide `x1` by `x2` as floating-point numbers.
 
-    Division by zero gives an infinity, or NaN for 0 / 0, without a warning.
+    The result of division by zero is an infinity, or NaN for 0 / 0. There is no warning.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     >>> jnp.divide(jnp.array([1, 3]), 2)
     Array([0.5, 1.5], dtype=float32)
@@ -105,7 +106,7 @@ def divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the larger of two elements, or NaN where either is NaN.
+    """Compute the elementwise maximum of two arrays, which is NaN where either element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmax` ignores NaN.
@@ -120,7 +121,7 @@ def maximum(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def minimum(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Return the smaller of two elements, or NaN where either is NaN.
+    """Compute the elementwise minimum of two arrays, which is NaN where either element is NaN.
 
     Complex numbers are compared by their real parts, then by their imaginary parts. Where the
     elements are equal, each receives half of the gradient. `fmin` ignores NaN.
@@ -143,7 +144,7 @@ def negative(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is boolean; use `logical_not`.
@@ -158,10 +159,10 @@ def positive(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Differences:
-        NumPy refuses booleans.
+        NumPy rejects booleans.
     """
     return as_array("positive", x)
 
@@ -176,8 +177,8 @@ def absolute(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
-        of their parts.
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
+        dtype of their parts.
     """
     x = as_array("absolute", x)
     dtype = x.dtype
@@ -193,8 +194,8 @@ def abs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. The dtype is kept, except that complex dtypes give the dtype
-        of their parts.
+        An array with the shape of `x`. The dtype is kept, except that complex dtypes become the
+        dtype of their parts.
     """
     return absolute(x)
 
@@ -206,8 +207,8 @@ def fabs(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         TypeError: `x` is complex; use `absolute`.
@@ -228,7 +229,7 @@ def sign(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is boolean.
@@ -245,7 +246,7 @@ def square(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; booleans give int32.
+        An array with the shape and dtype of `x`; booleans become int32.
     """
     x = as_array("square", x)
     return lax.square(convert(x, np.dtype("int32")) if x.dtype is BOOL else x)
@@ -260,8 +261,8 @@ def reciprocal(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
 
     Differences:
         NumPy divides integers as integers, so that `reciprocal(2)` is 0; here it is 0.5.
@@ -279,8 +280,8 @@ def exp(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.exp(inexact("exp", x))
 
@@ -292,8 +293,8 @@ def exp2(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.exp2(inexact("exp2", x))
 
@@ -305,8 +306,8 @@ def expm1(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.expm1(inexact("expm1", x))
 
@@ -314,15 +315,15 @@ def expm1(x: ArrayLike, /) -> Array:
 def log(x: ArrayLike, /) -> Array:
     """Compute the natural logarithm of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN, without a warning. For
-    complex numbers, the imaginary part of the result is between -pi and pi.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN. There is no
+    warning. For complex numbers, the imaginary part of the result is between -pi and pi.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log(inexact("log", x))
 
@@ -330,14 +331,14 @@ def log(x: ArrayLike, /) -> Array:
 def log1p(x: ArrayLike, /) -> Array:
     """Compute `log(1 + x)` for each element, without the rounding error of that formula near 0.
 
-    It is -inf at -1 and NaN for real numbers below -1.
+    The result is -inf at -1 and NaN for real numbers below -1.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log1p(inexact("log1p", x))
 
@@ -345,14 +346,14 @@ def log1p(x: ArrayLike, /) -> Array:
 def log2(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 2 of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.log2(inexact("log2", x))
 
@@ -363,14 +364,14 @@ _PER_DECADE = float(1 / np.log(10))
 def log10(x: ArrayLike, /) -> Array:
     """Compute the logarithm to base 10 of each element.
 
-    The logarithm of 0 is -inf, and that of a negative real number is NaN.
+    The logarithm of 0 is -inf, and the logarithm of a negative real number is NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("log10", x)
     y = lax.log(x)
@@ -384,14 +385,15 @@ def log10(x: ArrayLike, /) -> Array:
 def sqrt(x: ArrayLike, /) -> Array:
     """Compute the square root of each element.
 
-    Negative real numbers give NaN; make `x` complex to get imaginary roots.
+    The result is NaN for negative real numbers; convert `x` to a complex dtype to get imaginary
+    roots.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sqrt(inexact("sqrt", x))
 
@@ -403,8 +405,8 @@ def cbrt(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -416,91 +418,91 @@ def cbrt(x: ArrayLike, /) -> Array:
 
 
 def sin(x: ArrayLike, /) -> Array:
-    """Compute the sine of each element, an angle in radians.
+    """Compute the sine of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sin(inexact("sin", x))
 
 
 def cos(x: ArrayLike, /) -> Array:
-    """Compute the cosine of each element, an angle in radians.
+    """Compute the cosine of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.cos(inexact("cos", x))
 
 
 def tan(x: ArrayLike, /) -> Array:
-    """Compute the tangent of each element, an angle in radians.
+    """Compute the tangent of angles in radians.
 
-    Infinities give NaN.
+    The result is NaN for infinities.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.tan(inexact("tan", x))
 
 
 def arcsin(x: ArrayLike, /) -> Array:
-    """Compute the angle between -pi/2 and pi/2 whose sine is each element.
+    """Compute the arcsine of each element: the angle between -pi/2 and pi/2 with that sine.
 
-    Real numbers outside [-1, 1] give NaN.
+    The result is NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.asin(inexact("arcsin", x))
 
 
 def arccos(x: ArrayLike, /) -> Array:
-    """Compute the angle between 0 and pi whose cosine is each element.
+    """Compute the arccosine of each element: the angle between 0 and pi with that cosine.
 
-    Real numbers outside [-1, 1] give NaN.
+    The result is NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.acos(inexact("arccos", x))
 
 
 def arctan(x: ArrayLike, /) -> Array:
-    """Compute the angle between -pi/2 and pi/2 whose tangent is each element.
+    """Compute the arctangent of each element: the angle between -pi/2 and pi/2 with that tangent.
 
-    Infinities give -pi/2 and pi/2.
+    The result is -pi/2 for -inf and pi/2 for inf.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.atan(inexact("arctan", x))
 
@@ -512,8 +514,8 @@ def sinh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.sinh(inexact("sinh", x))
 
@@ -525,8 +527,8 @@ def cosh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.cosh(inexact("cosh", x))
 
@@ -538,8 +540,8 @@ def tanh(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
 
     >>> jnp.tanh(jnp.array([-20.0, 0.0, 20.0]))
     Array([-1.,  0.,  1.], dtype=float32)
@@ -548,29 +550,30 @@ def tanh(x: ArrayLike, /) -> Array:
 
 
 def arcsinh(x: ArrayLike, /) -> Array:
-    """Compute the number whose hyperbolic sine is each element.
+    """Compute the inverse hyperbolic sine of each element.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.asinh(inexact("arcsinh", x))
 
 
 def arccosh(x: ArrayLike, /) -> Array:
-    """Compute the non-negative number whose hyperbolic cosine is each element.
+    """Compute the inverse hyperbolic cosine of each element, which is not negative.
 
-    Real numbers below 1 give NaN. For complex numbers, the real part of the result is not negative.
+    The result is NaN for real numbers below 1. For complex numbers, the real part of the result is
+    not negative.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     y = lax.acosh(inexact("arccosh", x))
     if y.dtype in COMPLEX:
@@ -580,16 +583,16 @@ def arccosh(x: ArrayLike, /) -> Array:
 
 
 def arctanh(x: ArrayLike, /) -> Array:
-    """Compute the number whose hyperbolic tangent is each element.
+    """Compute the inverse hyperbolic tangent of each element.
 
-    -1 and 1 give infinities, and real numbers outside [-1, 1] give NaN.
+    The result is -inf at -1, inf at 1, and NaN for real numbers outside [-1, 1].
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     return lax.atanh(inexact("arctanh", x))
 
@@ -606,7 +609,7 @@ def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     >>> jnp.arctan2(jnp.array([0.0, 1.0]), jnp.array([-1.0, 0.0]))
     Array([3.1415927, 1.5707964], dtype=float32)
@@ -621,8 +624,8 @@ def deg2rad(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("deg2rad", x)
     return lax.mul(x, literal(np.pi / 180, x.dtype, x.weak_type))
@@ -635,8 +638,8 @@ def rad2deg(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("rad2deg", x)
     return lax.mul(x, literal(180 / np.pi, x.dtype, x.weak_type))
@@ -656,7 +659,7 @@ def floor(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -672,7 +675,7 @@ def ceil(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -688,7 +691,7 @@ def trunc(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     Raises:
         TypeError: `x` is complex.
@@ -702,14 +705,14 @@ def trunc(x: ArrayLike) -> Array:
 def rint(x: ArrayLike, /) -> Array:
     """Round each element to the nearest whole number; halves are rounded to the even neighbor.
 
-    Real and imaginary parts of complex numbers are rounded separately.
+    The real and imaginary parts of complex numbers are rounded separately.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give the default float dtype (float32, or float64 with x64 enabled).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become the default float dtype (float32, or float64 with x64 enabled).
     """
     x = as_array("rint", x)
     if _whole(x):
@@ -729,7 +732,7 @@ def conjugate(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+        An array with the shape and dtype of `x`; real numbers are returned unchanged.
     """
     x = as_array("conjugate", x)
     return lax.conj(x) if x.dtype in COMPLEX else x
@@ -742,7 +745,7 @@ def conj(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape and dtype of `x`; real numbers are returned unchanged.
+        An array with the shape and dtype of `x`; real numbers are returned unchanged.
     """
     return conjugate(x)
 
@@ -754,8 +757,8 @@ def real(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
-        it is `val` itself.
+        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
+        otherwise it is `val` itself.
     """
     val = as_array("real", val)
     return lax.real(val) if val.dtype in COMPLEX else val
@@ -768,8 +771,8 @@ def imag(val: ArrayLike, /) -> Array:
         val: array or number.
 
     Returns:
-        An array of the shape of `val`. For complex dtypes it has the dtype of the parts; otherwise
-        it is zeros in the dtype of `val`.
+        An array with the shape of `val`. For complex dtypes it has the dtype of the parts;
+        otherwise it contains zeros in the dtype of `val`.
     """
     val = as_array("imag", val)
     return lax.imag(val) if val.dtype in COMPLEX else lax.full_like(val, 0)
@@ -779,7 +782,7 @@ def imag(val: ArrayLike, /) -> Array:
 
 
 def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements for equality, `x == y`.
+    """Test where `x == y`, element by element.
 
     NaN equals nothing, not even NaN.
 
@@ -793,7 +796,7 @@ def equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements for inequality, `x != y`.
+    """Test where `x != y`, element by element.
 
     NaN differs from everything, including NaN.
 
@@ -807,7 +810,7 @@ def not_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
-    """Compare; complex numbers by their real parts, and by imaginary parts where those agree."""
+    """Compare two operands; complex numbers by their real parts, then by their imaginary parts."""
     x, y = pair(name, x, y)
     if x.dtype in COMPLEX:
         re = lax.real(x), lax.real(y)
@@ -817,7 +820,7 @@ def _ordered(name: str, op: Any, x: Any, y: Any) -> Any:
 
 
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x < y`.
+    """Test where `x < y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -832,7 +835,7 @@ def less(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x <= y`.
+    """Test where `x <= y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -847,7 +850,7 @@ def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x > y`.
+    """Test where `x > y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -862,7 +865,7 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Compare elements, `x >= y`.
+    """Test where `x >= y`, element by element.
 
     Comparisons with NaN are false. Complex numbers are compared by their real parts, then by their
     imaginary parts.
@@ -883,7 +886,7 @@ def isnan(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isnan", x)
     return lax.ne(x, x)
@@ -896,7 +899,7 @@ def isinf(x: ArrayLike, /) -> Array:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isinf", x)
     if x.dtype in COMPLEX:
@@ -907,13 +910,13 @@ def isinf(x: ArrayLike, /) -> Array:
 
 
 def isfinite(x: ArrayLike, /) -> Array:
-    """Test which elements are neither infinite nor NaN, in both parts of a complex number.
+    """Test which elements are finite; a complex number is finite if both of its parts are.
 
     Args:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     x = as_array("isfinite", x)
     if x.dtype in COMPLEX:
@@ -925,12 +928,12 @@ def isfinite(x: ArrayLike, /) -> Array:
 
 
 def truth(x: Any) -> Any:
-    """Whether each element of an array differs from zero."""
+    """Test which elements of an array differ from zero."""
     return x if x.dtype is BOOL else lax.ne(x, literal(0, x.dtype))
 
 
 def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where both elements are nonzero.
+    """Compute the logical and of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -945,7 +948,7 @@ def logical_and(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where at least one of two elements is nonzero.
+    """Compute the logical or of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -960,7 +963,7 @@ def logical_or(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Test where exactly one of two elements is nonzero.
+    """Compute the logical exclusive or of two arrays, whose nonzero elements count as true.
 
     NaN counts as nonzero.
 
@@ -975,13 +978,13 @@ def logical_xor(x: ArrayLike, y: ArrayLike, /) -> Array:
 
 
 def logical_not(x: ArrayLike, /) -> Array:
-    """Test which elements are zero.
+    """Compute the logical not of each element, which is True where the element is zero.
 
     Args:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
     """
     return lax.bitwise_not(truth(as_array("logical_not", x)))
 
@@ -1040,7 +1043,7 @@ def invert(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.
@@ -1055,7 +1058,7 @@ def bitwise_not(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.
@@ -1070,7 +1073,7 @@ def bitwise_count(x: ArrayLike, /) -> Array:
         x: integers or booleans.
 
     Returns:
-        A uint8 array of the shape of `x`.
+        A uint8 array with the shape of `x`.
 
     Raises:
         TypeError: `x` is floating or complex.
@@ -1085,15 +1088,15 @@ def bitwise_count(x: ArrayLike, /) -> Array:
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Shift the bits of `x` to the left by `y` places, which multiplies by 2 to the power `y`.
 
-    Bits shifted out of the dtype are lost. A shift by a negative number, or by the width of the
-    dtype or more, gives 0.
+    Bits shifted out of the dtype are lost. The result is 0 for a shift by a negative number, or by
+    at least the width of the dtype.
 
     Args:
         x: integers or booleans.
         y: number of places; broadcast against `x`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1104,15 +1107,15 @@ def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Shift the bits of `x1` to the right by `x2` places, which divides by 2 to the power `x2`.
 
-    Division rounds down, and signed integers keep their sign. A shift by a negative number, or by
-    the width of the dtype or more, gives 0, or -1 for a negative integer.
+    Division rounds down, and signed integers keep their sign. For a shift by a negative number, or
+    by at least the width of the dtype, the result is 0, or -1 if the integer is negative.
 
     Args:
         x1: integers or booleans.
         x2: number of places; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: the promoted dtype is floating or complex.
@@ -1125,14 +1128,14 @@ def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """Return the floating-point number next to `x` in the direction of `y`.
 
-    It is NaN where either is NaN, and `y` where both are equal.
+    The result is NaN where either operand is NaN, and `y` where both are equal.
 
     Args:
         x, y: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the floating dtype that both promote to; integers and
-        booleans give float32 (64-bit integers give float64).
+        booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.

@@ -1,4 +1,4 @@
-"""Elementwise functions of the parts of floating-point numbers: sign, mantissa and exponent.
+"""Elementwise functions for the sign, mantissa and exponent of floating-point numbers.
 
 Signs and exponents are read from the bits. May import the engine, `lax`, `api` and the ufuncs.
 """
@@ -35,13 +35,13 @@ def _bits_of(x: Any) -> Any:
 
 
 def signbit(x: ArrayLike, /) -> Array:
-    """Test which elements have a minus sign, including -0.0 and NaN with its sign bit set.
+    """Test which elements have their sign bit set: negative numbers, -0.0, and some NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        A boolean array of the shape of `x`.
+        A boolean array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -66,7 +66,7 @@ def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -117,15 +117,16 @@ def _frexp_jvp(primals: Any, tangents: Any) -> Any:
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Split each element into a mantissa and a power of 2: `x = mantissa * 2**exponent`.
 
-    The absolute value of the mantissa is in [0.5, 1). Zeros, infinities and NaN are their own
-    mantissas, with exponent 0.
+    The absolute value of the mantissa is in [0.5, 1). For zeros, infinities and NaN, the mantissa
+    is the element itself and the exponent is 0.
 
     Args:
         x: array or number.
 
     Returns:
-        The mantissa, an array like `x` (float32 for integers and booleans), and the exponent, an
-        int32 array.
+        The mantissas and the exponents, two arrays with the shape of `x`. The mantissas have the
+        dtype of `x`, or float32 for integers and booleans (float64 for 64-bit integers); the
+        exponents have dtype int32.
 
     Raises:
         TypeError: `x` is complex.
@@ -148,7 +149,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape. A floating dtype of `x1` is kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `x2` is floating or complex, or `x1` is complex.
@@ -181,8 +182,8 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
         out: not supported; must be None.
 
     Returns:
-        The fractional part and the integer part, two arrays of the shape of `x`. Floating dtypes
-        are kept; integers and booleans give float32 (64-bit integers give float64).
+        The fractional part and the integer part, two arrays with the shape of `x`. Floating dtypes
+        are kept; integers and booleans become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: `x` is complex.
@@ -202,14 +203,14 @@ def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
 def spacing(x: ArrayLike, /) -> Array:
     """Return the distance from each element to the next floating-point number away from zero.
 
-    It has the sign of `x`, and is NaN for infinities and NaN.
+    The distance has the sign of the element. It is NaN for infinities and NaN.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `x` is complex.

@@ -1,8 +1,8 @@
 """Elementwise functions that combine several operations: division, powers, rounding, bounds.
 
-Every one is a composition of `lax` functions; where the derivative of the composition would be
-wrong at a point (`logaddexp` of equal infinities), a custom rule gives it. May import
-the engine, `lax`, `api` and the ufuncs below.
+Each is a composition of `lax` functions. Where the derivative of the composition would be wrong, as
+for `logaddexp` of equal infinities, a custom rule replaces it. May import the engine, `lax`, `api`
+and the ufuncs.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: one of the operands is complex.
 
     Differences:
-        Integer division by 0 gives a meaningless result, where NumPy gives 0. Floats give an
-        infinity or NaN. There is no warning.
+        The result of integer division by 0 is meaningless; in NumPy it is 0. Division of floats by
+        0 returns an infinity or NaN, as in NumPy, but without a warning.
     """
     x1, x2 = numeric_pair("floor_divide", x1, x2)
     dtype = x1.dtype
@@ -95,7 +95,7 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
-    """Floored quotient and remainder of floats: x1 less its remainder divides exactly."""
+    """Compute the floored quotient and the remainder of floats."""
     rest = lax.rem(x1, x2)
     # Division by zero keeps x1 itself, so that the quotient is infinite and not NaN.
     exact = select(lax.eq(x2, _zero(x2)), *_shaped(x1, lax.sub(x1, rest)))
@@ -109,12 +109,12 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
 
 
 def _shaped(x: Any, y: Any) -> tuple[Any, Any]:
-    """The scalar `x` grown to the shape of `y`, when it is one."""
+    """Broadcast `x` to the shape of `y` if it is a scalar."""
     return (x if x.shape or not y.shape else lax.broadcast(x, y.shape)), y
 
 
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Compute the remainder of `floor_divide`, which has the sign of `x2`.
+    """Compute the remainder of a division that rounds down; it has the sign of `x2`.
 
     The remainder of division by 0 is 0 for integers and NaN for floats.
 
@@ -122,7 +122,7 @@ def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -149,7 +149,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -164,7 +164,7 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """Compute the quotient, rounded down, and the remainder.
+    """Compute the quotient, rounded down, and the remainder of a division.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -182,7 +182,9 @@ def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Compute the greatest common divisor of integers, which is never negative; `gcd(0, 0)` is 0.
+    """Compute the greatest common divisor of integers.
+
+    The result is never negative; `gcd(0, 0)` is 0.
 
     Args:
         x1, x2: integers, which are broadcast against each other.
@@ -214,9 +216,10 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Compute the least common multiple of integers, which is never negative; if one is 0, it is 0.
+    """Compute the least common multiple of integers.
 
-    Multiples that overflow wrap around.
+    The result is never negative. It is 0 if one of the integers is 0. Multiples that overflow wrap
+    around.
 
     Args:
         x1, x2: integers, which are broadcast against each other.
@@ -243,24 +246,25 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Raise `x1` to the power `x2`.
 
-    Anything to the power 0 is 1. A negative float to a power that is not an integer is NaN. A
-    Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the power
-    is computed by multiplication, and `x2` does not take part in promotion.
+    Anything to the power 0 is 1. A negative float raised to a power that is not an integer is NaN.
+    A Python integer `x2`, or an integer array of rank 0 outside `jit`, is a known exponent: the
+    power is computed by multiplication, and `x2` does not affect the dtype of the result.
 
     Args:
         x1: base.
         x2: exponent; broadcast against `x1`.
 
     Returns:
-        An array of the broadcast shape, in the dtype that both promote to; two booleans give int32.
+        An array of the broadcast shape, in the dtype that both promote to (int32 for two booleans).
         Powers of integers are integers, which wrap around where they overflow.
 
     Raises:
-        TypeError: `x1` holds integers and `x2` is a known negative exponent; use `float_power`.
+        TypeError: `x1` is an integer array and `x2` is a known negative exponent; use
+            `float_power`.
 
     Differences:
-        Where an integer array of exponents has negative elements, powers of integers are
-        meaningless; NumPy raises ValueError.
+        The result is meaningless where an integer is raised to a negative element of an integer
+        array; NumPy raises ValueError.
     """
     if type(x2) is int or (
         not isinstance(x2, Array) and isinstance(x2, (int, np.integer, np.bool_))
@@ -280,7 +284,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _whole_power(x: Any, n: int) -> Any:
-    """x ** n for a known n, which does not affect the dtype of the result."""
+    """Compute x ** n for a known n, which does not affect the dtype of the result."""
     x = as_array("power", x)
     if x.dtype is BOOL:
         x = convert(x, _INT32)
@@ -292,7 +296,7 @@ def _whole_power(x: Any, n: int) -> Any:
 
 
 def _integer_power(x: Any, e: Any) -> Any:
-    """x ** e for integers modulo the word size, by squaring: one step per bit of e."""
+    """Compute x ** e for integers, modulo the word size, by squaring once for each bit of e."""
     one = literal(1, x.dtype)
     shape = x.shape or e.shape
     bits = 8 * x.dtype.itemsize
@@ -330,10 +334,10 @@ def pow(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Raise `x` to the power `y` as floating-point numbers.
+    """Raise `x` to the power `y` in floating-point arithmetic.
 
-    Integers can be raised to negative powers. A negative number to a power that is not an integer
-    is NaN.
+    Integers can be raised to negative powers. A negative number raised to a power that is not an
+    integer is NaN.
 
     Args:
         x: base.
@@ -341,7 +345,7 @@ def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     Differences:
         NumPy computes in float64 or a wider dtype.
@@ -362,7 +366,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     Raises:
         ValueError: one of the operands is complex.
@@ -382,7 +386,7 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _settled(x: Any) -> Any:
-    """`x`, weak only if it is a scalar: arrays of constants take part in making it."""
+    """Return `x`, without its weak bit unless it is a scalar."""
     return strengthen(x) if x.shape else x
 
 
@@ -390,7 +394,7 @@ def _settled(x: Any) -> Any:
 
 
 def _logaddexp(exp: Any, scale: float, x1: Any, x2: Any) -> Any:
-    """max + scale log1p(exp(-|x1 - x2|)); equal infinities, whose difference is NaN, add."""
+    """Compute max + scale log1p(exp(-|x1 - x2|)); equal infinities, with difference NaN, add."""
     top, delta = lax.max(x1, x2), lax.sub(x1, x2)
     tail = lax.log1p(exp(lax.neg(lax.abs(delta))))
     if scale != 1:
@@ -416,12 +420,12 @@ def _no_infinity(x: Any) -> Any:
 
 
 def _share(exp: Any, x: Any, out: Any) -> Any:
-    """exp(x - out): the weight of x in the sum."""
+    """Compute exp(x - out), the weight of x in the sum."""
     return exp(lax.sub(_no_infinity(x), _no_infinity(out)))
 
 
 def _sum_of_powers(exp: Any, scale: float) -> tuple[Any, Any]:
-    """The logarithm of exp(x1) + exp(x2), plain and with a derivative of its own."""
+    """Make two functions for log(exp(x1) + exp(x2)), the second with a custom derivative."""
 
     def plain(x1: Any, x2: Any) -> Any:
         form = _complex_logaddexp if x1.dtype in COMPLEX else _logaddexp
@@ -446,14 +450,14 @@ _plain_logaddexp2, _logaddexp_2 = _sum_of_powers(lax.exp2, float(1 / np.log(2)))
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Compute `log(exp(x1) + exp(x2))` without overflow in the exponentials.
 
-    It adds probabilities that are given by their logarithms; -inf stands for probability 0.
+    This adds two probabilities that are given as logarithms; -inf represents probability 0.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), 1000.0)
     Array([1000.6932, 1000.    ], dtype=float32)
@@ -470,7 +474,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
     """
     function = _plain_logaddexp2 if state.trace is None else _logaddexp_2
     return _settled(function(*full_pair("logaddexp2", x1, x2)))
@@ -480,14 +484,16 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def sinc(x: ArrayLike, /) -> Array:
-    """Compute `sin(pi * x) / (pi * x)`, which is 1 at 0 and 0 at other integers and at infinities.
+    """Compute `sin(pi * x) / (pi * x)` for each element.
+
+    The result is 1 at 0, and 0 at all other integers and at infinities.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating and complex dtypes are kept; integers and booleans
-        give float32 (64-bit integers give float64).
+        An array with the shape of `x`. Floating and complex dtypes are kept; integers and booleans
+        become float32 (64-bit integers become float64).
     """
     x = inexact("sinc", x)
     if x.dtype in COMPLEX:
@@ -498,7 +504,7 @@ def sinc(x: ArrayLike, /) -> Array:
 
 
 def _real_sinc(x: Any) -> Any:
-    """With x = n + r, |r| <= 1/2: sin(pi x) = (-1)**n sin(pi r), and r is exact."""
+    """Compute sinc from x = n + r, |r| <= 1/2: sin(pi x) = (-1)**n sin(pi r), and r is exact."""
     n = lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
     r = select(lax.eq(lax.abs(x), literal(math.inf, x.dtype, x.weak_type)), 0, lax.sub(x, n))
     # sin(pi r) / (pi r) is a series in r²; its derivatives at 0 come out right at every order.
@@ -513,7 +519,7 @@ def _real_sinc(x: Any) -> Any:
 
 
 def _complex_sinc(x: Any) -> Any:
-    """The series inside the unit disk of pi x, the quotient outside; 0 at infinite Re x."""
+    """Use a series where |pi x| < 1 and the quotient elsewhere; return 0 where Re x is infinite."""
     re, im = lax.real(x), lax.imag(x)
     far = lax.bitwise_and(lax.eq(lax.abs(re), literal(math.inf, re.dtype)), lax.is_finite(im))
     angle = select(far, 1, lax.mul(literal(math.pi, x.dtype, x.weak_type), x))
@@ -547,8 +553,8 @@ def i0(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`. Floating dtypes are kept; integers and booleans give float32
-        (64-bit integers give float64).
+        An array with the shape of `x`. Floating dtypes are kept; integers and booleans become
+        float32 (64-bit integers become float64).
 
     Raises:
         ValueError: `x` is complex.
@@ -563,7 +569,7 @@ def i0(x: ArrayLike) -> Array:
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the larger of two elements; where one of them is NaN, return the other.
+    """Compute the elementwise maximum of two arrays; where one element is NaN, return the other.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -576,7 +582,7 @@ def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the smaller of two elements; where one of them is NaN, return the other.
+    """Compute the elementwise minimum of two arrays; where one element is NaN, return the other.
 
     Args:
         x1, x2: arrays or numbers, which are broadcast against each other.
@@ -594,12 +600,12 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     Where `x1` is NaN, so is the result.
 
     Args:
-        x1: array or number whose signs are tested.
-        x2: value at 0; broadcast against `x1`.
+        x1: array or number.
+        x2: result where `x1` is 0; broadcast against `x1`.
 
     Returns:
         An array of the broadcast shape, in the dtype that both promote to; integers and booleans
-        give float32 (64-bit integers give float64).
+        become float32 (64-bit integers become float64).
 
     Raises:
         TypeError: one of the operands is complex.
@@ -634,7 +640,7 @@ def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None,
         ValueError: one of the three is complex, or `arr` is missing.
 
     Differences:
-        NumPy allows `out`, which toile does not because its arrays cannot be changed.
+        NumPy has a parameter `out`; arrays in toile are immutable.
 
     >>> jnp.clip(jnp.array([-2, 0, 5]), -1, 1)
     Array([-1,  0,  1], dtype=int32)
@@ -664,7 +670,7 @@ def _refuse_complex(x: Any) -> None:
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Round each element to a number of decimals; halves are rounded to the even digit.
 
-    Real and imaginary parts of complex numbers are rounded separately.
+    The real and imaginary parts of complex numbers are rounded separately.
 
     Args:
         a: array or number.
@@ -673,11 +679,11 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
         out: not supported; must be None.
 
     Returns:
-        An array of the shape and dtype of `a`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `a`; integers and booleans are returned unchanged.
 
     Raises:
-        NotImplementedError: `a` has integers or booleans and `decimals` is negative; NumPy rounds
-            them.
+        NotImplementedError: `a` is integer or boolean and `decimals` is negative; NumPy supports
+            this.
 
     >>> jnp.round(jnp.array([0.5, 1.5, 2.375]), 2)
     Array([0.5 , 1.5 , 2.38], dtype=float32)
@@ -712,7 +718,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
                posinf: ArrayLike | None = None, neginf: ArrayLike | None = None) -> Array:
     """Replace NaN and infinities with finite numbers.
 
-    In complex numbers, each part is replaced separately.
+    The real and imaginary parts of complex numbers are replaced separately.
 
     Args:
         x: array or number.
@@ -722,7 +728,7 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
         neginf: replacement for -inf; None for the lowest finite number of the dtype.
 
     Returns:
-        An array of the shape and dtype of `x`; integers and booleans are returned unchanged.
+        An array with the shape and dtype of `x`; integers and booleans are returned unchanged.
 
     >>> jnp.nan_to_num(jnp.array([jnp.nan, jnp.inf, 1.0]), nan=-1.0, posinf=9.0)
     Array([-1.,  9.,  1.], dtype=float32)
@@ -751,16 +757,16 @@ def nan_to_num(x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0,
 def angle(z: ArrayLike, deg: bool = False) -> Array:
     """Compute the angle of complex numbers, between -pi and pi.
 
-    The angle of a positive real number is 0, and that of a negative one is pi (-pi for a complex
-    number whose imaginary part is -0.0).
+    The angle of a positive real number is 0, and the angle of a negative real number is pi. If a
+    negative number is complex and its imaginary part is -0.0, its angle is -pi.
 
     Args:
         z: array or number.
-        deg: whether the result is in degrees; it is in radians by default.
+        deg: True for an angle in degrees, False for radians.
 
     Returns:
-        An array of the shape of `z`. Complex dtypes give the dtype of their parts, floating dtypes
-        are kept, and integers and booleans give the default float dtype.
+        An array with the shape of `z`. Complex dtypes become the dtype of their parts, floating
+        dtypes are kept, and integers and booleans become the default float dtype.
     """
     z = as_array("angle", z)
     if z.dtype not in INEXACT:

@@ -1,4 +1,4 @@
-"""Window functions of a static number of points: bartlett, blackman, hamming, hanning, kaiser."""
+"""Window functions with a static number of points: bartlett, blackman, hamming, hanning, kaiser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toile.numpy import _helpers as h
 
 
 def _points(name, M):
-    """0, 1, ..., M - 1 as floats, or ones for M <= 1 (the window of a single point is one)."""
+    """Return 0, 1, ..., M - 1 as floats, or ones for M <= 1 (the window of one point is 1)."""
     count = h.static_int(M, f"M argument of jnp.{name}")
     dtype = h.canonical_dtype(np.float64)
     if count <= 1:
@@ -22,14 +22,14 @@ def _points(name, M):
 
 
 def bartlett(M: int) -> Array:
-    """Make the Bartlett window: a triangle that rises from 0 to 1 and falls back to 0.
+    """Compute the Bartlett window, a triangle that is 0 at both ends.
 
     Args:
         M: number of points; it cannot be traced.
 
     Returns:
-        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
-        1.
+        An array of shape (M,) in the default float dtype. It is [1] if `M` is 1, and empty if `M`
+        is less than 1.
 
     >>> jnp.bartlett(5)
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
@@ -41,7 +41,7 @@ def bartlett(M: int) -> Array:
 
 
 def _cosines(name, M, weights):
-    """Sum of weights[k] * cos(2 pi k n / (M - 1))."""
+    """Compute the sum of weights[k] * cos(2 pi k n / (M - 1))."""
     n, trivial, M = _points(name, M)
     if trivial:
         return n
@@ -52,7 +52,7 @@ def _cosines(name, M, weights):
 
 
 def blackman(M: int) -> Array:
-    """Make the Blackman window, a sum of two cosines that falls to 0 at both ends.
+    """Compute the Blackman window, a sum of two cosines that falls to 0 at both ends.
 
     Point n is `0.42 - 0.5 * cos(t) + 0.08 * cos(2 * t)` with `t = 2 * pi * n / (M - 1)`.
 
@@ -60,14 +60,14 @@ def blackman(M: int) -> Array:
         M: number of points; it cannot be traced.
 
     Returns:
-        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
-        1.
+        An array of shape (M,) in the default float dtype. It is [1] if `M` is 1, and empty if `M`
+        is less than 1.
     """
     return _cosines("blackman", M, (0.42, -0.5, 0.08))
 
 
 def hamming(M: int) -> Array:
-    """Make the Hamming window, a cosine that falls to 0.08 at both ends.
+    """Compute the Hamming window, a cosine that falls to 0.08 at both ends.
 
     Point n is `0.54 - 0.46 * cos(2 * pi * n / (M - 1))`.
 
@@ -75,14 +75,14 @@ def hamming(M: int) -> Array:
         M: number of points; it cannot be traced.
 
     Returns:
-        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
-        1.
+        An array of shape (M,) in the default float dtype. It is [1] if `M` is 1, and empty if `M`
+        is less than 1.
     """
     return _cosines("hamming", M, (0.54, -0.46))
 
 
 def hanning(M: int) -> Array:
-    """Make the Hann window, a cosine that falls to 0 at both ends.
+    """Compute the Hann window, a cosine that falls to 0 at both ends.
 
     Point n is `0.5 - 0.5 * cos(2 * pi * n / (M - 1))`.
 
@@ -90,23 +90,23 @@ def hanning(M: int) -> Array:
         M: number of points; it cannot be traced.
 
     Returns:
-        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
-        1.
+        An array of shape (M,) in the default float dtype. It is [1] if `M` is 1, and empty if `M`
+        is less than 1.
     """
     return _cosines("hanning", M, (0.5, -0.5))
 
 
 def kaiser(M: int, beta: ArrayLike) -> Array:
-    """Make the Kaiser window: `i0(beta * sqrt(1 - t**2)) / i0(beta)`, where t runs from -1 to 1.
+    """Compute the Kaiser window, `i0(beta * sqrt(1 - t**2)) / i0(beta)`, where t runs from -1 to 1.
 
     Args:
         M: number of points; it cannot be traced.
-        beta: shape of the window: 0 gives ones, larger numbers give narrower windows. It may be
-            traced.
+        beta: shape parameter: 0 makes all points 1, and larger values make the window narrower. It
+            may be traced.
 
     Returns:
-        An array of shape (M,) and the default float dtype: [1] for one point, empty for `M` below
-        1.
+        An array of shape (M,) in the default float dtype. It is [1] if `M` is 1, and empty if `M`
+        is less than 1.
     """
     n, trivial, M = _points("kaiser", M)
     if trivial:
