@@ -118,7 +118,7 @@ def measure_with_ema(
 
     Args:
         measure: function from updates to an array or a tree.
-        decay: decay rate of the average; values near 1 average over more steps.
+        decay: decay rate of the average; values closer to 1 average over more steps.
         debias: whether the average is corrected for its start at zero.
         accumulator_dtype: dtype in which the average is stored; None for that of the measurement.
 

@@ -103,7 +103,7 @@ def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
     """Project a tree to the simplex: non-negative numbers that sum to `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: sum of the result, positive.
 
     Returns:
@@ -121,7 +121,7 @@ def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
     """Project a tree to numbers whose absolute values sum to `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: sum of the absolute values, positive.
 
     Returns:
@@ -139,7 +139,7 @@ def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
     """Project a tree to numbers whose absolute values sum to at most `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: largest sum of the absolute values, positive.
 
     Returns:
@@ -161,7 +161,7 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
     A tree of zeros gives NaN.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: length of the result.
 
     Returns:
@@ -178,7 +178,7 @@ def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
     """Project a tree to vectors of Euclidean length at most `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: largest length.
 
     Returns:
@@ -215,7 +215,7 @@ def projection_vector(x: PyTree, a: PyTree) -> PyTree:
     """Project a tree to a line through zero: the nearest multiple of a vector.
 
     Args:
-        x: tree of arrays, which counts as one vector.
+        x: tree of arrays, treated as one vector.
         a: tree like `x`, the direction of the line.
 
     Returns:
@@ -232,7 +232,7 @@ def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
     """Project a tree to a hyperplane: the nearest y with `dot(a, y) == b`.
 
     Args:
-        x: tree of arrays, which counts as one vector.
+        x: tree of arrays, treated as one vector.
         a: tree like `x`, orthogonal to the plane.
         b: number.
 
@@ -250,7 +250,7 @@ def projection_halfspace(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
     """Project a tree to a half-space: the nearest y with `dot(a, y) <= b`.
 
     Args:
-        x: tree of arrays, which counts as one vector.
+        x: tree of arrays, treated as one vector.
         a: tree like `x`, which points out of the half-space.
         b: number.
 

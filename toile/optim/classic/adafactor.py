@@ -65,10 +65,10 @@ class Adafactor(OptimizerDef):
             saved state.
         clipping_threshold: largest root mean square of the step of an array, before the learning
             rate; None for no limit.
-        weight_decay_rate: strength of the decay, which is not multiplied by the learning rate; None
-            for no decay.
-        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
-            array to be factored.
+        weight_decay_rate: strength of the weight decay, which is not multiplied by the learning
+            rate; None for no decay.
+        min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
+            size.
         epsilon1: small number added to squared gradients.
         epsilon2: lower bound for the root mean square of a parameter.
         dtype_momentum: dtype in which the average of steps is stored.

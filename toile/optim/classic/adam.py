@@ -62,11 +62,11 @@ class Adam(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        eps: small number added to the square root to avoid division by zero.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.Adam(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
@@ -101,10 +101,10 @@ class AdaBelief(Adam):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
         beta2: decay rate of the average of `(g - m)**2`.
         eps: small number added to that average at each step, and to its square root.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.AdaBelief(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
@@ -152,11 +152,11 @@ class LAMB(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        weight_decay: strength of the decay.
-        eps: small number added to the square root, to avoid division by zero.
+        weight_decay: strength of the weight decay.
+        eps: small number added to the square root to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.LAMB(learning_rate=0.1).create(jnp.array([3.0, 4.0]))

@@ -36,7 +36,7 @@ class Adagrad(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        eps: small number added to the square root, to avoid division by zero.
+        eps: small number added to the square root to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.Adagrad(learning_rate=0.5).create(jnp.array([1.0]))
@@ -87,7 +87,7 @@ class Adadelta(OptimizerDef):
             `apply_gradient` at each step.
         rho: decay rate of both averages.
         eps: small number under both square roots, which sets the size of the first steps.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.Adadelta(learning_rate=1.0, eps=0.01).create(jnp.array([1.0]))
@@ -140,9 +140,9 @@ class RMSProp(OptimizerDef):
 
     Args:
         learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
+        eps: small number added to the square root to avoid division by zero.
         centered: whether to divide by the standard deviation in place of the root of the average
             square.
 

@@ -134,7 +134,7 @@ class LARS(OptimizerDef):
         weight_decay: factor of the parameter that is added to the gradient.
         trust_coefficient: factor of the ratio of norms.
         eps: small number added to the denominator of the ratio.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
 
     >>> from toile import optim
     >>> definition = optim.LARS(learning_rate=1.0, trust_coefficient=0.1)

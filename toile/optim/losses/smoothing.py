@@ -19,7 +19,7 @@ def smooth_labels(
 
     Args:
         labels: floating-point array of one-hot vectors.
-        alpha: weight of the uniform distribution; 0.1 is a usual value.
+        alpha: weight of the uniform distribution; 0.1 is a typical value.
         axis: axis or axes of the classes.
         where: mask of the classes to count in n; None for all.
 

@@ -23,7 +23,7 @@ def constant_schedule(value: ArrayLike) -> Schedule:
         value: the value.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> optim.constant_schedule(0.1)(1000)
@@ -50,7 +50,7 @@ def polynomial_schedule(
         transition_begin: number of steps before the transition starts; negative values count as 0.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.polynomial_schedule(1.0, 0.0, power=2, transition_steps=10)
@@ -83,7 +83,7 @@ def linear_schedule(
         transition_begin: number of steps before the transition starts; negative values count as 0.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.linear_schedule(0.0, 1.0, transition_steps=4)
@@ -114,7 +114,7 @@ def exponential_decay(
             no bound.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.exponential_decay(1.0, transition_steps=10, decay_rate=0.5, staircase=True)
@@ -154,7 +154,7 @@ def cosine_decay_schedule(
         exponent: power of the wave; 1 for the plain wave.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `decay_steps` is not positive.

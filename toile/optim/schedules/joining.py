@@ -28,7 +28,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
         boundaries: steps at which the second, third, ... schedule begins.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> parts = [optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 10)]
@@ -57,7 +57,7 @@ def warmup_constant_schedule(
         warmup_steps: number of steps of the rise.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.warmup_constant_schedule(0.0, 1.0, warmup_steps=4)
@@ -82,7 +82,7 @@ def warmup_cosine_decay_schedule(
         exponent: power of the wave; 1 for the plain wave.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `decay_steps` is not greater than `warmup_steps`.
@@ -118,7 +118,7 @@ def warmup_exponential_decay_schedule(
             None for no bound.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
@@ -140,7 +140,7 @@ def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
             cycle lasts `decay_steps` steps.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> cycle = dict(init_value=0.0, peak_value=1.0, warmup_steps=2, decay_steps=10)

@@ -33,7 +33,7 @@ def piecewise_constant_schedule(
         boundaries_and_scales: dict from steps to factors, which accumulate; None for a constant.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: a factor is negative.
@@ -81,7 +81,7 @@ def piecewise_interpolate_schedule(
             constant.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: a factor is negative, or `interpolate_type` is another string.
@@ -135,7 +135,7 @@ def linear_onecycle_schedule(
         final_div_factor: ratio of the first value to the last.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `transition_steps` is not positive.
@@ -171,7 +171,7 @@ def cosine_onecycle_schedule(
         final_div_factor: ratio of the first value to the last.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `transition_steps` is not positive.

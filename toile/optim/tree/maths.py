@@ -318,7 +318,7 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.
@@ -335,7 +335,7 @@ def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.
@@ -353,7 +353,7 @@ def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = Non
     Args:
         tree: tree of arrays.
         fill_value: the value.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.

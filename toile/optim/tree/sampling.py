@@ -40,7 +40,7 @@ def random_like(
         rng_key: random key.
         target_tree: tree of arrays.
         sampler: function from (key, shape, dtype) to samples.
-        dtype: dtype of the samples; None for that of each leaf.
+        dtype: dtype of the samples; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `target_tree`.
