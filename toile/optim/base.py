@@ -68,7 +68,7 @@ class StatefulSchedule(Protocol):
 
         Args:
             state: state before the step.
-            extra_args: keywords that the update of the transformation was given.
+            extra_args: keyword arguments that were passed to the `update` of the transformation.
         """
 
     def __call__(self, state: ScheduleState, **extra_args) -> ArrayLike:
@@ -76,7 +76,7 @@ class StatefulSchedule(Protocol):
 
         Args:
             state: state to read.
-            extra_args: keywords that the update of the transformation was given.
+            extra_args: keyword arguments that were passed to the `update` of the transformation.
         """
 
 
