@@ -35,7 +35,7 @@ class ConditionFn(Protocol):
 
 
 def _update_if(condition, inner, otherwise, updates, inner_state, params, extra_args):
-    """Return the inner update if the condition holds, else `otherwise(updates)` and no new state."""
+    """Return the inner update if the condition holds, else `otherwise(updates)`."""
     return lax.cond(
         condition,
         lambda: inner.update(updates, inner_state, params, **extra_args),

@@ -298,7 +298,7 @@ def scale_by_zoom_linesearch(
 
     Steps grow until an interval is found that contains such a step, and then the interval shrinks.
     If no such step is found, the search uses the best step that decreased the loss enough, or else
-    the last one tried. If the loss is not finite, the step size is 0.
+    the last one tried, or 0 if the loss is not finite there.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any

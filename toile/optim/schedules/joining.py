@@ -1,4 +1,4 @@
-"""Schedules made of others: one after another, a warm-up before a decay, warm restarts."""
+"""Schedules that are made of others, such as a warm-up before a decay, or warm restarts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Make a schedule from several, one after another.
+    """Join several schedules into one that follows them one after the other.
 
     Args:
-        schedules: schedules in their order; each counts its steps from the boundary where it
+        schedules: schedules in their order. Each one counts steps from the boundary at which it
             begins.
         boundaries: steps at which the second, third, ... schedule begins.
 
@@ -52,9 +52,9 @@ def warmup_constant_schedule(
     """Make a schedule that rises in a straight line and then stays constant.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value from step `warmup_steps` on.
-        warmup_steps: number of steps of the rise.
+        warmup_steps: number of steps over which the value rises.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -74,12 +74,12 @@ def warmup_cosine_decay_schedule(
     """Make a schedule that rises in a straight line and then falls along half a cosine wave.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value at step `warmup_steps`.
-        warmup_steps: number of steps of the rise.
-        decay_steps: total number of steps, including the rise.
+        warmup_steps: number of steps over which the value rises.
+        decay_steps: total number of steps, including the warm-up.
         end_value: value at step `decay_steps` and after it.
-        exponent: power of the wave; 1 for the plain wave.
+        exponent: power to which the cosine wave is raised.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -106,16 +106,15 @@ def warmup_exponential_decay_schedule(
     """Make a schedule that rises in a straight line and then decays exponentially.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value at step `warmup_steps`.
-        warmup_steps: number of steps of the rise.
-        transition_steps: number of steps after which the value has been multiplied by `decay_rate`
-            once.
-        decay_rate: factor; less than 1 to decay.
-        transition_begin: number of steps between the rise and the decay.
-        staircase: whether the value changes every `transition_steps` steps only.
-        end_value: bound of the value in the decay: from below if `decay_rate < 1`, else from above;
-            None for no bound.
+        warmup_steps: number of steps over which the value rises.
+        transition_steps: number of steps in which the value is multiplied by `decay_rate` once.
+        decay_rate: factor, less than 1 for a decay.
+        transition_begin: number of steps between the warm-up and the decay.
+        staircase: whether the value changes only every `transition_steps` steps.
+        end_value: bound for the value during the decay: a lower bound if `decay_rate < 1`, else an
+            upper bound. None means no bound.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
@@ -133,11 +132,11 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Make a schedule of several cycles, each a rise and a fall (warm restarts).
+    """Make a schedule of several cycles, each with a warm-up and a cosine decay (warm restarts).
 
     Args:
-        cosine_kwargs: for each cycle a dict with the arguments of `warmup_cosine_decay_schedule`; a
-            cycle lasts `decay_steps` steps.
+        cosine_kwargs: for each cycle, a dict with the arguments of `warmup_cosine_decay_schedule`.
+            A cycle lasts `decay_steps` steps.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
