@@ -138,7 +138,7 @@ class ApplyEvery(NamedTuple):
 
     Args:
         count: number of updates in the current sum, from 0 to `k - 1`.
-        grad_acc: sum of the updates so far. It starts anew after every `k` updates.
+        grad_acc: sum of the updates so far. It is reset after every `k` updates.
 
     >>> from toile import optim
     >>> optim.apply_every(4).init(jnp.zeros(2))

@@ -1,4 +1,4 @@
-"""Transformations that scale each element by its past gradients, other than Adam's.
+"""Transformations that scale updates by past gradients, with rules other than Adam's.
 
 They use sums and averages of squared gradients (Adagrad, RMSProp, Adadelta), maxima per axis (SM3),
 norms per leaf (NovoGrad) or signs (Rprop).

@@ -1,7 +1,7 @@
 """Backtracking line search, which makes a step smaller until the loss decreases enough.
 
 A step has to satisfy Armijo's rule, which is stated in `scale_by_backtracking_linesearch`. The
-module also contains what all line searches share.
+module also contains helpers that all line searches share.
 """
 
 from __future__ import annotations

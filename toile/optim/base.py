@@ -143,11 +143,11 @@ class TransformUpdateExtraArgsFn(Protocol):
 class GradientTransformation(NamedTuple):
     """A pair of pure functions: `init` makes a state, and `update` transforms gradients.
 
-    Every optimizer is a gradient transformation. `update` returns a tree with the structure of the
-    gradients, which `apply_updates` adds to the parameters.
+    Every optimizer is a gradient transformation. The updates that `update` returns have the
+    structure of the gradients. `apply_updates` adds them to the parameters.
 
     Args:
-        init: function from parameters to a state.
+        init: function `init(params)` that returns the initial state.
         update: function `update(updates, state, params)` that returns the new updates and the new
             state. `params` may be omitted if the function does not read it.
 
@@ -166,10 +166,11 @@ class GradientTransformation(NamedTuple):
 class GradientTransformationExtraArgs(GradientTransformation):
     """A gradient transformation whose `update` accepts additional keyword arguments.
 
-    The result of `chain` is one; it passes the keyword arguments to those members that accept them.
+    The function `chain` returns one, which passes the keyword arguments to those members that
+    accept them.
 
     Args:
-        init: function from parameters to a state.
+        init: function `init(params)` that returns the initial state.
         update: function `update(updates, state, params, **extra_args)` that returns the new updates
             and the new state.
 
@@ -275,8 +276,8 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
     """Make a transformation from a function of updates and parameters.
 
     Args:
-        f: function `f(updates, params)` of two whole trees that returns the new updates. `params`
-            is None if the caller passes no parameters.
+        f: function `f(updates, params)` that returns the new updates. Both arguments are whole
+            trees. `params` is None if the caller passes no parameters.
 
     Returns:
         A gradient transformation without state.

@@ -30,7 +30,7 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
         A transformation that applies all of them.
 
     Raises:
-        ValueError: the state passed to `update` has the wrong length; raised by `update`.
+        ValueError: `update` gets a state of the wrong length.
 
     >>> from toile import optim
     >>> tx = optim.chain(optim.clip(1.0), optim.scale(-0.5))

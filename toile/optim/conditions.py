@@ -1,4 +1,4 @@
-"""Transformations that act only if a condition holds, which is computed inside the update."""
+"""Transformations that act only in steps where a condition holds."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def noisy_sgd(
     2015).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         eta: variance of the noise in the first step.
         gamma: exponent that sets how fast the variance shrinks. 0.55 is a typical value; with 0 the
             variance is constant.
@@ -104,8 +104,8 @@ def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs
     A parameter with gradient `g` moves by `-learning_rate * sign(g)` (Bernstein et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
 
     Returns:
         The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
@@ -130,8 +130,8 @@ def signum(
     by `-learning_rate * sign(m)`.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         beta: decay rate of the average of gradients; values closer to 1 average over more steps.
         accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
             the parameters.
@@ -199,8 +199,8 @@ def optimistic_gradient_descent(
     each player minimizes a different loss, this damps cycles (Mokhtari et al., 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         alpha: weight of the gradient.
         beta: weight of the change of the gradient.
 

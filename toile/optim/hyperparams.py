@@ -270,7 +270,7 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
     """Collect the hyperparameters in a state.
 
     Args:
-        state: state of any optimizer. The parts created by `inject_hyperparams` are searched.
+        state: state of any optimizer. Only the parts created by `inject_hyperparams` are read.
 
     Returns:
         A dict from names to values. If a name occurs more than once, the outermost value is
@@ -305,7 +305,7 @@ def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
         The new state.
 
     Raises:
-        KeyError: the state has no hyperparameter of that name.
+        KeyError: the state does not contain one of the names.
 
     Differences:
         Optax does not have this function.

@@ -35,7 +35,7 @@ IndividualOutputs = collections.namedtuple(  # type: ignore[name-match]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """Functions that combine the results of the pieces of a batch.
+    """A set of functions that combine the results of the pieces of a batch.
 
     Args:
         init: function that maps the shapes and dtypes of one result to the initial carry of the

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def canonical(dtype: DTypeLike | None) -> Any:
-    """Return the dtype that an array gets (float32 for float64 if x64 is off), or None for None."""
+    """Return the dtype that an array gets (float32 for float64 if x64 is off); None stays None."""
     return None if dtype is None else canonicalize_dtype(dtype)
 
 
@@ -273,7 +273,7 @@ def scale_by_lion(
         A gradient transformation.
 
     Raises:
-        ValueError: `mode` is another string; raised by `update`.
+        ValueError: `mode` is not supported; raised by `update`.
 
     >>> from toile import optim
     >>> tx = optim.scale_by_lion()
@@ -324,9 +324,9 @@ def scale_by_adan(
     """Add the average update and the average change, and divide by the root of an average square.
 
     The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change of the
-    update `g` since the last step, which is 0 in the first step, and `m`, `v` and `n` are the
-    moving averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for their start at zero.
-    `adan` adds a learning rate to this transformation.
+    update `g` since the last step; it is 0 in the first step. `m`, `v` and `n` are the moving
+    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for their start at zero. `adan` adds
+    a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
@@ -442,7 +442,8 @@ def scale_by_yogi(
 
     Args:
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
-        b2: decay rate of v; near 1, v follows squared gradients more slowly.
+        b2: decay rate of `v`; the closer it is to 1, the more slowly `v` follows the squared
+            gradients.
         eps: small number added to the square root to avoid division by zero.
         eps_root: small number added under the square root. To differentiate through the update, use
             a positive number, because the derivative of a square root is infinite at 0.

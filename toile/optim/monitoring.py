@@ -80,7 +80,7 @@ def monitor(
 
     Args:
         measures: dict from names to measures. A measure is a function of the updates, or a
-            transformation, which may keep a state, such as `measure_with_ema`.
+            transformation that may keep a state, such as the result of `measure_with_ema`.
 
     Returns:
         A gradient transformation.

@@ -47,8 +47,8 @@ def adam(
     elements move about equally far (Kingma and Ba, 2014).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -98,8 +98,8 @@ def adamw(
     where `m` and `v` are the averages of `adam` (Loshchilov and Hutter, 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -156,8 +156,8 @@ def amsgrad(
     are the averages of `adam`, and the maximum is taken over all steps so far (Reddi et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -199,8 +199,8 @@ def adamax(
     `g`, corrected for its start at zero, and `u = max(|g| + eps, b2 * u)` (Kingma and Ba, 2014).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients to avoid division by zero.
@@ -228,8 +228,8 @@ def adamaxw(
     defined as in `adamax`.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
         eps: small number added to absolute gradients to avoid division by zero.
@@ -261,14 +261,14 @@ def radam(
 ) -> GradientTransformationExtraArgs:
     """Rectified Adam, which starts as plain momentum and adapts once it has averaged enough steps.
 
-    In the first steps, a parameter moves by `-learning_rate * m`. Once the average square `v`
-    covers `threshold` steps, the parameter moves by `-learning_rate * r * m / (sqrt(v + eps_root) +
-    eps)`, where `r` grows towards 1. This replaces a warm-up of the learning rate (Liu et al.,
-    2020). The averages `m` and `v` are those of `adam`.
+    Let `m` and `v` be the averages of `adam`. In the first steps, a parameter moves by
+    `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by `-learning_rate
+    * r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. This replaces a warm-up of the
+    learning rate (Liu et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -305,12 +305,12 @@ def adabelief(
     """AdaBelief: Adam that takes large steps where the gradient is close to its average.
 
     A parameter moves by `-learning_rate * m / (sqrt(s) + eps)`, where `m` is the moving average of
-    the gradient `g` and `s` that of `(g - m)**2`. Both are corrected for their start at zero
-    (Zhuang et al., 2020).
+    the gradient `g` and `s` is the moving average of `(g - m)**2`. Both are corrected for their
+    start at zero (Zhuang et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of `(g - m)**2`.
         eps: small number added to the square root to avoid division by zero.
@@ -346,8 +346,8 @@ def adan(
     weight_decay * p)` (Xie et al., 2022).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of gradient differences.
         b3: decay rate of `n`.
@@ -455,8 +455,8 @@ def lamb(
     norms is zero. LAMB is designed for very large batches (You et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
@@ -496,8 +496,8 @@ def lars(
     moves by `v`. LARS is designed for very large batches (You et al., 2017).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         weight_decay: strength of the weight decay, a number or a schedule.
         weight_decay_mask: selects the parameters that decay, in any form that `masked` accepts.
             True selects all parameters. Biases and normalization parameters are usually excluded.
@@ -568,14 +568,14 @@ def novograd(
 ) -> GradientTransformationExtraArgs:
     """NovoGrad: momentum on gradients that are divided by the average norm of their array.
 
-    Let `v` be the moving average of `norm(g)**2`, one number for each array. The momentum of an
-    array `p` becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the
-    array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2` and `m` is the new
-    term alone (Ginsburg et al., 2019).
+    For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
+    number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
+    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2` and `m` is
+    the new term alone (Ginsburg et al., 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
         eps: small number added to the square root to avoid division by zero.
@@ -603,8 +603,9 @@ def adagrad(
 ) -> GradientTransformationExtraArgs:
     """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
 
-    The sum becomes `s = s + g²`, and a parameter moves by `-learning_rate * g / sqrt(s + eps)`, so
-    steps become ever smaller. Adagrad suits sparse gradients (Duchi et al., 2011).
+    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by `-learning_rate * g
+    / sqrt(s + eps)`, so steps become ever smaller. Adagrad suits sparse gradients (Duchi et al.,
+    2011).
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
@@ -634,9 +635,10 @@ def adadelta(
 ) -> GradientTransformationExtraArgs:
     """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    Let `v` be the moving average of `g²`, and `d` the moving average of `u²` over the earlier
-    steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g` (Zeiler, 2012), and a parameter moves
-    by `-learning_rate * u`. Weight decay is added to the gradient `g` before this rule applies.
+    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
+    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`
+    (Zeiler, 2012), and a parameter moves by `-learning_rate * u`. Weight decay is added to the
+    gradient `g` before this rule applies.
 
     Args:
         learning_rate: factor by which steps are multiplied, a number or a schedule; 1.0 is the
@@ -738,13 +740,13 @@ def rmsprop(
 ) -> GradientTransformationExtraArgs:
     """RMSProp, which divides gradients by the root of the average squared gradient.
 
-    A parameter moves by `-learning_rate * g / sqrt(v + eps)`, where `v` is the moving average of
-    `g²` (Hinton, 2012). With `centered`, the square of the average gradient is subtracted from `v`
-    (Graves, 2013). Momentum is applied after the learning rate.
+    A parameter with gradient `g` moves by `-learning_rate * g / sqrt(v + eps)`, where `v` is the
+    moving average of `g²` (Hinton, 2012). With `centered`, the square of the average gradient is
+    subtracted from `v` (Graves, 2013). Momentum is applied after the learning rate.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
         eps: small number added in the denominator to avoid division by zero.
@@ -860,15 +862,15 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam that extrapolates its last change of direction, for games such as GAN training.
+    """Adam that extrapolates the last change of its step, for games such as the training of GANs.
 
     A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
     of `adam` without the learning rate, and `u'` is the previous `u`. In games, where each player
     minimizes a different loss, this damps cycles (Daskalakis et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number. 1e-3 is a typical value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         alpha: weight of the current step.
         beta: weight of the difference from the last step.
         b1: decay rate of the average of gradients; values closer to 1 average over more steps.

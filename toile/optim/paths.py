@@ -3,7 +3,7 @@
 A path consists of the dict keys, field names and positions on the way to a leaf, joined by "/". In
 a glob, `*` matches any part of a name, `?` one character, `[ab]` one of these characters, and `**`
 any number of names, including none. A glob that matches no leaf raises an error, because it would
-otherwise have no effect without any notice.
+otherwise silently have no effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Differentially private gradients, which are clipped per example, summed, and given noise."""
+"""Differentially private training, which clips the gradient of each example and adds noise."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def differentially_private_aggregate(
     l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike, key: Array | int | None = None, *,
     seed: int | None = None,
 ) -> base.GradientTransformation:
-    """Clip the gradient of each example, sum, add noise, and divide by the number of examples.
+    """Clip per-example gradients, sum them, add noise, and divide by the number of examples.
 
     The noise is Gaussian with standard deviation `l2_norm_clip * noise_multiplier` (Abadi et al.,
     2016). The gradients passed to `update` must have a leading batch dimension with one entry per
@@ -88,13 +88,13 @@ def dpsgd(
 ) -> base.GradientTransformation:
     """Differentially private gradient descent, which needs one gradient per example.
 
-    The gradients are combined by `differentially_private_aggregate`, and the result is treated as
-    in `sgd` (Abadi et al., 2016). They must have a leading batch dimension with one entry per
-    example.
+    The gradients must have a leading batch dimension with one entry per example. They are combined
+    by `differentially_private_aggregate`, and the result is treated as in `sgd` (Abadi et al.,
+    2016).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function that maps the number
-            of steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         l2_norm_clip: largest Euclidean norm of the gradient of one example.
         noise_multiplier: standard deviation of the noise, relative to `l2_norm_clip`. More noise
             gives more privacy.

@@ -76,8 +76,8 @@ def scale_by_lbfgs(
     """Multiply gradients by an estimate of the inverse Hessian that is computed from past steps.
 
     This is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It needs the gradients
-    themselves, so put it first in a chain. The sign is not flipped. `lbfgs` adds the sign, a
-    learning rate and a line search.
+    themselves, so put it first in a chain. The sign is not flipped. `lbfgs` flips the sign and adds
+    a learning rate and a line search.
 
     Args:
         memory_size: number of past steps used in the estimate, at least 1.

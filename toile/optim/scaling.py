@@ -313,8 +313,9 @@ class ScaleByDistanceOverGradientsState(NamedTuple):
     """State of `scale_by_distance_over_gradients`; its fields are trees like the parameters.
 
     Args:
-        max_dist: largest distance of each leaf from its initial value so far, a scalar.
-        grad_sum_of_squares: sum of all squared gradients of each leaf, an array of shape (1,).
+        max_dist: for each leaf, the largest distance from its initial value so far, a scalar.
+        grad_sum_of_squares: for each leaf, the sum of all squared gradients, an array of shape
+            (1,).
         init_params: initial parameters.
 
     >>> from toile import optim
@@ -335,7 +336,7 @@ def scale_by_distance_over_gradients(
 
     The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance of the
     parameter from its initial value so far, but at least `reps_rel * (1 + norm(initial value))`,
-    and `s` is the sum of all its squared gradients. No learning rate has to be chosen (DoG; Ivgi et
+    and `s` is the sum of all its squared gradients. This rule needs no learning rate (DoG; Ivgi et
     al., 2023). Put `scale(-1.0)` after it in a chain.
 
     Args:
@@ -399,7 +400,7 @@ def scale_by_polyak(
         A gradient transformation whose `update` needs the keyword argument `value`.
 
     Raises:
-        ValueError: `variant` is another string.
+        ValueError: `variant` is not supported.
 
     >>> from toile import optim
     >>> tx = optim.scale_by_polyak()

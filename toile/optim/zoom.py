@@ -316,7 +316,7 @@ def scale_by_zoom_linesearch(
             `slope_rtol` and 1. With smaller values, the search is more precise.
         approx_dec_rtol: tolerance, relative to the loss, of an alternative condition on the
             decrease that compares slopes and is more reliable near a minimum (Hager and Zhang,
-            2006). With None, only the first condition is used.
+            2006). With None, this alternative is not used.
         stepsize_precision: the search ends when the interval is at most this long, if it has found
             a step that decreases the loss enough.
         initial_guess_strategy: step size that a search tries first: "keep" for the last step size,
@@ -328,7 +328,7 @@ def scale_by_zoom_linesearch(
         above.
 
     Raises:
-        ValueError: `initial_guess_strategy` is another string.
+        ValueError: `initial_guess_strategy` is not supported.
         TypeError: `update` gets a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim

@@ -120,8 +120,8 @@ class OptimizerDef:
         """Return the hyperparameters with some of them replaced.
 
         Args:
-            hyper_param_overrides: new values by name. The name `hyper_params` stands for a new
-                dataclass, in which the other values are replaced.
+            hyper_param_overrides: new values by name. A value named `hyper_params` replaces all
+                hyperparameters before the other values are set.
         """
         base = hyper_param_overrides.pop("hyper_params", self.hyper_params)
         return base.replace(**hyper_param_overrides) if hyper_param_overrides else base

@@ -75,7 +75,7 @@ class Momentum(OptimizerDef):
         learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
         beta: decay rate of the momentum.
         weight_decay: strength of the weight decay; `weight_decay * p` is added to the gradient of a
-            parameter `p`, which is a penalty on the squared norm.
+            parameter `p`, which has the effect of a penalty on its squared norm.
         nesterov: whether to use Nesterov momentum, which moves along `g + beta * m`.
 
     >>> from toile import optim

@@ -102,7 +102,7 @@ def softmax_cross_entropy(
             excluded example is 0.
 
     Returns:
-        The loss of each example, an array without `axis`.
+        The loss of each example, with the shape of `logits` without `axis`.
 
     Raises:
         TypeError: `logits` is not floating-point.
@@ -192,8 +192,8 @@ def _weighted_log_softmax(x: Any, weights: Any) -> Any:
 def weighted_logsoftmax(x: ArrayLike, weights: ArrayLike) -> Array:
     """Compute `weights * log_softmax(x)` over the last axis, with 0 where a weight is 0.
 
-    Where a weight is 0, the result is 0 even if the logarithm is infinite, and so is the derivative
-    with respect to `x`.
+    Where a weight is 0, the result and its derivative with respect to `x` are 0, even if the
+    logarithm is infinite.
 
     Args:
         x: unnormalized scores.
@@ -244,7 +244,7 @@ def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: ArrayLike = 2.0, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the cross entropy plus a multiple of the probability that the correct class lacks.
+    """Compute the cross entropy plus a multiple of one minus the probability of the correct class.
 
     The loss is `softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits)))` (Leng et
     al., 2022).
@@ -259,7 +259,7 @@ def poly_loss_cross_entropy(
             classes.
 
     Returns:
-        The loss of each example, an array without `axis`.
+        The loss of each example, with the shape of `logits` without `axis`.
 
     Raises:
         TypeError: `logits` or `labels` are not floating-point.

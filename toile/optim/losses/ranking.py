@@ -31,8 +31,8 @@ def ranking_softmax_loss(
             reduction.
 
     Returns:
-        The reduced loss. With `reduce_fn=None`, the loss of each list, an array without the last
-        axis.
+        The reduced loss. With `reduce_fn=None`, the loss of each list, with the shape of `logits`
+        without the last axis.
 
     Raises:
         TypeError: `logits` is not floating-point.

@@ -138,7 +138,8 @@ def cosine_similarity(
             means all elements.
 
     Returns:
-        An array without `axis`, with values from -1 for opposite directions to 1 for equal ones.
+        The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal ones.
+        The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -172,7 +173,8 @@ def cosine_distance(
             means all elements.
 
     Returns:
-        An array without `axis`, with values from 0 for equal directions to 2 for opposite ones.
+        The distance for each pair of vectors, from 0 for equal directions to 2 for opposite ones.
+        The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

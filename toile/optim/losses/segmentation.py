@@ -48,7 +48,7 @@ def dice_loss(
         example and class, of shape (batch, classes).
 
     Raises:
-        ValueError: the shapes differ, `reduction` is another string, or probabilities do not sum to
+        ValueError: the shapes differ, `reduction` is not supported, or probabilities do not sum to
             1.
 
     >>> from toile import optim

@@ -16,10 +16,11 @@ __all__ = ["ntxent", "triplet_margin_loss"]
 def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.07) -> Array:
     """Compute the normalized temperature-scaled cross entropy of embeddings.
 
-    The loss of a pair of examples with the same label is a softmax cross entropy: the first example
-    has to pick the second out of the second and all examples with other labels. The logits are the
-    cosine similarities to the first example, divided by `temperature`. The result is the mean over
-    all such pairs (SimCLR; Chen et al., 2020). If there are none, it is NaN.
+    The loss of a pair of examples with the same label is a softmax cross entropy, in which the
+    second example is the correct class and all examples with other labels are the wrong classes.
+    The logits are the cosine similarities to the first example, divided by `temperature`. The
+    result is the mean over all such pairs (SimCLR; Chen et al., 2020). If there are none, it is
+    NaN.
 
     Args:
         embeddings: floating-point array of shape (batch, features).
@@ -79,7 +80,7 @@ def triplet_margin_loss(
         eps: small number that keeps the derivative finite if two vectors are equal.
 
     Returns:
-        The loss of each triplet, an array without `axis`.
+        The loss of each triplet, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

@@ -20,7 +20,7 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Join several schedules into one that follows them one after the other.
+    """Join several schedules into one, which uses them one after the other.
 
     Args:
         schedules: schedules in their order. Each one counts steps from the boundary at which it

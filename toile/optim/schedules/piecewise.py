@@ -79,15 +79,15 @@ def piecewise_interpolate_schedule(
         interpolate_type: shape between two steps: "linear" for a straight line, "cosine" for half a
             cosine wave.
         init_value: value at step 0.
-        boundaries_and_scales: dict from steps to factors, which accumulate. The value at each step
-            is the value at the previous one times the factor. After the last step, the value is
-            constant. With None, the whole schedule is constant.
+        boundaries_and_scales: dict from steps to factors, which accumulate. At each of these steps,
+            the value is the value at the previous one times the factor. After the last of them, the
+            value is constant. With None, the whole schedule is constant.
 
     Returns:
         A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
-        ValueError: a factor is negative, or `interpolate_type` is another string.
+        ValueError: a factor is negative, or `interpolate_type` is not supported.
 
     >>> from toile import optim
     >>> schedule = optim.piecewise_interpolate_schedule("linear", 1.0, {4: 0.5, 8: 0.5})

@@ -279,7 +279,7 @@ def norm(tree: PyTree, ord: int | str | float | None = None, squared: bool = Fal
         A real scalar.
 
     Raises:
-        ValueError: `ord` is another value.
+        ValueError: `ord` is not supported.
 
     >>> from toile import optim
     >>> optim.tree.norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
@@ -302,7 +302,7 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        shape: shape of the new axes.
+        shape: sizes of the new axes.
 
     Returns:
         A tree of arrays of shape `(*shape, *leaf.shape)`.

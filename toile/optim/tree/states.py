@@ -72,8 +72,8 @@ def map_params(
 ) -> PyTree:
     """Apply a function to those parts of a state that have the structure of the parameters.
 
-    In the state of `adam`, these parts are the two averages, but not the counter. For example, this
-    applies the shardings of the parameters to the state.
+    In the state of `adam`, these parts are the two averages, but not the counter. Use this
+    function, for example, to apply the shardings of the parameters to the state.
 
     Args:
         initable: transformation that made the state, or its `init` function.
@@ -171,7 +171,7 @@ def set(tree: PyTree, filtering: Filter | None = None, /, **kwargs: PyTree) -> P
         The new tree.
 
     Raises:
-        KeyError: a name does not occur.
+        KeyError: a name does not occur in the tree.
 
     >>> from toile import optim
     >>> state = optim.tree.set(optim.adam(1e-3).init(jnp.zeros(1)), count=jnp.int32(7))
