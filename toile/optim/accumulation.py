@@ -289,10 +289,10 @@ class MultiStepsState(NamedTuple):
 class MultiSteps:
     """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This makes several small batches work like one large batch. Out of `k` calls of `update`, `k -
-    1` return zeros and leave the state of the optimizer unchanged. The object has methods `init`
-    and `update` like a gradient transformation, and its method `gradient_transformation` returns
-    one.
+    This makes several small batches work like one large batch. Out of `k` calls of `update`,
+    `k - 1` return zeros and leave the state of the optimizer unchanged. The object has methods
+    `init` and `update` like a gradient transformation, and its method `gradient_transformation`
+    returns one.
 
     Args:
         opt: optimizer that receives the accumulated gradients.

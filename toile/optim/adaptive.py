@@ -462,10 +462,10 @@ def scale_by_novograd(
 ) -> base.GradientTransformation:
     """Divide each leaf by its average norm, and apply momentum.
 
-    For a leaf with update `g` and parameter `p`, the result is the momentum `m = b1 * m + g /
-    (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving average of `norm(g)**2`.
-    In the first step, `v` is `norm(g)**2` and `m` is the new term alone. `novograd` adds a learning
-    rate to this transformation.
+    For a leaf with update `g` and parameter `p`, the result is the momentum
+    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving
+    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2` and `m` is the new term alone.
+    `novograd` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the momentum.

@@ -31,8 +31,8 @@ def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
             number of pairs.
 
     Returns:
-        The row indices `i` and the column indices `j` of the pairs. Their cost is `cost_matrix[i,
-        j].sum()`.
+        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
@@ -103,8 +103,8 @@ def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
             number of pairs.
 
     Returns:
-        The row indices `i` and the column indices `j` of the pairs. Their cost is `cost_matrix[i,
-        j].sum()`.
+        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])

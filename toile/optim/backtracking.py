@@ -177,10 +177,10 @@ def scale_by_backtracking_linesearch(
 ) -> base.GradientTransformationExtraArgs:
     """Multiply updates by the first step size that decreases the loss enough.
 
-    The step size `s` shrinks until `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u,
-    grad) + atol` (Armijo's rule). Here `f` is the loss, `w` are the parameters, and `u` are the
-    updates, which must point downhill. A search starts from the last step size times
-    `increase_factor`.
+    The step size `s` shrinks until
+    `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule). Here
+    `f` is the loss, `w` are the parameters, and `u` are the updates, which must point downhill. A
+    search starts from the last step size times `increase_factor`.
 
     The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
     gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any

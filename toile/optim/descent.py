@@ -227,9 +227,10 @@ def polyak_sgd(
 ) -> GradientTransformationExtraArgs:
     """Gradient descent with Polyak's step size, which is computed from the loss.
 
-    A parameter with gradient `g` moves by `-s * u`, where `u = scaling * g` and `s = min((loss -
-    f_min) / (norm(u)**2 + eps), max_learning_rate)`. With `scaling=1`, this step would reach
-    `f_min` if the loss were linear. Pass the loss to `update` as the keyword argument `value`.
+    A parameter with gradient `g` moves by `-s * u`, where `u = scaling * g` and
+    `s = min((loss - f_min) / (norm(u)**2 + eps), max_learning_rate)`. With `scaling=1`, this step
+    would reach `f_min` if the loss were linear. Pass the loss to `update` as the keyword argument
+    `value`.
 
     Args:
         max_learning_rate: largest step size `s`.

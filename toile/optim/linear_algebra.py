@@ -111,9 +111,9 @@ def matrix_inverse_pth_root(
 ) -> tuple[Array, ArrayLike]:
     """Compute the inverse `p`-th root of a positive semidefinite matrix by Newton's iteration.
 
-    The result is `matrix**(-1/p)`. Each iteration computes `m = (1 - a) * I + a * M` with `a =
-    -1/p`, then sets `M = m**p @ M` and `H = H @ m`. `M` converges to the identity `I`, and `H` to
-    the root.
+    The result is `matrix**(-1/p)`. Each iteration computes `m = (1 - a) * I + a * M` with
+    `a = -1/p`, then sets `M = m**p @ M` and `H = H @ m`. `M` converges to the identity `I`, and `H`
+    to the root.
 
     Args:
         matrix: symmetric matrix without negative eigenvalues.

@@ -1,8 +1,8 @@
 """Adam and its variants, which divide gradients by the root of their average square.
 
 Each of them keeps a moving average `mu` of the gradient `g` and a moving average `nu` of `|g|²` or
-a similar quantity. Most averages start at zero and are corrected for this by division by `1 -
-decay**t` at step `t`.
+a similar quantity. Most averages start at zero and are corrected for this by division by
+`1 - decay**t` at step `t`.
 """
 
 from __future__ import annotations

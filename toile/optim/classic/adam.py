@@ -57,8 +57,9 @@ class Adam(OptimizerDef):
     """Adam with decoupled weight decay, which is not divided by the average squared gradient.
 
     Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for their
-    start at zero. A parameter `p` moves by `-learning_rate * (m / (sqrt(v) + eps) + weight_decay *
-    p)` (Kingma and Ba, 2014; Loshchilov and Hutter, 2019).
+    start at zero. A parameter `p` moves by
+    `-learning_rate * (m / (sqrt(v) + eps) + weight_decay * p)` (Kingma and Ba, 2014; Loshchilov and
+    Hutter, 2019).
 
     Args:
         learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.

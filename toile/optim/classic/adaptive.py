@@ -31,8 +31,8 @@ class AdagradParamState:
 class Adagrad(OptimizerDef):
     """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
 
-    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by `-learning_rate * g
-    / (sqrt(s) + eps)` (Duchi et al., 2011). The sum starts at 0.
+    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
+    `-learning_rate * g / (sqrt(s) + eps)` (Duchi et al., 2011). The sum starts at 0.
 
     Args:
         learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.

@@ -126,10 +126,10 @@ class LARSParamState:
 class LARS(OptimizerDef):
     """LARS: momentum whose step for each array is proportional to the norm of the array.
 
-    For an array `p` with gradient `g`, the learning rate is multiplied by `trust_coefficient *
-    norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 if one of the norms is 0. Let `r`
-    be the product. The momentum becomes `m = beta * m + r * (g + weight_decay * p)`, and the array
-    becomes `p - m` (You et al., 2017).
+    For an array `p` with gradient `g`, the learning rate is multiplied by
+    `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 if one of the
+    norms is 0. Let `r` be the product. The momentum becomes
+    `m = beta * m + r * (g + weight_decay * p)`, and the array becomes `p - m` (You et al., 2017).
 
     Args:
         learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.

@@ -65,8 +65,8 @@ def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
     """Compute the sparsemax loss for two classes.
 
-    Let `x` be the logit, negated where the label is 1. The loss is 0 for `x <= -1`, `x` for `x >=
-    1`, and `(x + 1)**2 / 4` in between (Martins and Astudillo, 2016).
+    Let `x` be the logit, negated where the label is 1. The loss is 0 for `x <= -1`, `x` for
+    `x >= 1`, and `(x + 1)**2 / 4` in between (Martins and Astudillo, 2016).
 
     Args:
         logits: real scores of class 1.

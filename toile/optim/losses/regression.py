@@ -70,8 +70,8 @@ def huber_loss(
 ) -> Array:
     """Compute the Huber loss, which is quadratic for small errors and linear for large ones.
 
-    For an absolute error `e`, the loss is `0.5 * e**2` if `e <= delta`, and `delta * (e - 0.5 *
-    delta)` otherwise. Outliers have less influence than with squared errors.
+    For an absolute error `e`, the loss is `0.5 * e**2` if `e <= delta`, and
+    `delta * (e - 0.5 * delta)` otherwise. Outliers have less influence than with squared errors.
 
     Args:
         predictions: floating-point array of predictions.
