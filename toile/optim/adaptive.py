@@ -312,9 +312,9 @@ def scale_by_rprop(
     """Replace updates by their signs, multiplied by a step size that adapts to each element.
 
     The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
-    same, and by `eta_minus` when the sign changes. After a change of sign, the element does not
-    move for one step. As in Optax, `update` returns the step computed in the previous call, so the
-    first result is zero. `rprop` is this transformation with the sign flipped.
+    same, and by `eta_minus` when the sign changes. When the sign changes, the element makes no
+    step. As in Optax, `update` returns the step computed in the previous call, so the first result
+    is zero. `rprop` is this transformation with the sign flipped.
 
     Args:
         learning_rate: initial step size of all elements.

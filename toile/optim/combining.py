@@ -121,8 +121,9 @@ def partition(
         transforms: dict from labels to transformations. Each transformation sees only the leaves
             with its label, and a `MaskedNode` in place of each other leaf.
         param_labels: a tree of labels with the structure of the parameters or a prefix of it, a
-            function that returns such a tree for the parameters, or a dict from globs that match
-            parameter paths to labels. In a dict, the first glob that matches a leaf decides.
+            function that returns such a tree for the parameters, or a dict from globs to labels.
+            The globs match parameter paths, and the first one that matches a leaf decides its
+            label.
         mask_compatible_extra_args: whether to also mask those keyword arguments of `update` whose
             values have the structure of the updates.
 

@@ -262,9 +262,9 @@ def radam(
     """Rectified Adam, which starts as plain momentum and adapts once it has averaged enough steps.
 
     Let `m` and `v` be the averages of `adam`. In the first steps, a parameter moves by
-    `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by `-learning_rate
-    * r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. This replaces a warm-up of the
-    learning rate (Liu et al., 2020).
+    `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
+    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. This replaces
+    a warm-up of the learning rate (Liu et al., 2020).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -342,8 +342,9 @@ def adan(
 
     Let `d` be the change of the gradient `g` since the last step, and let `m`, `v` and `n` be the
     moving averages of `g`, `d` and `(g + (1 - b2) * d)**2`, corrected for their start at zero. A
-    parameter `p` moves by `-learning_rate * ((m + (1 - b2) * v) / (sqrt(n + eps_root) + eps) +
-    weight_decay * p)` (Xie et al., 2022).
+    parameter `p` moves by
+    `-learning_rate * ((m + (1 - b2) * v) / (sqrt(n + eps_root) + eps) + weight_decay * p)` (Xie et
+    al., 2022).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -381,9 +382,9 @@ def lion(
 ) -> GradientTransformationExtraArgs:
     """Lion, which moves every element by the same amount and uses only the sign of an average.
 
-    A parameter `p` with gradient `g` moves by `-learning_rate * (sign(b1 * m + (1 - b1) * g) +
-    weight_decay * p)`. Then the average becomes `m = b2 * m + (1 - b2) * g` (Chen et al., 2023).
-    Lion stores one average, Adam two.
+    A parameter `p` with gradient `g` moves by
+    `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`. Then the average becomes
+    `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). Lion stores one average, Adam two.
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
@@ -491,9 +492,9 @@ def lars(
 ) -> GradientTransformationExtraArgs:
     """LARS: momentum whose step for each array is proportional to the norm of the array.
 
-    Let `u = g + weight_decay * p` for an array `p` with gradient `g`. Its velocity becomes `v =
-    momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the array
-    moves by `v`. LARS is designed for very large batches (You et al., 2017).
+    Let `u = g + weight_decay * p` for an array `p` with gradient `g`. Its velocity becomes
+    `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
+    array moves by `v`. LARS is designed for very large batches (You et al., 2017).
 
     Args:
         learning_rate: step size, a number or a schedule (a function that maps the number of steps
@@ -532,9 +533,9 @@ def fromage(
 ) -> GradientTransformationExtraArgs:
     """Fromage, whose steps are proportional to the norm of each array.
 
-    An array `p` with gradient `g` becomes `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 +
-    learning_rate**2)`. The division keeps the norm of the array from growing (Bernstein et al.,
-    2020).
+    An array `p` with gradient `g` becomes
+    `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 + learning_rate**2)`. The division keeps
+    the norm of the array from growing (Bernstein et al., 2020).
 
     Args:
         learning_rate: step size relative to the norm of an array, a number or a schedule; 0.01 is a
@@ -603,9 +604,9 @@ def adagrad(
 ) -> GradientTransformationExtraArgs:
     """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
 
-    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by `-learning_rate * g
-    / sqrt(s + eps)`, so steps become ever smaller. Adagrad suits sparse gradients (Duchi et al.,
-    2011).
+    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
+    `-learning_rate * g / sqrt(s + eps)`, so steps become ever smaller. Adagrad suits sparse
+    gradients (Duchi et al., 2011).
 
     Args:
         learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.

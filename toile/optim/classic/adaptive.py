@@ -78,9 +78,9 @@ class AdadeltaParamState:
 class Adadelta(OptimizerDef):
     """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    Let `v` be the moving average of `g²`, where `g` is the gradient, and `d` the moving average of
-    `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, and a
-    parameter `p` moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
+    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
+    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, and
+    a parameter `p` moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
 
     Args:
         learning_rate: factor by which steps are multiplied; 1.0 is the published rule. With None,

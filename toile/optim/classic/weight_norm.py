@@ -34,10 +34,10 @@ class WeightNormParamState:
 class WeightNorm(OptimizerDef):
     """An optimizer that updates the direction and the norm of weights separately.
 
-    With weight normalization, each parameter is `s * v / norm(v)`, and the wrapped optimizer
-    updates `v` and `s` (Salimans and Kingma, 2016). Norms are taken over all axes but the last.
-    Biases, and other parameters for which such a norm would cover a single element, are passed to
-    the wrapped optimizer unchanged.
+    With weight normalization, each parameter is written as `s * v / norm(v)`, and the wrapped
+    optimizer updates `v` and `s` (Salimans and Kingma, 2016). Norms are taken over all axes but the
+    last. Biases, and other parameters for which such a norm would cover a single element, are
+    passed to the wrapped optimizer unchanged.
 
     Args:
         wrapped_optimizer: definition of the optimizer that updates `v` and `s`.
