@@ -179,8 +179,8 @@ def apply_if_finite(
     """Skip steps whose gradients contain an infinity or NaN.
 
     In a skipped step the updates are zero, and the inner state stays unchanged. After
-    `max_consecutive_errors` skipped steps in a row, the next such gradient is applied, so that the
-    failure is noticed.
+    `max_consecutive_errors` skipped steps in a row, such gradients are applied, so that the failure
+    is noticed.
 
     Args:
         inner: optimizer to protect.
