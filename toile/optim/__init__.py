@@ -1,8 +1,8 @@
-"""Optimizers: gradient transformations and their chains, schedules, losses.
+"""Optimizers, gradient transformations, schedules and losses.
 
-Names, arguments, states and results are those of Optax. Two things are added: masks and labels may
-be globs of parameter paths (`"encoder/**"`), and `get_hyperparams` and `set_hyperparams` read and
-change hyperparameters in a state.
+Names, arguments, states and results are the same as in Optax. toile adds two things. Masks and
+labels may be globs that match parameter paths, such as `"encoder/**"`. `get_hyperparams` and
+`set_hyperparams` read and change the hyperparameters in a state.
 """
 
 from toile._absent import missing_attribute as _missing

@@ -1,4 +1,4 @@
-"""Updates gathered over steps: momentum, moving averages, several small batches as one."""
+"""Transformations that accumulate updates: momentum, averages, and several small batches."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ class TraceState(NamedTuple):
 def trace(
     decay: ArrayLike, nesterov: bool = False, accumulator_dtype: DTypeLike | None = None
 ) -> base.GradientTransformation:
-    """Momentum: replace updates by a decaying sum of all updates so far.
+    """Replace updates by a decaying sum of all updates so far (momentum).
 
-    The result is `t = g + decay * t`, or `g + decay * t` with that new t where `nesterov` is true.
+    For an update `g`, the sum becomes `t = g + decay * t`, and this is the result. With `nesterov`,
+    the result is `g + decay * t` with the new `t`.
 
     Args:
         decay: decay rate of the sum, usually 0.9.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
-        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
-            parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
+        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
+            the parameters.
 
     Returns:
         A gradient transformation.
@@ -81,7 +82,7 @@ class EmaState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        ema: average of updates, without the correction for its start at zero.
+        ema: moving average of updates, not corrected for its start at zero.
 
     >>> from toile import optim
     >>> optim.ema(0.9).init(jnp.zeros(2))
@@ -97,14 +98,14 @@ def ema(
 ) -> base.GradientTransformation:
     """Replace updates by their exponential moving average.
 
-    The average is `m = decay * m + (1 - decay) * g`, which starts at zero.
+    For an update `g`, the average becomes `m = decay * m + (1 - decay) * g`. It starts at zero.
 
     Args:
-        decay: decay rate of the average; values near 1 average over more steps.
-        debias: whether the result is divided by `1 - decay**t` at step t, which corrects for the
+        decay: decay rate of the average; values closer to 1 average over more steps.
+        debias: whether to divide the result by `1 - decay**t` at step `t`, which corrects for the
             start at zero.
-        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
-            parameters.
+        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
+            the parameters.
 
     Returns:
         A gradient transformation.
@@ -136,8 +137,8 @@ class ApplyEvery(NamedTuple):
     """State of `apply_every`.
 
     Args:
-        count: position within the k steps.
-        grad_acc: sum of the updates since the last one that was returned.
+        count: number of updates in the current sum, from 0 to `k - 1`.
+        grad_acc: sum of the updates so far. It is reset after every `k` updates.
 
     >>> from toile import optim
     >>> optim.apply_every(4).init(jnp.zeros(2))
@@ -149,10 +150,10 @@ class ApplyEvery(NamedTuple):
 
 
 def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
-    """Return the sum of k updates in every k-th step, and zeros in between.
+    """Return the sum of `k` updates in every `k`-th step, and zeros in the other steps.
 
-    The parameters change every k-th step only. Unlike `MultiSteps`, transformations before and
-    after it in a chain still run in every step.
+    The parameters change only in every `k`-th step. Unlike with `MultiSteps`, the transformations
+    before and after it in a chain still run in every step.
 
     Args:
         k: number of updates that are summed.
@@ -183,10 +184,10 @@ def apply_every(k: ArrayLike = 1) -> base.GradientTransformation:
 
 
 class ShouldSkipUpdateFunction(Protocol):
-    """The type of functions that tell `MultiSteps` which gradients to leave out.
+    """The type of functions that tell `MultiSteps` which gradients to skip.
 
-    `skip_not_finite` is one; `skip_large_updates` becomes one when `max_squared_norm` is bound with
-    `functools.partial`.
+    `skip_not_finite` is an example. `skip_large_updates` becomes one if `max_squared_norm` is bound
+    with `functools.partial`.
 
     >>> from toile import optim
     >>> skip: optim.ShouldSkipUpdateFunction = optim.skip_not_finite
@@ -197,19 +198,19 @@ class ShouldSkipUpdateFunction(Protocol):
     def __call__(
         self, updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
     ) -> tuple[ArrayLike, base.ArrayTree]:
-        """Return a boolean scalar, and a tree that explains it, to keep in the state.
+        """Return a boolean scalar, True to skip, and a tree of details to store in the state.
 
         Args:
             updates: gradients of this call.
-            gradient_step: number of updates that the inner optimizer has made.
-            params: parameters, if `update` was given any.
+            gradient_step: number of updates that the optimizer has made.
+            params: parameters passed to `update`, or None.
         """
 
 
 def skip_not_finite(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None
 ) -> tuple[Array, base.ArrayTree]:
-    """Tell `MultiSteps` to leave out gradients that contain an infinity or NaN.
+    """Tell `MultiSteps` to skip gradients that contain an infinity or NaN.
 
     Args:
         updates: gradients to look at.
@@ -217,8 +218,8 @@ def skip_not_finite(
         params: parameters; not read.
 
     Returns:
-        A boolean scalar, True to skip, and a dict with it (`should_skip`) and the number of bad
-        elements (`num_not_finite`).
+        A boolean scalar, True to skip, and a dict that contains it as `should_skip` and the number
+        of elements that are not finite as `num_not_finite`.
 
     >>> from toile import optim
     >>> skip, info = optim.skip_not_finite(jnp.array([1.0, jnp.inf]), 0, None)
@@ -234,17 +235,18 @@ def skip_large_updates(
     updates: base.Updates, gradient_step: ArrayLike, params: base.Params | None,
     max_squared_norm: ArrayLike,
 ) -> tuple[Array, base.ArrayTree]:
-    """Tell `MultiSteps` to leave out gradients whose squared norm is too large, or NaN.
+    """Tell `MultiSteps` to skip gradients whose squared norm is too large or NaN.
 
     Args:
         updates: gradients to look at.
         gradient_step: number of updates made; not read.
         params: parameters; not read.
-        max_squared_norm: squared norm, over all leaves, at or above which a gradient is left out.
+        max_squared_norm: gradients whose squared norm over all leaves is at least this large are
+            skipped.
 
     Returns:
-        A boolean scalar, True to skip, and a dict with it (`should_skip`) and the squared norm
-        (`norm_squared`).
+        A boolean scalar, True to skip, and a dict that contains it as `should_skip` and the squared
+        norm as `norm_squared`.
 
     >>> import functools
     >>> from toile import optim
@@ -266,10 +268,10 @@ class MultiStepsState(NamedTuple):
 
     Args:
         mini_step: number of gradients accumulated since the last update.
-        gradient_step: number of updates that the inner optimizer has made.
+        gradient_step: number of updates that the optimizer has made.
         inner_opt_state: state of the inner optimizer.
         acc_grads: mean or sum of the gradients since the last update.
-        skip_state: what `should_skip_update_fn` returned about the last gradient.
+        skip_state: tree that `should_skip_update_fn` returned for the last gradient.
 
     >>> from toile import optim
     >>> state = optim.MultiSteps(optim.sgd(1.0), every_k_schedule=2).init(jnp.zeros(1))
@@ -285,20 +287,21 @@ class MultiStepsState(NamedTuple):
 
 
 class MultiSteps:
-    """Accumulate gradients over several calls, and give an optimizer their mean or sum.
+    """Accumulate gradients over several calls, and pass their mean or sum to an optimizer.
 
-    This turns several small batches into one large one: of k calls of `update`, k - 1 return zeros
-    and leave the inner state unchanged. It has `init` and `update` like a gradient transformation;
-    `gradient_transformation` returns one.
+    This makes several small batches work like one large batch. Out of `k` calls of `update`,
+    `k - 1` return zeros and leave the state of the optimizer unchanged. The object has methods
+    `init` and `update` like a gradient transformation, and its method `gradient_transformation`
+    returns one.
 
     Args:
-        opt: optimizer that gets the accumulated gradients.
-        every_k_schedule: number of calls for one update, or a function from the number of updates
-            made so far to that number.
-        use_grad_mean: whether to accumulate the mean of gradients, not their sum.
-        should_skip_update_fn: function from (gradients, updates made, parameters) to a boolean
-            scalar, True for gradients that are left out and not counted, and a tree kept in the
-            state; None to take all.
+        opt: optimizer that receives the accumulated gradients.
+        every_k_schedule: number of calls per update, or a function that maps the number of updates
+            made so far to this number.
+        use_grad_mean: if True, the mean of the gradients is accumulated; if False, their sum.
+        should_skip_update_fn: function `f(updates, gradient_step, params)` that returns a boolean
+            scalar and a tree to store in the state. Gradients for which the scalar is True are
+            neither accumulated nor counted. With None, no gradient is skipped.
         accumulator_dtype: dtype in which gradients are accumulated.
 
     >>> from toile import optim
@@ -326,14 +329,14 @@ class MultiSteps:
 
     @property
     def inner_opt(self) -> base.GradientTransformationExtraArgs:
-        """The optimizer that gets the accumulated gradients."""
+        """The optimizer that receives the accumulated gradients."""
         return self._opt
 
     def init(self, params: base.Params) -> MultiStepsState:
-        """Make the state before the first gradient.
+        """Make the initial state.
 
         Args:
-            params: parameters that are to be trained.
+            params: parameters to train.
         """
         step = base.zero_count()
         _, skip_state = self._should_skip(tree.zeros_like(params), step, params)
@@ -346,7 +349,7 @@ class MultiSteps:
         )
 
     def _gathered(self, grads: Any, state: MultiStepsState) -> Any:
-        """The mean (by its recurrence, which cannot overflow) or the sum so far."""
+        """Return the sum or the mean so far; the mean is a recurrence, which cannot overflow."""
         if self._use_grad_mean:
             add = lambda g, acc: acc + (g - acc) / (state.mini_step + 1)
         else:
@@ -354,7 +357,7 @@ class MultiSteps:
         return trees.map(add, grads, state.acc_grads)
 
     def _take(self, grads, state, params, k, extra_args):
-        """One more gradient; the inner update counts only if it is the k-th."""
+        """Accumulate one more gradient; keep the inner update only if it is the k-th."""
         gathered = self._gathered(grads, state)
         updates, inner = self._opt.update(
             tree.cast_like(gathered, grads), state.inner_opt_state, params=params, **extra_args
@@ -372,7 +375,7 @@ class MultiSteps:
         return trees.map(lambda u: emit * u, updates), state
 
     def _skip(self, grads, state, params, extra_args):
-        """Zero updates, in the shapes and dtypes that the inner update would give."""
+        """Return zeros with the shapes and dtypes of the inner updates, and the state unchanged."""
         arrays = {k: v for k, v in extra_args.items() if isinstance(v, Array)}
         others = {k: v for k, v in extra_args.items() if k not in arrays}
 
@@ -387,13 +390,13 @@ class MultiSteps:
         self, updates: base.Updates, state: MultiStepsState, params: base.Params | None = None,
         **extra_args: Any,
     ) -> tuple[base.Updates, MultiStepsState]:
-        """Return zeros, or every k-th time the updates of the inner optimizer.
+        """Accumulate gradients; return the optimizer's updates in every `k`-th call, else zeros.
 
         Args:
             updates: gradients of one small batch.
             state: state from `init` or from the last call.
             params: parameters, for optimizers that read them.
-            extra_args: keywords for the inner optimizer.
+            extra_args: keyword arguments for the optimizer.
 
         Returns:
             The updates and the new state.
@@ -417,7 +420,7 @@ class MultiSteps:
         )
 
     def has_updated(self, state: MultiStepsState | base.ArrayTree) -> Array:
-        """Return whether the last call made an update: a boolean scalar.
+        """Return whether the last call of `update` made an update, as a boolean scalar.
 
         Args:
             state: state that the last call returned.
@@ -425,5 +428,5 @@ class MultiSteps:
         return jnp.logical_and(state.mini_step == 0, state.gradient_step > 0)
 
     def gradient_transformation(self) -> base.GradientTransformation:
-        """Return the same as a `GradientTransformation`."""
+        """Return a `GradientTransformation` that does the same."""
         return base.GradientTransformation(init=self.init, update=cast(Any, self.update))

@@ -1,7 +1,7 @@
-"""Steps scaled element by element by past gradients, by rules other than Adam's.
+"""Transformations that scale updates by past gradients, with rules other than Adam's.
 
-Sums and averages of squares (Adagrad, RMSProp, Adadelta), per-axis maxima (SM3), per-leaf norms
-(NovoGrad), signs (Rprop).
+They use sums and averages of squared gradients (Adagrad, RMSProp, Adadelta), maxima per axis (SM3),
+norms per leaf (NovoGrad) or signs (Rprop).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _inverse_root(total, eps):
-    """1 / sqrt(total + eps), and 0 where nothing has been seen yet."""
+    """Return `1 / sqrt(total + eps)`, or 0 where `total` is 0."""
     return jnp.where(total > 0, lax.rsqrt(total + eps), 0.0)
 
 
@@ -50,14 +50,14 @@ class ScaleByRssState(NamedTuple):
 def scale_by_rss(
     initial_accumulator_value: ArrayLike = 0.1, eps: ArrayLike = 1e-7
 ) -> base.GradientTransformation:
-    """Divide updates by the root of the sum of all their squares so far.
+    """Divide updates by the root of the sum of all squared updates so far.
 
-    The result is `g / sqrt(s + eps)` with `s = s + |g|²`, and 0 where s is 0. `adagrad` is this
-    with a learning rate.
+    For an update `g`, the sum becomes `s = s + |g|²`. The result is `g / sqrt(s + eps)`, or 0 where
+    `s` is 0. `adagrad` adds a learning rate to this transformation.
 
     Args:
         initial_accumulator_value: initial value of the sum.
-        eps: small number added to the sum, to avoid division by zero.
+        eps: small number added to the sum to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -121,7 +121,7 @@ def _by_root(variance, updates, eps, eps_in_sqrt):
 
 
 def _by_average_square(states, centered, decay, eps, initial_scale, eps_in_sqrt, bias_correction):
-    """Over the root of the average square, or of the variance; `states`: without count, with."""
+    """Divide by the root of the average square or variance; `states` are without and with count."""
     state_class = states[bias_correction]
 
     def init_fn(params):
@@ -146,18 +146,19 @@ def scale_by_rms(
     decay: ArrayLike = 0.9, eps: ArrayLike = 1e-8, initial_scale: ArrayLike = 0.0,
     eps_in_sqrt: bool = True, bias_correction: bool = False,
 ) -> base.GradientTransformation:
-    """Divide updates by the root of their average square.
+    """Divide updates by the root of the average squared update.
 
-    The result is `g / sqrt(v + eps)`, with v the average of |g|². `rmsprop` is this with a learning
-    rate.
+    The result is `g / sqrt(v + eps)`, where `v` is the moving average of `|g|²` and `g` the update.
+    `rmsprop` adds a learning rate to this transformation.
 
     Args:
-        decay: decay rate of the average of squared gradients; values near 1 average over more
+        decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number in the denominator, to avoid division by zero.
-        initial_scale: value that the average starts with.
-        eps_in_sqrt: whether `eps` is added under the square root, or to the root.
-        bias_correction: whether the average is corrected for its start at zero.
+        eps: small number added in the denominator to avoid division by zero.
+        initial_scale: initial value of the average.
+        eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
+            root.
+        bias_correction: whether to correct the average for its start at zero.
 
     Returns:
         A gradient transformation.
@@ -213,15 +214,17 @@ def scale_by_stddev(
 ) -> base.GradientTransformation:
     """Divide updates by their standard deviation over past steps.
 
-    The result is `g / sqrt(v - |m|² + eps)`, with m and v the averages of g and |g|². `rmsprop`
-    with `centered` is this with a learning rate.
+    The result is `g / sqrt(v - |m|² + eps)`, where `m` and `v` are the moving averages of the
+    update `g` and of `|g|²`. `rmsprop` with `centered=True` adds a learning rate to this
+    transformation.
 
     Args:
-        decay: decay rate of both averages; values near 1 average over more steps.
-        eps: small number in the denominator, to avoid division by zero.
-        initial_scale: value that the average of squares starts with.
-        eps_in_sqrt: whether `eps` is added under the square root, or to the root.
-        bias_correction: whether the averages are corrected for their start at zero.
+        decay: decay rate of both averages; values closer to 1 average over more steps.
+        eps: small number added in the denominator to avoid division by zero.
+        initial_scale: initial value of the average of `|g|²`.
+        eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
+            root.
+        bias_correction: whether to correct the averages for their start at zero.
 
     Returns:
         A gradient transformation.
@@ -254,10 +257,11 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 
 def scale_by_adadelta(rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6) -> base.GradientTransformation:
-    """Scale updates to the size of earlier steps.
+    """Scale updates so that steps are proportional to the size of earlier steps.
 
-    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`, with v the average of g² and d that of
-    u². `adadelta` is this with a learning rate.
+    The result is `u = sqrt(d + eps) / sqrt(v + eps) * g`. Here `v` is the moving average of `g²`,
+    where `g` is the update, and `d` is the moving average of `u²` over the earlier steps.
+    `adadelta` adds a learning rate to this transformation.
 
     Args:
         rho: decay rate of both averages.
@@ -288,7 +292,8 @@ class ScaleByRpropState(NamedTuple):
 
     Args:
         step_sizes: step size of each element, a tree like the parameters.
-        prev_updates: steps that the next update returns, a tree like the parameters.
+        prev_updates: steps computed by the last update, a tree like the parameters. The next update
+            returns them.
 
     >>> from toile import optim
     >>> optim.scale_by_rprop(0.1).init(jnp.zeros(1))
@@ -304,16 +309,17 @@ def scale_by_rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> base.GradientTransformation:
-    """Replace updates by their signs times step sizes that adapt to each element.
+    """Replace updates by their signs, multiplied by a step size that adapts to each element.
 
-    A step size is multiplied by `eta_plus` while the sign of an element stays the same, and by
-    `eta_minus` when it changes; the element then makes no step. The updates are those of the step
-    before, as in Optax: the first one is zero. `rprop` is this with the sign flipped.
+    The step size of an element is multiplied by `eta_plus` while the sign of its update stays the
+    same, and by `eta_minus` when the sign changes. When the sign changes, the element makes no
+    step. As in Optax, `update` returns the step computed in the previous call, so the first result
+    is zero. `rprop` is this transformation with the sign flipped.
 
     Args:
-        learning_rate: step size of all elements at the start.
-        eta_minus: factor less than 1 for a step size when the sign changes.
-        eta_plus: factor greater than 1 for a step size when the sign stays the same.
+        learning_rate: initial step size of all elements.
+        eta_minus: factor for the step size when the sign changes; less than 1.
+        eta_plus: factor for the step size when the sign stays the same; greater than 1.
         min_step_size: smallest step size.
         max_step_size: largest step size.
 
@@ -347,7 +353,7 @@ def scale_by_rprop(
         sizes = trees.map(resized, agreement, state.step_sizes)
         signed = lambda s, g, size: jnp.where(s < 0, jnp.zeros_like(g), size * jnp.sign(g))
         steps = trees.map(signed, agreement, updates, sizes)
-        # Optax returns the step before this one, and so do we: results are the same.
+        # Like Optax, return the step before this one, so that results are the same.
         taken = trees.map(stopped, agreement, state.prev_updates)
         return taken, ScaleByRpropState(sizes, steps)
 
@@ -358,8 +364,8 @@ class ScaleBySM3State(NamedTuple):
     """State of `scale_by_sm3`.
 
     Args:
-        mu: for each leaf a list of vectors, one per axis: the maxima of the accumulated squares
-            over the other axes.
+        mu: for each leaf, a list with one vector per axis. Each vector contains the maxima of the
+            accumulated squares over the other axes.
         nu: average of steps, a tree like the parameters.
 
     >>> from toile import optim
@@ -378,16 +384,16 @@ def _others(axis: int, ndim: int) -> tuple[int, ...]:
 def scale_by_sm3(
     b1: ArrayLike = 0.9, b2: ArrayLike = 1.0, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Divide updates by the root of accumulated squares, of which only maxima per axis are kept.
+    """Divide updates by the root of accumulated squares, storing only maxima along each axis.
 
-    For an element the accumulated square is the smallest of the maxima kept for its indices (its
-    row, its column, ...), plus g². The quotients are averaged with decay rate `b1`. `sm3` is this
-    with a learning rate.
+    The accumulated square of an element is its squared update plus the smallest of the maxima that
+    are stored for its row, its column, and so on. The quotients are averaged with decay rate `b1`.
+    `sm3` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the average of steps.
-        b2: decay rate of the accumulated squares; 1 for a sum, as published.
-        eps: small number added to the accumulated squares, to avoid division by zero.
+        b2: decay rate of the accumulated squares. 1 means a plain sum, as in the paper.
+        eps: small number added to the accumulated squares to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -454,20 +460,21 @@ def scale_by_novograd(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.25, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     weight_decay: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformation:
-    """Divide each leaf by an average of its norm, and accumulate momentum.
+    """Divide each leaf by its average norm, and apply momentum.
 
-    With v the average of `norm(g)**2` of a leaf, it gives
-    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`. In the first step v is
-    `norm(g)**2` and m is the new term alone. `novograd` is this with a learning rate.
+    For a leaf with update `g` and parameter `p`, the result is the momentum
+    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, where `v` is the moving
+    average of `norm(g)**2`. In the first step, `v` is `norm(g)**2` and `m` is the new term alone.
+    `novograd` adds a learning rate to this transformation.
 
     Args:
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        weight_decay: strength of the decay.
-        mu_dtype: dtype in which the momentum is stored; None for that of the parameters.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        weight_decay: strength of the weight decay.
+        mu_dtype: dtype in which the momentum is stored. None means the dtype of the parameters.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

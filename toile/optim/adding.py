@@ -1,4 +1,4 @@
-"""Something added to updates: parameters (weight decay) or noise."""
+"""Transformations that add parameters (weight decay) or noise to updates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AddDecayedWeightsState = base.EmptyState
 
 
 class WeightDecaySchedule(NamedTuple):
-    """State of `add_decayed_weights` where the weight decay is a schedule.
+    """State of `add_decayed_weights` if the weight decay is a schedule.
 
     Args:
         count: number of updates made so far.
@@ -41,16 +41,19 @@ def add_decayed_weights(
     weight_decay: base.ScalarOrSchedule = 0.0,
     mask: Any | Callable[[base.Params], Any] | None = None,
 ) -> base.GradientTransformation:
-    """Add the parameters, times a factor, to the updates (weight decay).
+    """Add a multiple of the parameters to the updates (weight decay).
 
-    The result is `g + weight_decay * p`. Placed after the scaling of gradients it is the decay of
-    `adamw`; placed before it, that of a penalty on the squared norm.
+    For an update `g` and a parameter `p`, the result is `g + weight_decay * p`. Place it after the
+    transformation that scales the gradients to get the decoupled decay of `adamw`, or before it to
+    get the effect of a penalty on the squared norm of the parameters.
 
     Args:
-        weight_decay: factor of the parameters, a number or a schedule; often 1e-4 to 0.1.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
+        weight_decay: factor by which the parameters are multiplied, a number or a schedule; 1e-4 to
+            0.1 are typical values.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -85,7 +88,7 @@ class AddNoiseState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        rng_key: random key for the next noise.
+        rng_key: random key from which the next noise is drawn.
 
     >>> from toile import optim
     >>> optim.add_noise(0.01, 0.55, key=0).init(jnp.zeros(2)).count
@@ -97,14 +100,14 @@ class AddNoiseState(NamedTuple):
 
 
 def canonical_key(key_or_seed: Array | int) -> Array:
-    """A key, or one made from a seed."""
+    """Return a key as it is, or make one from a seed."""
     if isinstance(key_or_seed, Array) and dtypes.issubdtype(key_or_seed.dtype, dtypes.prng_key):
         return key_or_seed
     return random.key(key_or_seed)
 
 
 def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | int:
-    """The key of a noisy transformation, given by its newer or its older keyword."""
+    """Return the key or seed, given by the current or the deprecated keyword; the default is 0."""
     if seed is not None:
         warnings.warn(f"{who}: `seed` is deprecated, use `key`", DeprecationWarning, stacklevel=3)
         if key is not None:
@@ -119,15 +122,16 @@ def key_or_seed(who: str, key: Array | int | None, seed: int | None) -> Array | 
 def add_noise(
     eta: ArrayLike, gamma: ArrayLike, key: Array | int | None = None, *, seed: int | None = None
 ) -> base.GradientTransformation:
-    """Add normal noise of variance `eta / t**gamma` at step t.
+    """Add Gaussian noise of variance `eta / t**gamma` at step `t`.
 
-    Noise helps very deep networks to train (Neelakantan et al., 2015). The state carries the random
-    key, so that results are reproducible.
+    Noise can help to train very deep networks (Neelakantan et al., 2015). The state contains the
+    random key, so results are reproducible.
 
     Args:
         eta: variance in the first step.
-        gamma: how fast the variance shrinks; 0.55 is a usual value, 0 keeps it constant.
-        key: random key, or an integer from which one is made; None warns and takes 0.
+        gamma: exponent that sets how fast the variance shrinks. 0.55 is a typical value; with 0 the
+            variance is constant.
+        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Updates applied to parameters, and parameters that track others slowly or periodically."""
+"""Functions that add updates to parameters, or make parameters track others."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["apply_updates", "incremental_update", "periodic_update"]
 def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
     """Add updates to parameters.
 
-    Each result has the dtype of its parameter. Where a parameter is None the result is None.
+    Each result has the dtype of its parameter. A parameter that is None stays None.
 
     Args:
         params: tree of parameters.
-        updates: tree of the same structure, which an optimizer's `update` returned.
+        updates: updates returned by an optimizer, a tree with the structure of `params`.
 
     Returns:
         The new parameters.
@@ -34,15 +34,16 @@ def apply_updates(params: base.Params, updates: base.Updates) -> base.Params:
 def incremental_update(
     new_tensors: base.Params, old_tensors: base.Params, step_size: ArrayLike
 ) -> base.Params:
-    """Move parameters a part of the way towards new ones (Polyak averaging).
+    """Move parameters part of the way towards new ones (Polyak averaging).
 
-    The result is `step_size * new + (1 - step_size) * old`, for averages of parameters and for
-    target networks in reinforcement learning.
+    The result is `step_size * new + (1 - step_size) * old`. It is used to average parameters, and
+    to update target networks in reinforcement learning.
 
     Args:
         new_tensors: tree to move towards.
         old_tensors: tree to move from.
-        step_size: fraction of the way, from 0 (old) to 1 (new).
+        step_size: fraction of the way to move, from 0 (keep the old tree) to 1 (return the new
+            one).
 
     Returns:
         A tree like `new_tensors`.
@@ -58,16 +59,16 @@ def incremental_update(
 def periodic_update(
     new_tensors: base.Params, old_tensors: base.Params, steps: ArrayLike, update_period: ArrayLike
 ) -> base.Params:
-    """Replace parameters by new ones at regular intervals.
+    """Replace parameters by new ones every `update_period` steps.
 
     Args:
-        new_tensors: tree to return in steps that are multiples of `update_period`.
-        old_tensors: tree to return in other steps.
+        new_tensors: tree to return if `steps` is a multiple of `update_period`.
+        old_tensors: tree to return otherwise.
         steps: number of steps taken.
         update_period: number of steps between two replacements.
 
     Returns:
-        One of the two trees.
+        `new_tensors` or `old_tensors`.
 
     >>> from toile import optim
     >>> for step in (4, 5):

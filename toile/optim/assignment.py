@@ -1,7 +1,7 @@
-"""Solvers of the assignment problem: pairs of rows and columns, each used once, of least cost.
+"""Solvers for the assignment problem, which pairs rows with columns at the lowest total cost.
 
-Both take cubic time and can be jitted. If several assignments are best, the two may return
-different ones, but each always returns the same one.
+Both solvers take cubic time and can be jitted. If several assignments have the lowest cost, the two
+solvers may return different ones, but each is deterministic.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ def _empty_assignment() -> Any:
 
 
 def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
-    """Pair rows with columns, each used once, at the least total cost.
+    """Pair each row with a different column at the lowest total cost.
 
-    It takes cubic time. The pairs are not sorted by rows; where several assignments are best, one
-    of them is found.
+    The algorithm takes cubic time. The pairs are not sorted by row. If several assignments have the
+    lowest cost, one of them is returned. If there are more rows than columns, some rows remain
+    without a column.
 
     Args:
-        cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.
+        cost_matrix: matrix of costs, which need not be square. The smaller of its two sizes is the
+            number of pairs.
 
     Returns:
-        The rows i and the columns j, such that `cost_matrix[i, j].sum()` is least.
+        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
@@ -55,7 +58,7 @@ def hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
 
 
 def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
-    """Potentials and owners of columns after one more row has found a column."""
+    """Return the potentials and the owners of columns after one more row has found a column."""
     rows, cols = cost.shape
     owner = owner.at[0].set(row + 1)
 
@@ -80,7 +83,7 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
     u, v, _, _, back, column = lax.while_loop(taken, extend, start)
 
     def shift(state: Any) -> Any:
-        """Assign a column of the path to the row before."""
+        """Assign a column of the path to the previous row of the path."""
         owner, column = state
         before = back[column - 1]
         return owner.at[column].set(owner[before]), before
@@ -90,15 +93,18 @@ def _place_row(cost: Any, row: Any, u: Any, v: Any, owner: Any) -> Any:
 
 
 def base_hungarian_algorithm(cost_matrix: Array) -> tuple[Array, Array]:
-    """Pair rows with columns, each used once, at the least total cost, by Crouse's method.
+    """Pair each row with a different column at the lowest total cost, by Crouse's method.
 
-    It takes cubic time (Crouse, 2016). Rows are in order.
+    The algorithm takes cubic time (Crouse, 2016). The pairs are sorted by row. If there are more
+    rows than columns, some rows remain without a column.
 
     Args:
-        cost_matrix: matrix of costs, of any two sizes; the smaller one is the number of pairs.
+        cost_matrix: matrix of costs, which need not be square. The smaller of its two sizes is the
+            number of pairs.
 
     Returns:
-        The rows i and the columns j, such that `cost_matrix[i, j].sum()` is least.
+        The row indices `i` and the column indices `j` of the pairs. Their cost is
+        `cost_matrix[i, j].sum()`.
 
     >>> from toile.optim import assignment
     >>> cost = jnp.array([[8, 4, 7], [5, 2, 3], [9, 6, 7], [9, 4, 8]])
@@ -143,7 +149,7 @@ class _Search(NamedTuple):
 
 
 def _augment(cost: Any, row: Any, m: _Matching) -> _Matching:
-    """The matching with one more row."""
+    """Return the matching with one more row."""
     rows, cols = cost.shape
     start = _Search(
         row=row, length=jnp.zeros((), cost.dtype), left=jnp.arange(cols)[::-1],
@@ -171,7 +177,7 @@ def _augment(cost: Any, row: Any, m: _Matching) -> _Matching:
 def _advance(cost: Any, m: _Matching, s: _Search) -> _Search:
     """Relax the edges of a row and continue from the nearest column.
 
-    Among equally near columns a free one is taken, the last in `left`; if none is free, the first.
+    Among equally near columns, the last free one in `left` is chosen, or the first if none is free.
     """
     cols = cost.shape[1]
     places = jnp.arange(cols)

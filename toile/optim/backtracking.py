@@ -1,7 +1,7 @@
-"""Backtracking line search: a step made smaller until the loss decreases enough.
+"""Backtracking line search, which makes a step smaller until the loss decreases enough.
 
-Armijo's rule: f(w + s u) <= (1 + rtol) f(w) + s slope_rtol <u, g>. What all line searches share
-is here too: which keywords the loss takes, and values reused from the state.
+A step has to satisfy Armijo's rule, which is stated in `scale_by_backtracking_linesearch`. The
+module also contains helpers that all line searches share.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = [
 
 
 class BacktrackingLinesearchInfo(NamedTuple):
-    """How the last backtracking line search went.
+    """The outcome of the last backtracking line search.
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: by how much the last one missed the required decrease; 0 if it did not.
+        decrease_error: amount by which the last step size missed the required decrease, or 0.
 
     >>> from toile import optim
     >>> optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1)).info
@@ -47,10 +47,10 @@ class ScaleByBacktrackingLinesearchState(NamedTuple):
     """State of `scale_by_backtracking_linesearch`.
 
     Args:
-        learning_rate: step size found by the last search; 0 where the loss was not finite.
+        learning_rate: step size found by the last search; 0 if the loss was not finite.
         value: loss at the point that the search reached.
-        grad: gradient there, if `store_grad` is true; else None.
-        info: how the search went.
+        grad: gradient at that point if `store_grad` is True, else None.
+        info: outcome of the search.
 
     >>> from toile import optim
     >>> state = optim.scale_by_backtracking_linesearch(15).init(jnp.zeros(1))
@@ -73,12 +73,12 @@ class _Search(NamedTuple):
 
 
 def real_dtype(params: base.Params) -> Any:
-    """The dtype of a loss of these parameters."""
+    """Return the dtype of a loss of these parameters."""
     return jnp.real(jnp.empty((), dtype=trees.leaves(params)[0].dtype)).dtype
 
 
 def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dict[str, Any]:
-    """The keywords that the loss takes; an error if it does not take all of them."""
+    """Return the keyword arguments for the loss, or raise an error if it does not accept them."""
     known = inspect.signature(value_fn).parameters
     unknown = sorted(name for name in extra_args if name not in known)
     if unknown:
@@ -90,13 +90,13 @@ def keywords_of(who: str, value_fn: Callable, extra_args: dict[str, Any]) -> dic
 
 
 def print_if(condition: ArrayLike, message: str, **values: ArrayLike) -> None:
-    """Print from inside the search."""
+    """Print a message from inside the search if a condition holds."""
     lax.cond(condition, lambda: debug.print(message, ordered=True, **values), lambda: None)
 
 
 @dataclass(frozen=True)
 class _Backtracking:
-    """The search with its settings."""
+    """The settings of the search, with the functions that run it."""
 
     max_steps: ArrayLike
     slope_rtol: ArrayLike
@@ -108,7 +108,7 @@ class _Backtracking:
     store_grad: bool
 
     def init(self, params: base.Params) -> ScaleByBacktrackingLinesearchState:
-        """The state before the first search."""
+        """Return the state before the first search."""
         dtype = real_dtype(params)
         return ScaleByBacktrackingLinesearchState(
             learning_rate=jnp.array(1.0, dtype=dtype),
@@ -118,12 +118,12 @@ class _Backtracking:
         )
 
     def missed(self, size, slope, value, new_value):
-        """By how much a step misses the rule."""
+        """Return by how much a step misses the required decrease."""
         error = new_value - (1.0 + self.rtol) * value - size * self.slope_rtol * slope
         return jnp.maximum(jnp.where(jnp.isnan(error), jnp.inf, error), 0.0)
 
     def attempt(self, search, loss, value, slope, params, updates):
-        """One more step size, the loss there and, once accepted, its gradient."""
+        """Try one more step size, and compute the gradient if it is accepted or the last one."""
         shrunk = self.decrease_factor * search.learning_rate
         size = jnp.where(search.count > 0, shrunk, search.learning_rate)
         point, grad = tree.add_scale(params, size, updates), search.grad
@@ -143,7 +143,7 @@ class _Backtracking:
         return tree.cast_like(new, search)
 
     def run(self, last_size, loss, value, slope, params, updates):
-        """Smaller and smaller steps, until one is small enough."""
+        """Try smaller and smaller steps until one is accepted."""
         size = jnp.minimum(self.increase_factor * last_size, self.max_size)
         start = _Search(
             size, value, tree.zeros_like(params), decrease_error=jnp.array(jnp.inf),
@@ -156,7 +156,7 @@ class _Backtracking:
         )
 
     def report(self, search, value, slope):
-        """What went wrong, if anything did."""
+        """Print what went wrong, if anything did."""
         print_if(
             search.decrease_error > self.atol,
             "scale_by_backtracking_linesearch: no step size decreases the loss enough: value "
@@ -177,32 +177,35 @@ def scale_by_backtracking_linesearch(
 ) -> base.GradientTransformationExtraArgs:
     """Multiply updates by the first step size that decreases the loss enough.
 
-    Step sizes s shrink until
-    `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule),
-    where w are the parameters and u the updates, which have to point downhill. A search starts from
-    the last step size times `increase_factor`. `update` takes the keywords `value` (the loss),
-    `grad` (its gradient), `value_fn` (the function of the parameters that computes the loss) and
-    any keywords of that function.
+    The step size `s` shrinks until
+    `f(w + s * u) <= (1 + rtol) * f(w) + s * slope_rtol * dot(u, grad) + atol` (Armijo's rule). Here
+    `f` is the loss, `w` are the parameters, and `u` are the updates, which must point downhill. A
+    search starts from the last step size times `increase_factor`.
+
+    The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
+    gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any
+    other keyword arguments to `value_fn`.
 
     Args:
-        max_backtracking_steps: largest number of times that a step size shrinks.
-        slope_rtol: fraction, between 0 and 1, of the decrease predicted by the slope that has to be
-            reached.
-        decrease_factor: factor less than 1 for a step size that is too large.
-        increase_factor: factor for the last step size at the start of a search; with 1, step sizes
-            never grow.
+        max_backtracking_steps: largest number of times that the step size is reduced.
+        slope_rtol: required decrease, as a fraction of the decrease that the slope predicts;
+            between 0 and 1.
+        decrease_factor: factor by which a step size that is too large is multiplied; less than 1.
+        increase_factor: factor by which the last step size is multiplied at the start of a search.
+            With 1, step sizes never grow.
         max_learning_rate: largest step size.
         atol: absolute tolerance of the required decrease.
-        rtol: tolerance of the required decrease relative to the loss.
-        store_grad: whether to keep the gradient at the point that is reached, for
+        rtol: tolerance of the required decrease, relative to the loss.
+        store_grad: whether to store the gradient at the new point in the state, for
             `value_and_grad_from_state`.
-        verbose: whether to print why a search failed.
+        verbose: whether to print the reason if a search fails.
 
     Returns:
-        A gradient transformation whose `update` needs the parameters and the keywords above.
+        A gradient transformation whose `update` needs the parameters and the keyword arguments
+        above.
 
     Raises:
-        TypeError: `update` gets a keyword that `value_fn` does not take.
+        TypeError: `update` gets a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
@@ -237,20 +240,21 @@ def scale_by_backtracking_linesearch(
 def value_and_grad_from_state(
     value_fn: Callable[..., ArrayLike]
 ) -> Callable[..., tuple[Array, base.Updates]]:
-    """Compute a loss and its gradient, or take both from the state of a line search.
+    """Compute a loss and its gradient, or read both from the state of a line search.
 
-    A line search ends with the loss at the new point and often its gradient; there is no need to
-    compute them again in the next step. The state has to contain `value` and `grad`: that of
-    `scale_by_zoom_linesearch`, of `lbfgs`, or of `scale_by_backtracking_linesearch` with
-    `store_grad`.
+    A line search ends with the loss at the new point and often its gradient, so the next step does
+    not have to compute them again. The state must contain `value` and `grad`, as do the states of
+    `scale_by_zoom_linesearch`, of `lbfgs`, and of `scale_by_backtracking_linesearch` with
+    `store_grad=True`.
 
     Args:
-        value_fn: loss, a function of parameters and further arguments.
+        value_fn: loss, a function of parameters and any other arguments.
 
     Returns:
-        A function `f(params, *args, state=opt_state, **kwargs)` that returns (loss, gradient), from
-        the state if its `value` is finite, and computed otherwise, as before the first step. It
-        raises ValueError if the state lacks one of the two.
+        A function `f(params, *args, state=opt_state, **kwargs)` that returns the loss and the
+        gradient. It reads them from the state if the `value` in it is finite. Otherwise, for
+        instance in the first step, it computes them. It raises ValueError if the state does not
+        contain both.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)

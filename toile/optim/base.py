@@ -1,8 +1,9 @@
-"""What a gradient transformation is: a pair of functions, `init` and `update`.
+"""The gradient transformation, a pair of functions `init` and `update`, and its types.
 
-`init(params)` makes a state; `update(updates, state, params)` gives new updates and a new state,
-both as trees. An update is a pure function, so `jit` can compile all of it.
-A `GradientTransformationExtraArgs` also takes keywords (a loss value, a function for line search).
+`init(params)` makes a state. `update(updates, state, params)` returns new updates and a new state,
+both as trees. It is a pure function, so `jit` can compile all of it. The `update` of a
+`GradientTransformationExtraArgs` also accepts keyword arguments, such as the loss or a function for
+a line search.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ ScalarOrSchedule = float | Array | Schedule
 
 @runtime_checkable
 class StatefulSchedule(Protocol):
-    """A hyperparameter that keeps its own state between steps.
+    """A protocol for hyperparameters that keep a state between steps.
 
-    Anything with these three methods is one; `inject_hyperparams` accepts it in place of a number.
+    Any object with the methods `init`, `update` and `__call__` is a stateful schedule.
+    `inject_hyperparams` accepts one in place of a number.
 
     >>> from toile import optim
     >>> isinstance(optim.WrappedSchedule(lambda step: 0.1), optim.StatefulSchedule)
@@ -59,22 +61,22 @@ class StatefulSchedule(Protocol):
     """
 
     def init(self) -> ScheduleState:
-        """Make the state before the first step."""
+        """Make the initial state."""
 
     def update(self, state: ScheduleState, **extra_args) -> ScheduleState:
         """Return the state after one more step.
 
         Args:
             state: state before the step.
-            extra_args: keywords that the update of the transformation was given.
+            extra_args: keyword arguments that were passed to the `update` of the transformation.
         """
 
     def __call__(self, state: ScheduleState, **extra_args) -> ArrayLike:
-        """Return the value in this state.
+        """Return the value of the hyperparameter for a state.
 
         Args:
             state: state to read.
-            extra_args: keywords that the update of the transformation was given.
+            extra_args: keyword arguments that were passed to the `update` of the transformation.
         """
 
 
@@ -91,12 +93,12 @@ class TransformInitFn(Protocol):
         """Make the state for a tree of parameters.
 
         Args:
-            params: parameters, whose shapes and dtypes the state follows.
+            params: parameters, which determine the shapes and dtypes in the state.
         """
 
 
 class TransformUpdateFn(Protocol):
-    """The type of functions that transform updates; they are pure.
+    """The type of pure functions that transform updates.
 
     >>> from toile import optim
     >>> update: optim.TransformUpdateFn = optim.scale(0.5).update
@@ -117,7 +119,7 @@ class TransformUpdateFn(Protocol):
 
 
 class TransformUpdateExtraArgsFn(Protocol):
-    """The type of functions that transform updates and take additional keyword arguments.
+    """The type of pure functions that transform updates and accept keyword arguments.
 
     >>> from toile import optim
     >>> update: optim.TransformUpdateExtraArgsFn = optim.scale_by_polyak().update
@@ -134,20 +136,20 @@ class TransformUpdateExtraArgsFn(Protocol):
             updates: tree of gradients, or the result of another transformation.
             state: state from `init` or from the last call.
             params: parameters, for transformations that read them.
-            extra_args: what some transformations read, for instance the loss as `value`.
+            extra_args: keyword arguments that some transformations read, such as `value`, the loss.
         """
 
 
 class GradientTransformation(NamedTuple):
-    """A pair of pure functions: `init` makes a state, `update` transforms gradients.
+    """A pair of pure functions: `init` makes a state, and `update` transforms gradients.
 
-    Every optimizer is one. Results are trees like the gradients, and are added to the parameters
-    (`apply_updates`).
+    Every optimizer is a gradient transformation. The updates that `update` returns have the
+    structure of the gradients. `apply_updates` adds them to the parameters.
 
     Args:
-        init: function from parameters to a state.
-        update: function from (updates, state, params) to (new updates, new state); `params` may be
-            left out where it is not read.
+        init: function `init(params)` that returns the initial state.
+        update: function `update(updates, state, params)` that returns the new updates and the new
+            state. `params` may be omitted if the function does not read it.
 
     >>> from toile import optim
     >>> halve = optim.scale(0.5)
@@ -162,13 +164,15 @@ class GradientTransformation(NamedTuple):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A transformation whose `update` accepts any additional keyword arguments.
+    """A gradient transformation whose `update` accepts additional keyword arguments.
 
-    A chain is one; it passes the keywords to those of its members that accept them.
+    The function `chain` returns one, which passes the keyword arguments to those members that
+    accept them.
 
     Args:
-        init: function from parameters to a state.
-        update: function from (updates, state, params) and keywords to (new updates, new state).
+        init: function `init(params)` that returns the initial state.
+        update: function `update(updates, state, params, **extra_args)` that returns the new updates
+            and the new state.
 
     >>> from toile import optim
     >>> tx = optim.scale_by_polyak()
@@ -192,7 +196,7 @@ class EmptyState(NamedTuple):
 
 
 def init_empty_state(params: Params) -> EmptyState:
-    """Make an empty state: the `init` of transformations that keep no state.
+    """Return an empty state; this is the `init` of transformations that keep no state.
 
     Args:
         params: parameters, which are not read.
@@ -211,19 +215,19 @@ def init_empty_state(params: Params) -> EmptyState:
 
 
 def zero_count() -> Array:
-    """A step counter at its start."""
+    """Return a step counter that is zero."""
     return jnp.zeros([], jnp.int32)
 
 
 def required(params: Params | None) -> Params:
-    """The parameters, or an error where the caller left them out."""
+    """Return the parameters, or raise an error if the caller omitted them."""
     if params is None:
         raise ValueError(NO_PARAMS_MSG)
     return params
 
 
 def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTransformation:
-    """A transformation without state that maps f over updates (and parameters) leaf by leaf."""
+    """Make a transformation without state that applies `f` to each leaf of the updates."""
 
     def update_fn(updates, state, params=None):
         rest = (required(params),) if needs_params else ()
@@ -233,7 +237,7 @@ def leafwise(f: Callable[..., Any], needs_params: bool = False) -> GradientTrans
 
 
 def identity() -> GradientTransformation:
-    """Return updates unchanged.
+    """Make a transformation that returns updates unchanged.
 
     Returns:
         A gradient transformation.
@@ -252,9 +256,9 @@ def identity() -> GradientTransformation:
 
 
 def set_to_zero() -> GradientTransformation:
-    """Replace updates by zeros, so that parameters stay unchanged.
+    """Replace updates by zeros, so the parameters stay unchanged.
 
-    It is used in `partition` for the parameters that are not trained.
+    Use it in `partition` for parameters that are not trained.
 
     Returns:
         A gradient transformation.
@@ -272,8 +276,8 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
     """Make a transformation from a function of updates and parameters.
 
     Args:
-        f: function from (updates, params), both whole trees, to new updates; `params` is None where
-            the caller gives none.
+        f: function `f(updates, params)` that returns the new updates. Both arguments are whole
+            trees. `params` is None if the caller passes no parameters.
 
     Returns:
         A gradient transformation without state.
@@ -295,11 +299,11 @@ def stateless(f: Callable[[Updates, Params | None], Updates]) -> GradientTransfo
 def stateless_with_tree_map(
     f: Callable[[ArrayLike, ArrayLike | None], ArrayLike],
 ) -> GradientTransformation:
-    """Make a transformation from a function of one leaf and its parameter.
+    """Make a transformation from a function that is applied to each leaf.
 
     Args:
-        f: function from (update, param), the arrays of one leaf, to the new update; `param` is None
-            where the caller gives no parameters.
+        f: function `f(update, param)` that returns the new update of one leaf. `param` is None if
+            the caller passes no parameters.
 
     Returns:
         A gradient transformation without state.
@@ -321,13 +325,14 @@ def stateless_with_tree_map(
 
 
 def with_extra_args_support(tx: GradientTransformation) -> GradientTransformationExtraArgs:
-    """Make a transformation accept keywords that it does not read.
+    """Make a transformation accept keyword arguments that it does not read.
 
     Args:
-        tx: transformation; one that accepts keywords already is returned unchanged.
+        tx: transformation. If it is a `GradientTransformationExtraArgs`, it is returned unchanged.
 
     Returns:
-        A transformation that does the same and ignores additional keyword arguments of `update`.
+        A transformation that does the same as `tx`, but whose `update` ignores additional keyword
+        arguments.
 
     >>> from toile import optim
     >>> tx = optim.with_extra_args_support(optim.scale(0.5))

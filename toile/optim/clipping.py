@@ -1,4 +1,4 @@
-"""Gradients held within bounds: of each element, of each leaf, of all leaves together."""
+"""Transformations that clip gradients, by element, by leaf or over all leaves together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def clip(max_delta: ArrayLike) -> base.GradientTransformation:
 
 
 def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
-    """Scale each leaf down so that its root mean square is at most a threshold.
+    """Scale down each leaf so that its root mean square is at most a threshold.
 
     Args:
         threshold: largest root mean square of a leaf.
@@ -64,13 +64,13 @@ def clip_by_block_rms(threshold: ArrayLike) -> base.GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: ArrayLike) -> base.GradientTransformation:
-    """Scale all leaves down together so that their norm is at most a limit.
+    """Scale down all leaves together so that their norm is at most a limit.
 
-    The direction of the updates is kept. Updates whose norm is below the limit pass unchanged
+    The direction of the updates is preserved. Updates whose norm is below the limit stay unchanged
     (Pascanu et al., 2012).
 
     Args:
-        max_norm: largest Euclidean norm of all leaves together; 1.0 is a usual value.
+        max_norm: largest Euclidean norm of all leaves together; 1.0 is a typical value.
 
     Returns:
         A gradient transformation.
@@ -110,20 +110,20 @@ def per_example_global_norm_clip(
 ) -> tuple[base.ArrayTree, Array]:
     """Clip the gradient of each example by its norm, and sum over the examples.
 
-    Differentially private training needs this: no example can then change the sum by more than the
-    limit.
+    Differentially private training needs this, because it limits how much one example can change
+    the sum.
 
     Args:
-        grads: tree of gradients with one leading axis, that of the examples, as `vmap(grad(loss))`
-            gives them.
+        grads: tree of gradients with a leading batch dimension, one entry per example, as returned
+            by `vmap(grad(loss))`.
         l2_norm_clip: largest Euclidean norm of the gradient of one example, over all leaves.
 
     Returns:
-        The sum of the clipped gradients, without the leading axis, and the number of examples that
-        were clipped.
+        The sum of the clipped gradients, without the batch dimension, and the number of examples
+        that were clipped.
 
     Raises:
-        ValueError: the leading axes of the leaves differ.
+        ValueError: the leaves have different batch sizes.
 
     >>> from toile import optim
     >>> grads = jnp.array([[3.0, 4.0], [0.25, 0.5]])
@@ -142,19 +142,21 @@ def per_example_layer_norm_clip(
 ) -> tuple[base.ArrayTree, base.ArrayTree]:
     """Clip the gradient of each example leaf by leaf, and sum over the examples.
 
-    Each leaf has its own limit; the squares of the limits add up to the square of the global one.
+    Each leaf has its own limit. The squares of these limits add up to the square of the global
+    limit.
 
     Args:
-        grads: tree of gradients with one leading axis, that of the examples.
+        grads: tree of gradients with a leading batch dimension, one entry per example.
         global_l2_norm_clip: limit of the Euclidean norm of all leaves together.
-        uniform: whether leaves share the limit equally, or in proportion to their sizes.
+        uniform: if True, all leaves have the same limit; if False, the squared limit of a leaf is
+            proportional to its size.
 
     Returns:
-        The tree of sums of clipped gradients, without the leading axis, and the tree of the numbers
-        of examples that were clipped.
+        Two trees: for each leaf, the sum of its clipped gradients without the batch dimension, and
+        the number of examples that were clipped.
 
     Raises:
-        ValueError: the leading axes of the leaves differ.
+        ValueError: the leaves have different batch sizes.
 
     >>> from toile import optim
     >>> grads = {"a": jnp.array([[3.0], [0.5]]), "b": jnp.array([[0.5], [0.5]])}
@@ -178,15 +180,16 @@ _UNIT_AXES: dict[int, int | tuple[int, ...]] = {2: 0, 3: 0, 4: (0, 1, 2), 5: (0,
 
 
 def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Compute the Euclidean norm of the weights of each unit, repeated to the shape of the array.
+    """Compute the Euclidean norm of the weights of each unit, broadcast to the shape of the array.
 
-    Without `axis`, an array with at most one axis longer than 1 has one norm; a matrix, or an array
-    with 3 axes, is reduced over its first axis; a convolution kernel, with 4 or 5 axes, over all
-    axes but the last.
+    If `axis` is None, the axes to reduce depend on the shape of the array. If at most one axis is
+    longer than 1, the array has a single norm. Otherwise, arrays with 2 or 3 axes are reduced over
+    the first axis, and arrays with 4 or 5 axes, such as convolution kernels, over all axes but the
+    last.
 
     Args:
         x: array of weights or of their gradients.
-        axis: axis or axes that belong to one unit; None for the rule above.
+        axis: axis or axes over which the norm of a unit is taken; None means the rule above.
 
     Returns:
         An array of the shape of `x`.
@@ -212,16 +215,16 @@ def unitwise_norm(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Ar
 def unitwise_clip(
     g_norm: ArrayLike, max_norm: ArrayLike, grad: ArrayLike, div_eps: ArrayLike = 1e-6
 ) -> Array:
-    """Scale a gradient down where its norm exceeds a limit, unit by unit.
+    """Scale down the gradient of each unit whose norm exceeds a limit.
 
     Args:
-        g_norm: norm of each unit's gradient, in the shape of `grad`.
-        max_norm: largest norm of each unit, in the shape of `grad`.
+        g_norm: norm of each unit's gradient, broadcast to the shape of `grad`.
+        max_norm: largest norm of each unit's gradient, broadcast to the shape of `grad`.
         grad: gradient.
-        div_eps: lower bound for `g_norm` as a divisor.
+        div_eps: lower bound for `g_norm` in the division.
 
     Returns:
-        `grad` where `g_norm < max_norm`, elsewhere `grad * max_norm / g_norm`.
+        `grad` where `g_norm < max_norm`, and `grad * max_norm / g_norm` elsewhere.
 
     Raises:
         ValueError: the shapes differ.
@@ -241,16 +244,18 @@ def unitwise_clip(
 def adaptive_grad_clip(
     clipping: ArrayLike, eps: ArrayLike = 1e-3, axis: int | tuple[int, ...] | None = None
 ) -> base.GradientTransformation:
-    """Scale the gradient of each unit down to a fraction of the norm of its weights.
+    """Limit the gradient norm of each unit to a fraction of the norm of its weights.
 
-    The limit of a unit is `clipping * max(norm(weights), eps)`, with the norms of `unitwise_norm`;
-    it makes networks without normalization trainable with large batches (Brock et al., 2021).
+    The limit of a unit is `clipping * max(norm(weights), eps)`, with the norms of `unitwise_norm`.
+    With this limit, networks without normalization layers can be trained with large batches (Brock
+    et al., 2021).
 
     Args:
-        clipping: largest ratio of the norm of a unit's gradient to that of its weights; 0.01 is a
-            usual value.
-        eps: lower bound for the norm of the weights, so that weights that are zero can move.
-        axis: axis or axes that belong to one unit; None for the rule of `unitwise_norm`.
+        clipping: largest ratio of a unit's gradient norm to its weight norm; 0.01 is a typical
+            value.
+        eps: lower bound for the norm of the weights, so that zero weights can change.
+        axis: axis or axes over which the norm of a unit is taken; None means the rule of
+            `unitwise_norm`.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

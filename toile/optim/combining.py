@@ -1,4 +1,4 @@
-"""Several transformations as one: in a row, in a row with names, or each for its own leaves."""
+"""Combinations of transformations, applied one after the other or to different leaves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = [
 def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
     """Apply transformations one after the other.
 
-    The state is the tuple of their states. Keywords of `update` go to those of them that accept
-    keywords.
+    The state is the tuple of their states. Keyword arguments of `update` are passed to those
+    transformations that accept them.
 
     Args:
-        args: transformations, in the order in which they apply.
+        args: transformations, in the order in which they are applied.
 
     Returns:
-        The transformation that applies all of them.
+        A transformation that applies all of them.
 
     Raises:
-        ValueError: `update` gets a state with another number of members.
+        ValueError: `update` gets a state of the wrong length.
 
     >>> from toile import optim
     >>> tx = optim.chain(optim.clip(1.0), optim.scale(-0.5))
@@ -60,13 +60,14 @@ def chain(*args: base.GradientTransformation) -> base.GradientTransformationExtr
 def named_chain(
     *args: tuple[str, base.GradientTransformation],
 ) -> base.GradientTransformationExtraArgs:
-    """Apply transformations one after the other, with their states under names.
+    """Apply transformations one after the other, and store their states by name.
 
     Args:
-        args: pairs (name, transformation), in the order in which they apply.
+        args: pairs (name, transformation), in the order in which they are applied.
 
     Returns:
-        The transformation that applies all of them; its state is an ordered dict.
+        A transformation that applies all of them. Its state is an ordered dict from names to
+        states.
 
     Raises:
         ValueError: two names are equal.
@@ -114,16 +115,17 @@ def partition(
     param_labels: base.PyTree | Callable[[base.PyTree], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Transform each leaf by the transformation that its label names.
+    """Apply to each leaf the transformation that belongs to the label of the leaf.
 
     Args:
-        transforms: dict from labels to transformations; each sees only the leaves of its label,
-            with `MaskedNode` in the places of the others.
-        param_labels: tree of labels like the parameters (or a prefix of it), a function from the
-            parameters to such a tree, or a dict from globs of parameter paths to labels, of which
-            the first that matches a leaf counts.
-        mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
-            the structure of the updates.
+        transforms: dict from labels to transformations. Each transformation sees only the leaves
+            with its label, and a `MaskedNode` in place of each other leaf.
+        param_labels: a tree of labels with the structure of the parameters or a prefix of it, a
+            function that returns such a tree for the parameters, or a dict from globs to labels.
+            The globs match parameter paths, and the first one that matches a leaf decides its
+            label.
+        mask_compatible_extra_args: whether to also mask those keyword arguments of `update` whose
+            values have the structure of the updates.
 
     Returns:
         A gradient transformation.
@@ -132,7 +134,7 @@ def partition(
         ValueError: a label has no transformation, a glob matches no leaf, or a leaf has no label.
 
     Differences:
-        Optax takes no globs.
+        Optax does not accept globs.
 
     >>> from toile import optim
     >>> groups = {"train": optim.sgd(0.5), "rest": optim.set_to_zero()}
@@ -185,18 +187,18 @@ MultiTransformState = PartitionState
 def freeze(
     mask: base.PyTree | str | Sequence[str] | Callable[[base.Params], base.PyTree]
 ) -> base.GradientTransformation:
-    """Replace updates by zeros where a mask holds, so that these parameters stay unchanged.
+    """Replace updates by zeros where a mask is True, so that these parameters stay unchanged.
 
     Args:
-        mask: the parameters that stay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"encoder/**"` or a list
-            of globs.
+        mask: selects the parameters that stay unchanged: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"encoder/**"`.
 
     Returns:
-        A gradient transformation, to be placed last in a chain.
+        A gradient transformation. Put it last in a chain.
 
     Differences:
-        Optax takes no globs.
+        Optax does not accept globs.
 
     >>> from toile import optim
     >>> tx = optim.chain(optim.sgd(0.5), optim.freeze("encoder/**"))
@@ -211,18 +213,19 @@ def freeze(
 def selective_transform(
     optimizer: base.GradientTransformation, *, freeze_mask: base.PyTree | str | Sequence[str]
 ) -> base.GradientTransformation:
-    """Apply an optimizer to the leaves outside a mask; the others stay unchanged and have no state.
+    """Apply an optimizer to the leaves where a mask is False; the others stay unchanged.
 
     Args:
-        optimizer: transformation of the leaves that are trained.
-        freeze_mask: the parameters that stay: a tree of bools (or a prefix of it), or a glob of
-            parameter paths such as `"encoder/**"` or a list of globs.
+        optimizer: transformation for the leaves that are trained. It keeps no state for the others.
+        freeze_mask: selects the parameters that stay unchanged: a tree of bools with the structure
+            of the parameters or a prefix of it, or one or more globs that match parameter paths,
+            such as `"encoder/**"`.
 
     Returns:
         A gradient transformation.
 
     Differences:
-        Optax takes no globs.
+        Optax does not accept globs.
 
     >>> from toile import optim
     >>> tx = optim.selective_transform(optim.sgd(0.5), freeze_mask="encoder/**")

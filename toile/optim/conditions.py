@@ -1,4 +1,4 @@
-"""Transformations that act on a condition, decided inside the update, on the device."""
+"""Transformations that act only in steps where a condition holds."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class ConditionFn(Protocol):
     """
 
     def __call__(self, step: ArrayLike, **extra_args: Any) -> ArrayLike:
-        """Return a boolean scalar, True to act.
+        """Return a boolean scalar, True if the transformation acts in this step.
 
         Args:
             step: number of calls of `update` before this one.
-            extra_args: keywords of `update`, where the transformation forwards them.
+            extra_args: keyword arguments of `update`, if the transformation forwards them.
         """
 
 
 def _update_if(condition, inner, otherwise, updates, inner_state, params, extra_args):
-    """The inner update if the condition holds, else otherwise(updates) and the state as it was."""
+    """Return the inner update if the condition holds, else `otherwise(updates)`."""
     return lax.cond(
         condition,
         lambda: inner.update(updates, inner_state, params, **extra_args),
@@ -76,7 +76,7 @@ class ConditionallyMaskState(NamedTuple):
 
 
 def _conditional(inner, should_transform_fn, forward_extra_args, otherwise, state_class):
-    """The inner transformation where the condition holds; else otherwise(updates)."""
+    """Make a transformation that applies `inner` if the condition holds, else `otherwise`."""
     inner = base.with_extra_args_support(inner)
 
     init_fn = lambda params: state_class(inner_state=inner.init(params), step=base.zero_count())
@@ -101,9 +101,10 @@ def conditionally_transform(
 
     Args:
         inner: transformation to apply.
-        should_transform_fn: function from the number of steps taken to a boolean scalar, True to
-            apply.
-        forward_extra_args: whether the function also gets the keywords of `update`.
+        should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
+            if `inner` is applied.
+        forward_extra_args: whether the keyword arguments of `update` are also passed to the
+            function.
 
     Returns:
         A gradient transformation.
@@ -125,15 +126,16 @@ def conditionally_mask(
     inner: base.GradientTransformation, should_transform_fn: ConditionFn,
     forward_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation only in steps where a condition holds; otherwise make no step.
+    """Apply a transformation only in steps where a condition holds, and return zeros in others.
 
-    In other steps the updates are zero, and the inner state stays unchanged.
+    In steps that return zeros, the inner state stays unchanged.
 
     Args:
         inner: transformation to apply.
-        should_transform_fn: function from the number of steps taken to a boolean scalar, True to
-            apply.
-        forward_extra_args: whether the function also gets the keywords of `update`.
+        should_transform_fn: function that maps the number of steps taken to a boolean scalar, True
+            if `inner` is applied.
+        forward_extra_args: whether the keyword arguments of `update` are also passed to the
+            function.
 
     Returns:
         A gradient transformation.
@@ -155,9 +157,9 @@ class ApplyIfFiniteState(NamedTuple):
     """State of `apply_if_finite`.
 
     Args:
-        notfinite_count: number of gradients in a row, up to the last one, that were not finite.
-        last_finite: boolean scalar, whether the last gradient was finite.
-        total_notfinite: number of all gradients that were not finite.
+        notfinite_count: number of consecutive gradients, up to the last one, that were not finite.
+        last_finite: boolean scalar, True if the last gradient was finite.
+        total_notfinite: total number of gradients that were not finite.
         inner_state: state of the inner transformation.
 
     >>> from toile import optim
@@ -176,12 +178,13 @@ def apply_if_finite(
 ) -> base.GradientTransformation:
     """Skip steps whose gradients contain an infinity or NaN.
 
-    The updates are then zero, and the inner state stays unchanged. After too many such gradients in
-    a row they are applied after all, so that the failure is noticed.
+    In a skipped step the updates are zero, and the inner state stays unchanged. After
+    `max_consecutive_errors` skipped steps in a row, such gradients are applied, so that the failure
+    is noticed.
 
     Args:
         inner: optimizer to protect.
-        max_consecutive_errors: largest number of gradients in a row that are left out.
+        max_consecutive_errors: largest number of consecutive steps that are skipped.
 
     Returns:
         A gradient transformation.

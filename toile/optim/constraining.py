@@ -1,4 +1,4 @@
-"""Updates changed so that parameters stay valid: no negative values, no NaN."""
+"""Transformations that keep parameters valid: no negative values, no NaN."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NonNegativeParamsState = base.EmptyState
 
 
 def keep_params_nonnegative() -> base.GradientTransformation:
-    """Change updates that would make a parameter negative, so that it becomes zero.
+    """Change updates that would make a parameter negative so that they make it zero.
 
-    It has to be the last in a chain.
+    Put this transformation last in a chain.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -40,8 +40,8 @@ class ZeroNansState(NamedTuple):
     """State of `zero_nans`.
 
     Args:
-        found_nan: tree of boolean scalars like the parameters, whether the last update of a leaf
-            had NaN.
+        found_nan: tree with one boolean scalar per parameter leaf, True if the last update of the
+            leaf contained NaN.
 
     >>> from toile import optim
     >>> optim.zero_nans().init({"w": jnp.zeros(2)})
@@ -54,7 +54,7 @@ class ZeroNansState(NamedTuple):
 def zero_nans() -> base.GradientTransformation:
     """Replace NaN in updates by zero.
 
-    Infinities are kept. The state says which leaves had NaN.
+    Infinities stay unchanged. The state records which leaves contained NaN.
 
     Returns:
         A gradient transformation.

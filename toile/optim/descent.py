@@ -1,4 +1,4 @@
-"""Optimizers that take steps along the gradient: with momentum, noise, signs or a line search."""
+"""Optimizers that step along the gradient, with momentum, noise, signs or a line search."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ def sgd(
     learning_rate: ScalarOrSchedule, momentum: ArrayLike | None = None, nesterov: bool = False,
     accumulator_dtype: DTypeLike | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent, with momentum if given.
+    """Gradient descent, optionally with momentum.
 
-    A parameter moves by `-learning_rate * g`; with momentum by `-learning_rate * v`, where
-    `v = momentum * v + g`. With `nesterov` the step is `-learning_rate * (g + momentum * v)`.
+    A parameter with gradient `g` moves by `-learning_rate * g`. With momentum it moves by
+    `-learning_rate * v`, where `v = momentum * v + g`, and with Nesterov momentum by
+    `-learning_rate * (g + momentum * v)`.
 
     Args:
-        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are usual values.
-        momentum: decay rate of the accumulated updates, usually 0.9; None for no momentum.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
-        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
-            parameters.
+        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
+        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
+            momentum.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
+        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
+            the parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
@@ -68,21 +70,23 @@ def noisy_sgd(
     learning_rate: ScalarOrSchedule, eta: ArrayLike = 0.01, gamma: ArrayLike = 0.55,
     key: Array | int | None = None, *, seed: int | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent with normal noise whose variance shrinks as `eta / t**gamma` at step t.
+    """Gradient descent with Gaussian noise of variance `eta / t**gamma` at step `t`.
 
-    A parameter moves by `-learning_rate * (g + noise)` (Neelakantan et al., 2015).
+    A parameter with gradient `g` moves by `-learning_rate * (g + noise)` (Neelakantan et al.,
+    2015).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         eta: variance of the noise in the first step.
-        gamma: how fast the variance shrinks; 0.55 is a usual value, 0 keeps it constant.
-        key: random key, or an integer from which one is made; None warns and takes 0.
+        gamma: exponent that sets how fast the variance shrinks. 0.55 is a typical value; with 0 the
+            variance is constant.
+        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.noisy_sgd(0.5, eta=1e-8, key=0), jnp.array([1.0, 2.0])
@@ -95,17 +99,17 @@ def noisy_sgd(
 
 
 def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
-    """Gradient descent that uses only the signs of gradients.
+    """Gradient descent that uses only the sign of each gradient element.
 
-    A parameter moves by `-learning_rate * sign(g)` (Bernstein et al., 2018).
+    A parameter with gradient `g` moves by `-learning_rate * sign(g)` (Bernstein et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.sign_sgd(0.5), jnp.array([1.0, 2.0])
@@ -120,20 +124,21 @@ def signum(
     learning_rate: ScalarOrSchedule, beta: ArrayLike = 0.9,
     accumulator_dtype: DTypeLike | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent that uses only the signs of an average of gradients.
+    """Gradient descent that uses only the sign of the average gradient.
 
-    With `m = beta * m + (1 - beta) * g`, a parameter moves by `-learning_rate * sign(m)`.
+    For a gradient `g`, the average becomes `m = beta * m + (1 - beta) * g`, and the parameter moves
+    by `-learning_rate * sign(m)`.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
-        beta: decay rate of the average of gradients; values near 1 average over more steps.
-        accumulator_dtype: dtype in which the accumulated values are stored; None for that of the
-            parameters.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
+        beta: decay rate of the average of gradients; values closer to 1 average over more steps.
+        accumulator_dtype: dtype in which the accumulated values are stored. None means the dtype of
+            the parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.signum(0.5), jnp.array([1.0])
@@ -152,22 +157,23 @@ def rprop(
     learning_rate: ArrayLike, eta_minus: ArrayLike = 0.5, eta_plus: ArrayLike = 1.2,
     min_step_size: ArrayLike = 1e-6, max_step_size: ArrayLike = 50.0,
 ) -> GradientTransformationExtraArgs:
-    """Rprop, which moves each element by its own step size, against the sign of its gradient.
+    """Rprop, which gives each element its own step size and uses only the sign of its gradient.
 
-    A step size is multiplied by `eta_plus` while the gradient's sign stays the same, and by
-    `eta_minus` when it changes. Gradients have to be those of the whole data, not of small batches
-    (Riedmiller and Braun, 1993). The updates are those of the step before: the first one is zero.
+    The step size of an element is multiplied by `eta_plus` while the sign of its gradient stays the
+    same, and by `eta_minus` when the sign changes. Compute gradients on the whole data set, not on
+    small batches (Riedmiller and Braun, 1993). `update` returns the step computed in the previous
+    call, so the first result is zero.
 
     Args:
-        learning_rate: step size of all elements at the start.
-        eta_minus: factor less than 1 for a step size when the sign of the gradient changes.
-        eta_plus: factor greater than 1 for a step size when the sign stays the same.
+        learning_rate: initial step size of all elements.
+        eta_minus: factor for the step size when the sign of the gradient changes; less than 1.
+        eta_plus: factor for the step size when the sign stays the same; greater than 1.
         min_step_size: smallest step size.
         max_step_size: largest step size.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.rprop(0.1), jnp.array([1.0])
@@ -186,21 +192,21 @@ def rprop(
 def optimistic_gradient_descent(
     learning_rate: ScalarOrSchedule, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent that expects the gradient to change again as it just did; for games.
+    """Gradient descent that extrapolates the last change of the gradient, for games.
 
-    A parameter moves by `-learning_rate * ((alpha + beta) * g - beta * g')`, where g' is the
-    gradient of the step before; in the first step g' is g. In games, where players follow different
-    losses, this damps cycles (Mokhtari et al., 2019).
+    A parameter with gradient `g` moves by `-learning_rate * ((alpha + beta) * g - beta * g')`,
+    where `g'` is the gradient of the previous step. In the first step, `g'` is `g`. In games, where
+    each player minimizes a different loss, this damps cycles (Mokhtari et al., 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         alpha: weight of the gradient.
         beta: weight of the change of the gradient.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.optimistic_gradient_descent(0.5), jnp.array([1.0])
@@ -219,23 +225,25 @@ def polyak_sgd(
     max_learning_rate: ArrayLike = 1.0, scaling: ScalarOrSchedule = 1.0, f_min: ArrayLike = 0.0,
     eps: ArrayLike = 0.0, variant: Literal["sps", "sps+"] = "sps",
 ) -> GradientTransformationExtraArgs:
-    """Gradient descent whose step size follows from the loss.
+    """Gradient descent with Polyak's step size, which is computed from the loss.
 
-    A parameter moves by `-s * u`, with `u = scaling * g` and
-    `s = min((loss - f_min) / (norm(u)**2 + eps), max_learning_rate)`: the step that would reach
-    `f_min` if the loss were linear. `update` takes the loss as the keyword `value`.
+    A parameter with gradient `g` moves by `-s * u`, where `u = scaling * g` and
+    `s = min((loss - f_min) / (norm(u)**2 + eps), max_learning_rate)`. With `scaling=1`, this step
+    would reach `f_min` if the loss were linear. Pass the loss to `update` as the keyword argument
+    `value`.
 
     Args:
-        max_learning_rate: largest step size s.
-        scaling: factor of the gradients, a number or a schedule.
-        f_min: smallest value that the loss can have; 0 fits models that can fit the data exactly.
+        max_learning_rate: largest step size `s`.
+        scaling: factor by which gradients are multiplied, a number or a schedule.
+        f_min: smallest value that the loss can have. Use 0 for models that can fit the data
+            exactly.
         eps: small number added to the squared norm.
-        variant: "sps", or "sps+" to make no step (in place of one uphill) where the loss is less
-            than `f_min`.
+        variant: "sps" or "sps+". If the loss is less than `f_min`, "sps" steps uphill, while "sps+"
+            makes no step.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the keyword `value`.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the keyword argument `value`.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
@@ -255,25 +263,26 @@ def lbfgs(
     learning_rate: ScalarOrSchedule | None = None, memory_size: int = 10,
     scale_init_precond: bool = True, linesearch: base.GradientTransformation | None = _ZOOM,
 ) -> GradientTransformationExtraArgs:
-    """L-BFGS, which uses an estimate of the inverse Hessian and a line search.
+    """L-BFGS, which uses an estimate of the inverse Hessian, usually with a line search.
 
-    The direction is `-H @ g`, where H is made from the last `memory_size` differences of parameters
-    and gradients (Liu and Nocedal, 1989); the line search finds the step size. It suits losses that
-    are computed exactly, on all data. `update` takes the keywords `value`, `grad` and `value_fn`
-    (the loss, its gradient and the function itself), which the line search reads.
+    The direction is `-H @ g`, where `H` is computed from the last `memory_size` differences of
+    parameters and gradients (Liu and Nocedal, 1989). The line search finds the step size. L-BFGS
+    suits losses that are computed on all data, without noise. The line search needs the keyword
+    arguments `value`, `grad` and `value_fn` of `update`: the loss, its gradient and the loss
+    function.
 
     Args:
-        learning_rate: factor of the direction before the line search, a number or a schedule; None
-            for 1.
-        memory_size: number of past steps in the estimate, at least 1.
-        scale_init_precond: whether the estimate starts from a multiple of the identity that fits
-            the last step, in place of the identity.
-        linesearch: transformation that scales the direction; None for no line search. The default
-            is `scale_by_zoom_linesearch` with at most 20 steps that starts from 1.
+        learning_rate: factor by which the direction is multiplied before the line search, a number
+            or a schedule. None means 1.
+        memory_size: number of past steps used in the estimate, at least 1.
+        scale_init_precond: if True, the estimate starts from a multiple of the identity that fits
+            the last step; if False, it starts from the identity.
+        linesearch: transformation that scales the direction; None means no line search. The default
+            is `scale_by_zoom_linesearch` with at most 20 steps and an initial step size of 1.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum((w - 3.0) ** 2)

@@ -1,4 +1,4 @@
-"""A value with scaled gradients, and a normal distribution given by its log scale."""
+"""A function that scales gradients, and a normal distribution with a given log scale."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _with_scaled_gradient.defvjp(
 
 
 def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
-    """Return the inputs unchanged, and multiply their gradients by a factor in the backward pass.
+    """Return the inputs unchanged, but multiply their gradients by a factor.
 
-    A factor of 0 stops gradients.
+    The factor is applied in the backward pass. A factor of 0 stops gradients.
 
     Args:
         inputs: tree of arrays.
-        scale: factor of the gradients, a number.
+        scale: factor, a Python number.
 
     Returns:
         A tree equal to `inputs`.
@@ -51,7 +51,7 @@ def scale_gradient(inputs: base.ArrayTree, scale: ArrayLike) -> base.ArrayTree:
 
 
 class MultiNormalDiagFromLogScale:
-    """Independent normal variables, given by their means and the logarithms of their deviations.
+    """A distribution of independent normal variables with given means and log scales.
 
     Args:
         loc: means.
@@ -72,40 +72,40 @@ class MultiNormalDiagFromLogScale:
         """Draw samples.
 
         Args:
-            shape: leading shape of the result; the shape of the variables follows.
+            shape: leading axes of the result.
             key: random key.
 
         Returns:
-            An array of shape `(*shape, *variables)`.
+            An array whose shape is `shape` followed by the shape of the variables.
         """
         noise = random.normal(key, shape=(*shape, *self._param_shape))
         return noise * self._scale + self._mean
 
     def log_prob(self, x: ArrayLike) -> Array:
-        """Compute the log density of all variables together.
+        """Compute the joint log density of the variables.
 
         Args:
-            x: values, whose last axes are those of the variables.
+            x: values; the last axes are those of the variables.
 
         Returns:
-            An array of the remaining leading axes.
+            An array whose shape is that of the leading axes of `x`.
         """
         axes = tuple(-(i + 1) for i in range(len(self._param_shape)))
         return jnp.sum(norm.logpdf(x, loc=self._mean, scale=self._scale), axis=axes)
 
     @property
     def log_scale(self) -> Array:
-        """The logarithms of the deviations."""
+        """The logarithms of the standard deviations."""
         return self._log_scale
 
     @property
     def params(self) -> Sequence[Array]:
-        """The means and the log deviations."""
+        """The means and the logarithms of the standard deviations."""
         return [self._mean, self._log_scale]
 
 
 def multi_normal(loc: ArrayLike, log_scale: ArrayLike) -> MultiNormalDiagFromLogScale:
-    """Make independent normal variables with these means and log deviations.
+    """Make a distribution of independent normal variables with given means and log scales.
 
     Args:
         loc: means.

@@ -1,4 +1,4 @@
-"""Adafactor's second moments: of a matrix, row and column averages instead of every element."""
+"""Adafactor's averages of squared gradients, stored by row and column for large matrices."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["FactoredState", "scale_by_factored_rms"]
 
 
 class FactoredState(NamedTuple):
-    """State of `scale_by_factored_rms`, whose unused arrays have shape (1,).
+    """State of `scale_by_factored_rms`; arrays that are not used have shape (1,).
 
     Args:
         count: number of updates made so far.
         v_row: averages of squared gradients over the largest axis, for leaves that are factored.
-        v_col: averages of squared gradients over the second largest axis, for leaves that are
+        v_col: averages of squared gradients over the second-largest axis, for leaves that are
             factored.
         v: averages of squared gradients, for leaves that are not factored.
 
@@ -39,12 +39,12 @@ class FactoredState(NamedTuple):
 
 
 def _power_decay(i: ArrayLike, exponent: ArrayLike = 0.8) -> ArrayLike:
-    """1 - (i + 1)^-exponent: the first step forgets everything, later ones less and less."""
+    """Return `1 - (i + 1)**-exponent`, which is 0 in the first step and grows towards 1."""
     return 1.0 - jnp.array(i + 1, jnp.float32) ** (-exponent)
 
 
 def two_largest(shape: Sequence[int], smallest: int) -> tuple[int, int] | None:
-    """The second largest and the largest axis, if both have at least this size."""
+    """Return the second-largest and the largest axis if both are large enough, else None."""
     if len(shape) < 2:
         return None
     order = np.argsort(shape)
@@ -54,7 +54,7 @@ def two_largest(shape: Sequence[int], smallest: int) -> tuple[int, int] | None:
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The shape without an axis."""
+    """Return the shape without an axis."""
     return shape[:axis] + shape[axis + 1 :]
 
 
@@ -63,23 +63,23 @@ def scale_by_factored_rms(
     min_dim_size_to_factor: int = 128, epsilon: ArrayLike = 1e-30,
     decay_rate_fn: Callable[[ArrayLike, ArrayLike], ArrayLike] = _power_decay,
 ) -> base.GradientTransformation:
-    """Divide updates by the root of their average square, which is factored for matrices.
+    """Divide updates by the root of the average square, which is factored for large matrices.
 
-    For an array whose two largest axes are long enough, only the averages of |g|² over each of the
-    two are kept; their outer product over their mean stands for the average square (Adafactor;
-    Shazeer and Stern, 2018). At step t (from 1) the averages decay at the rate
-    `1 - t**-decay_rate`.
+    For an array whose two largest axes are long enough, only the averages of the squared updates
+    over each of these axes are stored. The average square of an element is estimated by the outer
+    product of the two averages, divided by their mean (Adafactor; Shazeer and Stern, 2018). At step
+    `t`, counted from 1, the decay rate of the averages is `1 - t**-decay_rate`.
 
     Args:
-        factored: whether to factor at all.
+        factored: whether to factor the average squares. If False, they are stored in full.
         decay_rate: exponent of the decay rate; larger values average over more steps.
         step_offset: number subtracted from the step count, for training that continues from a saved
             state.
-        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
-            array to be factored.
+        min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
+            size.
         epsilon: small number added to squared gradients.
-        decay_rate_fn: function from (steps made, `decay_rate`) to the decay rate, in place of the
-            one above.
+        decay_rate_fn: function `decay_rate_fn(step, decay_rate)` that returns the decay rate;
+            `step` is the number of steps taken. The default is the rule above.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -136,7 +136,7 @@ def scale_by_factored_rms(
 
 
 def _unzipped(tuples, like, n):
-    """A tree of n-tuples as n trees."""
+    """Turn a tree of n-tuples into n trees."""
     structure = trees.structure(like)
     parts = structure.flatten_up_to(tuples)
     return [trees.unflatten(structure, [part[i] for part in parts]) for i in range(n)]

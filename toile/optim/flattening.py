@@ -1,4 +1,4 @@
-"""All leaves as one vector while they are transformed: few large operations in place of many."""
+"""A wrapper that joins all leaves into one vector before a transformation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["flatten"]
 
 
 def flatten(inner: base.GradientTransformation) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation to one vector of all parameters.
+    """Apply a transformation to one vector that contains all leaves.
 
-    A few operations on a long vector replace many on small arrays. The inner transformation does
-    not see the leaves, so rules that depend on them (norms of leaves, masks) change; the leaves are
-    concatenated, and so get one dtype.
+    A few operations on a long vector replace many operations on small arrays. The inner
+    transformation does not see the separate leaves, so norms of leaves and masks have a different
+    effect. All leaves are converted to one dtype, because they are concatenated.
 
     Args:
-        inner: transformation of the vector; its state is flat too.
+        inner: transformation to apply to the vector. Its state contains vectors, too.
 
     Returns:
         A gradient transformation of trees.

@@ -1,8 +1,8 @@
-"""Hyperparameters as part of the state: seen, scheduled and set while training runs.
+"""Hyperparameters stored in the state, where they can be read and changed during training.
 
-`inject_hyperparams(adam)(learning_rate=1e-3)` keeps its numbers in `state.hyperparams` as arrays of
-the parameters' dtype. They are arguments of a jitted step, and `set_hyperparams` keeps their
-dtypes, so changing them does not trace the step again.
+`inject_hyperparams(adam)(learning_rate=1e-3)` stores its numbers in `state.hyperparams` as arrays
+with the dtype of the parameters. They are arguments of a jitted step, and `set_hyperparams`
+preserves their dtypes, so a new value does not cause the step to be traced again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class InjectHyperparamsState(NamedTuple):
-    """The state that older versions of Optax's `inject_hyperparams` made.
+    """State of `inject_hyperparams` in older versions of Optax.
 
     Args:
         count: number of updates made so far.
@@ -54,8 +54,9 @@ class InjectStatefulHyperparamsState(NamedTuple):
 
     Args:
         count: number of updates made so far.
-        hyperparams: dict from names to values, which may be set.
-        hyperparams_states: dict from names to the states of their schedules.
+        hyperparams: dict from names to values; `set_hyperparams` changes them.
+        hyperparams_states: dict from the names of scheduled hyperparameters to the states of their
+            schedules.
         inner_state: state of the inner transformation.
 
     >>> from toile import optim
@@ -85,10 +86,10 @@ class WrappedScheduleState(NamedTuple):
 
 
 class WrappedSchedule:
-    """A function of the step as a stateful schedule.
+    """A stateful schedule made from a function of the step count.
 
     Args:
-        schedule_fn: function from the number of steps taken to a value.
+        schedule_fn: function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.WrappedSchedule(lambda step: 0.5**step)
@@ -101,7 +102,7 @@ class WrappedSchedule:
         self.schedule_fn = schedule_fn
 
     def init(self) -> WrappedScheduleState:
-        """Make the state before the first step."""
+        """Make the initial state."""
         return WrappedScheduleState(base.zero_count())
 
     def update(self, state: WrappedScheduleState, **extra_args) -> WrappedScheduleState:
@@ -109,22 +110,22 @@ class WrappedSchedule:
 
         Args:
             state: state before the step.
-            extra_args: keywords, which are not read.
+            extra_args: keyword arguments, which are ignored.
         """
         return WrappedScheduleState(safe_increment(state.count))
 
     def __call__(self, state: WrappedScheduleState, **extra_args) -> ArrayLike:
-        """Return the value in this state.
+        """Return the value of the schedule for a state.
 
         Args:
             state: state to read.
-            extra_args: keywords, which are not read.
+            extra_args: keyword arguments, which are ignored.
         """
         return self.schedule_fn(state.count)
 
 
 def _in_dtype(x: Any, dtype: Any) -> Any:
-    """Floating-point numbers without a strong dtype in this one; anything else unchanged."""
+    """Convert a weakly typed floating-point number to a dtype; return anything else unchanged."""
     if isinstance(x, Array) and not getattr(x, "weak_type", False):
         return x
     kind = x.dtype if hasattr(x, "dtype") else type(x)
@@ -132,7 +133,7 @@ def _in_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _sorted_arguments(arguments: dict[str, Any], static: set[str]) -> tuple[dict, dict, dict]:
-    """Arguments as schedules, as numbers, and those that the factory gets unchanged."""
+    """Sort arguments into schedules, numbers, and those passed to the factory unchanged."""
     schedules, numbers, others = {}, {}, {}
     for name, value in arguments.items():
         if name in static or isinstance(value, bool):
@@ -152,17 +153,18 @@ def inject_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """Keep the numeric arguments of an optimizer in its state, where they can be seen and set.
+    """Store the numeric arguments of an optimizer in its state, where they can be changed.
 
-    The state has a dict `hyperparams`. Schedules are evaluated in each step; numbers are kept in
-    the dict, so that a new value needs no new compilation (`set_hyperparams`). Bools and values
-    that are not numbers are passed to the factory unchanged.
+    The state has a field `hyperparams`, a dict from names to values. Schedules are evaluated in
+    each step. Numbers are stored in the dict, so `set_hyperparams` can change them without
+    recompiling a jitted step. Bools and values that are not numbers are passed to the factory
+    unchanged.
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
-            parameters' dtypes.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None means the highest dtype
+            among the parameters.
 
     Returns:
         A function with the arguments of `inner_factory` that makes the transformation.
@@ -225,13 +227,13 @@ def inject_stateful_hyperparams(
     inner_factory: Callable[..., base.GradientTransformation],
     static_args: str | Iterable[str] = (), hyperparam_dtype: DTypeLike | None = None,
 ) -> Callable[..., base.GradientTransformationExtraArgs]:
-    """An older name for `inject_hyperparams`.
+    """Do the same as `inject_hyperparams`; this is its older name.
 
     Args:
         inner_factory: function that makes a transformation, such as `adam`.
         static_args: name or names of arguments that are passed to the factory unchanged.
-        hyperparam_dtype: dtype of floating-point hyperparameters; None for the highest of the
-            parameters' dtypes.
+        hyperparam_dtype: dtype of floating-point hyperparameters; None means the highest dtype
+            among the parameters.
 
     Returns:
         A function with the arguments of `inner_factory` that makes the transformation.
@@ -256,7 +258,7 @@ def _injected(x: Any) -> bool:
 
 
 def _nested(state: Any) -> list[Any]:
-    """All states with hyperparameters, outermost first."""
+    """Return all states that contain hyperparameters, outermost first."""
     found = []
     for node in trees.leaves(state, is_leaf=_injected):
         if _injected(node):
@@ -265,10 +267,10 @@ def _nested(state: Any) -> list[Any]:
 
 
 def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
-    """Collect the hyperparameters that a state holds.
+    """Collect the hyperparameters in a state.
 
     Args:
-        state: state of any optimizer; those made by `inject_hyperparams` inside it are found.
+        state: state of any optimizer. Only the parts created by `inject_hyperparams` are read.
 
     Returns:
         A dict from names to values. If a name occurs more than once, the outermost value is
@@ -291,19 +293,19 @@ def get_hyperparams(state: base.OptState) -> dict[str, ArrayLike]:
 def set_hyperparams(state: base.OptState, **values: ArrayLike) -> base.OptState:
     """Return a state with new values for some hyperparameters.
 
-    Each hyperparameter is set wherever its name occurs and keeps its dtype, so a compiled step need
-    not be recompiled. If a hyperparameter has a schedule, the schedule overwrites the new value in
-    the next step.
+    Each hyperparameter is set wherever its name occurs. It keeps its dtype, so a jitted step is not
+    recompiled. If a hyperparameter has a schedule, the schedule overwrites the new value in the
+    next step.
 
     Args:
-        state: state of any optimizer; only the parts created by `inject_hyperparams` are changed.
+        state: state of any optimizer. Only the parts created by `inject_hyperparams` are changed.
         values: new values by name.
 
     Returns:
         The new state.
 
     Raises:
-        KeyError: the state has no hyperparameter of that name.
+        KeyError: the state does not contain one of the names.
 
     Differences:
         Optax does not have this function.

@@ -1,4 +1,4 @@
-"""Norms, eigenvalues, inverse roots of matrices and least squares, as optimizers need them."""
+"""Norms, eigenvalues, inverse roots of matrices, and least squares for optimizers."""
 
 from __future__ import annotations
 
@@ -39,19 +39,20 @@ def power_iteration(
     v0: base.ArrayTree | None = None, num_iters: ArrayLike = 100, error_tolerance: ArrayLike = 1e-6,
     precision: lax.Precision = lax.Precision.HIGHEST, key: base.PRNGKey | None = None,
 ) -> tuple[Array, base.ArrayTree]:
-    """Find the eigenvalue of largest magnitude and its eigenvector.
+    """Find the eigenvalue of largest magnitude and its eigenvector by power iteration.
 
     Args:
-        matrix: square matrix, or a function that multiplies a vector (any tree) by one.
-        v0: vector to start from; None for a random one. It is needed where `matrix` is a function.
+        matrix: square matrix, or a function that multiplies a vector by it. The vector may be a
+            tree.
+        v0: initial vector; None means a random vector. It is required if `matrix` is a function.
         num_iters: largest number of iterations.
-        error_tolerance: the iteration ends when the residual relative to the eigenvalue is below
-            this.
+        error_tolerance: the iteration ends when the norm of the residual, relative to the
+            eigenvalue, is smaller than this.
         precision: precision of the matrix product.
-        key: random key for the start; None for a fixed one.
+        key: random key for the initial vector; None means a fixed key.
 
     Returns:
-        The eigenvalue and the eigenvector, of length 1.
+        The eigenvalue, and the eigenvector with norm 1.
 
     Raises:
         ValueError: `matrix` is a function and `v0` is None.
@@ -90,7 +91,7 @@ def power_iteration(
 
 
 def _small_power(x: Array, p: ArrayLike, precision: Any) -> Array:
-    """x to the power p by repeated squaring, for p of 1, 2, 4 or 8."""
+    """Compute `x` to the power `p` by repeated squaring, for `p` equal to 1, 2, 4 or 8."""
 
     def squared(times):
         def power(x):
@@ -108,21 +109,25 @@ def matrix_inverse_pth_root(
     matrix: ArrayLike, p: ArrayLike, num_iters: ArrayLike = 100, ridge_epsilon: ArrayLike = 1e-6,
     error_tolerance: ArrayLike = 1e-6, precision: lax.Precision = lax.Precision.HIGHEST,
 ) -> tuple[Array, ArrayLike]:
-    """Compute `matrix**(-1/p)` of a positive semidefinite matrix, by Newton's iteration.
+    """Compute the inverse `p`-th root of a positive semidefinite matrix by Newton's iteration.
 
-    With `m = (1 - a) * I + a * M` and `a = -1/p`, the products `M <- m**p @ M` and `H <- H @ m`
-    bring M to the identity and H to the root.
+    The result is `matrix**(-1/p)`. Each iteration computes `m = (1 - a) * I + a * M` with
+    `a = -1/p`, then sets `M = m**p @ M` and `H = H @ m`. `M` converges to the identity `I`, and `H`
+    to the root.
 
     Args:
         matrix: symmetric matrix without negative eigenvalues.
         p: order of the root: 1, 2, 4 or 8.
         num_iters: largest number of iterations.
-        ridge_epsilon: multiple of the identity that is added, relative to the largest eigenvalue.
-        error_tolerance: the iteration ends when no element of M differs from the identity by more.
+        ridge_epsilon: multiple of the identity that is added to the matrix, relative to the largest
+            eigenvalue.
+        error_tolerance: the iteration ends when no element of `M` differs from the identity by more
+            than this.
         precision: precision of matrix products.
 
     Returns:
-        The root, in the dtype of `matrix`, and the largest difference of M from the identity.
+        The root, with the dtype of `matrix`, and the largest absolute difference between `M` and
+        the identity.
 
     >>> from toile import optim
     >>> root, error = optim.matrix_inverse_pth_root(jnp.diag(jnp.array([4.0, 16.0])), 2)
@@ -157,7 +162,7 @@ def matrix_inverse_pth_root(
     error = jnp.max(jnp.abs(m - identity))
     state = (0, m, h, h, error, True)
     _, m, h, last_h, _, converged = lax.while_loop(unfinished, iterate, state)
-    # Where the last step made it worse, the one before is the answer.
+    # If the last iteration made the error worse, return the previous root.
     good = jnp.asarray(converged, last_h.dtype)
     root = good * h + (1 - good) * last_h
     return jnp.asarray(root, matrix.dtype), jnp.max(jnp.abs(m - identity))
@@ -166,16 +171,17 @@ def matrix_inverse_pth_root(
 def nnls(
     A: Array, b: Array, iters: int, unroll: int | bool = 1, L: ArrayLike | None = None
 ) -> Array:
-    """Solve a least-squares problem whose solution must not be negative.
+    """Solve a least-squares problem with the constraint that the solution is not negative.
 
-    It finds the `x >= 0` that minimizes `norm(A @ x - b)` by accelerated projected gradients.
+    It approximates the `x >= 0` that minimizes `norm(A @ x - b)` by accelerated projected gradient
+    descent.
 
     Args:
         A: matrix of shape (m, n).
-        b: vector of shape (m,), or matrix of shape (m, k) for k problems at once.
+        b: vector of shape (m,), or matrix of shape (m, k) to solve `k` problems at once.
         iters: number of iterations.
         unroll: number of iterations that the loop unrolls, as in `lax.scan`.
-        L: upper bound of the largest eigenvalue of `A.T @ A`; None to compute one.
+        L: upper bound of the largest eigenvalue of `A.T @ A`. With None, a bound is computed.
 
     Returns:
         An array of shape (n,) or (n, k).

@@ -1,4 +1,4 @@
-"""Lookahead: fast parameters run ahead, slow ones follow them every few steps."""
+"""Lookahead, in which slow parameters follow fast ones every few steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LookaheadState(NamedTuple):
 
     Args:
         fast_state: state of the fast optimizer.
-        steps_since_sync: number of steps since the slow parameters moved.
+        steps_since_sync: number of steps since the slow parameters last moved.
 
     >>> from toile import optim
     >>> params = optim.LookaheadParams.init_synced(jnp.zeros(1))
@@ -37,7 +37,7 @@ class LookaheadParams(NamedTuple):
     """The two sets of parameters of `lookahead`.
 
     Args:
-        fast: parameters to train with, at which gradients are taken.
+        fast: parameters to train with, at which gradients are computed.
         slow: parameters to evaluate with.
 
     >>> from toile import optim
@@ -50,7 +50,7 @@ class LookaheadParams(NamedTuple):
 
     @classmethod
     def init_synced(cls, params: base.Params) -> LookaheadParams:
-        """Make a pair whose fast and slow parameters are the same.
+        """Make a `LookaheadParams` whose fast and slow parameters are the same.
 
         Args:
             params: parameters to start from.
@@ -62,18 +62,20 @@ def lookahead(
     fast_optimizer: base.GradientTransformation, sync_period: ArrayLike, slow_step_size: ArrayLike,
     reset_state: bool = False,
 ) -> base.GradientTransformation:
-    """Let an optimizer run ahead, and move slow parameters part of the way toward its result.
+    """Run an optimizer on fast parameters, and let slow parameters follow every few steps.
 
-    Every `sync_period` steps the slow parameters move `slow_step_size` of the way to the fast ones,
-    which then continue from there (Zhang et al., 2019). `init` and `update` take a
-    `LookaheadParams`; gradients are those at its `fast` parameters, and the updates are a
-    `LookaheadParams` as well.
+    Every `sync_period` steps, the slow parameters move the fraction `slow_step_size` of the way to
+    the fast ones, and the fast parameters are set to the slow ones (Zhang et al., 2019). `init` and
+    `update` expect a `LookaheadParams` as parameters. The gradients passed to `update` are those at
+    the `fast` parameters. The updates that it returns are a `LookaheadParams`, too.
 
     Args:
         fast_optimizer: optimizer of the fast parameters.
         sync_period: number of steps between two moves of the slow parameters, often 5.
-        slow_step_size: fraction of the way that they move, often 0.5.
-        reset_state: whether the state of the fast optimizer is reset after each move.
+        slow_step_size: fraction of the way to the fast parameters that the slow ones move, often
+            0.5.
+        reset_state: whether to reset the state of the fast optimizer after each move of the slow
+            parameters.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.

@@ -1,7 +1,7 @@
-"""Transformations of some leaves only: masks; the other leaves are hidden.
+"""Masks, which restrict a transformation to some leaves.
 
-Inside `masked`, a leaf that the mask leaves out is a MaskedNode, a tree without leaves: the inner
-transformation neither sees it nor keeps state for it.
+`masked` replaces each leaf that the mask excludes by a `MaskedNode`, a tree without leaves. The
+inner transformation therefore neither sees that leaf nor keeps state for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MaskedState(NamedTuple):
 
 
 class MaskedNode(NamedTuple):
-    """Placeholder for a leaf that a mask leaves out; it is a tree without leaves.
+    """Placeholder for a leaf that a mask excludes; it is a tree without leaves.
 
     >>> from toile import optim
     >>> toile.tree.leaves({"a": optim.MaskedNode(), "b": 1.0})
@@ -44,7 +44,7 @@ class MaskedNode(NamedTuple):
 
 
 def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
-    """The tree of bools for a mask given as globs, as a function, or as a tree."""
+    """Return the tree of bools for a mask given as globs, a function or a tree."""
     if paths.globs_of(mask) is not None:
         return paths.mask_tree(mask, tree, who)
     callables = [callable(leaf) for leaf in trees.leaves(mask)]
@@ -52,7 +52,7 @@ def resolved(mask: Any, tree: Any, who: str = "masked") -> Any:
 
 
 def with_masked_nodes(mask: Any, tree: Any) -> Any:
-    """The tree with a MaskedNode for each part that the mask leaves out."""
+    """Return the tree with a `MaskedNode` for each part that the mask excludes."""
     return trees.map(lambda m, part: part if m else MaskedNode(), mask, tree)
 
 
@@ -60,7 +60,7 @@ def masked(
     inner: base.GradientTransformation, mask: base.PyTree | Callable[[base.Params], base.PyTree], *,
     mask_compatible_extra_args: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Apply a transformation to the leaves where a mask is true, and leave the others unchanged.
+    """Apply a transformation to the leaves where a mask is True; the others stay unchanged.
 
     The inner transformation sees a `MaskedNode` in place of the other leaves, and keeps no state
     for them.
@@ -69,10 +69,10 @@ def masked(
         inner: transformation to apply.
         mask: a tree of bools with the structure of the parameters or a prefix of it, a function
             that returns such a tree for the parameters, or one or more globs that match parameter
-            paths, such as `"**/kernel"`. `*` stands for a part of one name, `**` for any number of
-            names.
-        mask_compatible_extra_args: whether to also mask the keywords of `update` whose values have
-            the structure of the updates.
+            paths, such as `"**/kernel"`. `*` matches any part of one name, and `**` matches any
+            number of names.
+        mask_compatible_extra_args: whether to also mask those keyword arguments of `update` whose
+            values have the structure of the updates.
 
     Returns:
         A gradient transformation.
@@ -81,7 +81,7 @@ def masked(
         ValueError: a glob matches no leaf.
 
     Differences:
-        Optax takes no globs.
+        Optax does not accept globs.
 
     >>> from toile import optim
     >>> tx = optim.masked(optim.scale(0.5), "**/bias")

@@ -1,7 +1,8 @@
-"""Large batches in small pieces: a function run on parts of a batch, its results gathered.
+"""Functions that process a large batch in small pieces and combine the results.
 
-A loop over the parts keeps one part's intermediate values at a time. Piece i holds the examples
-i, i + n, i + 2n, ... of n pieces; what is concatenated comes back in the original order.
+A loop over the pieces keeps the intermediate values of only one piece in memory. Of `n` pieces,
+piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on. Results that are concatenated are
+in the original order.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ IndividualOutputs = collections.namedtuple(  # type: ignore[name-match]
 
 @dataclass(frozen=True)
 class Accumulator:
-    """How the results of the pieces of a batch are gathered.
+    """A set of functions that combine the results of the pieces of a batch.
 
     Args:
-        init: function from the shapes of one result to what is carried through the loop.
-        update: function from (carried, result, index of the piece) to what is carried on.
-        finalize: function from what is carried at the end to the gathered result.
-        aggregate: function that reduces the leading axis of a stack of results, as `micro_vmap`
-            does inside a piece.
+        init: function that maps the shapes and dtypes of one result to the initial carry of the
+            loop.
+        update: function `update(carry, result, index)` that returns the new carry; `index` is the
+            number of the piece.
+        finalize: function that maps the final carry to the combined result.
+        aggregate: function that combines stacked results along their leading axis; `micro_vmap`
+            uses it inside a piece.
 
     >>> from toile.optim import microbatching
     >>> largest = microbatching.Accumulator(
@@ -59,10 +62,11 @@ class Accumulator:
 
 
 class AccumulationType(enum.Enum):
-    """The usual ways to gather results: mean, sum, running mean, concatenation.
+    """The common ways to combine results: mean, sum, running mean and concatenation.
 
-    `MEAN` sums and divides at the end; `RUNNING_MEAN` keeps a mean, which cannot overflow; `CONCAT`
-    joins results along their first axis, in the order of the batch.
+    `MEAN` adds the results and divides by their number at the end. `RUNNING_MEAN` updates a mean
+    with each result, which cannot overflow. `CONCAT` joins results along their first axis, in the
+    order of the batch.
 
     >>> from toile.optim import microbatching
     >>> mean = microbatching.microbatch(jnp.mean, 0, 2, microbatching.AccumulationType.MEAN)
@@ -77,14 +81,13 @@ class AccumulationType(enum.Enum):
 
 
 def reshape_batch_axis(tree: base.ArrayTree, microbatch_size: int, axis: int = 0) -> base.ArrayTree:
-    """Split the batch axis of each leaf into two: (pieces, `microbatch_size`).
+    """Split the batch axis of each leaf into two axes of sizes (pieces, `microbatch_size`).
 
-    Neighbors go to different pieces: of n pieces, piece i has the examples i, i + n, i + 2n and so
-    on.
+    Of `n` pieces, piece `i` contains the examples `i`, `i + n`, `i + 2n` and so on.
 
     Args:
         tree: tree of arrays.
-        microbatch_size: number of examples in a piece, which divides the size of the axis.
+        microbatch_size: number of examples in a piece, a divisor of the size of the axis.
         axis: batch axis.
 
     Returns:
@@ -150,7 +153,7 @@ def _over_leaves(acc: Accumulator) -> Accumulator:
 
 
 def _tree_accumulator(tree: Any, pieces: int) -> Accumulator:
-    """One accumulator of a tree (a prefix of the results) of accumulators or their types."""
+    """Make one accumulator from a tree of accumulators or types, a prefix of the results."""
 
     def of(acc):
         if isinstance(acc, Accumulator):
@@ -184,23 +187,24 @@ def microbatch(
     accumulator: base.PyTree = AccumulationType.SUM, *, argnames: str | Sequence[str] = (),
     in_axes: int | Sequence[int] = 0, num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Run a function on pieces of its batched arguments, in a loop, and gather the results.
+    """Run a function on pieces of its batched arguments in a loop, and combine the results.
 
-    Only the intermediate values of one piece are in memory at a time. Of n pieces, piece i has the
-    examples i, i + n, i + 2n and so on.
+    Only the intermediate values of one piece are in memory at a time. Of `n` pieces, piece `i`
+    contains the examples `i`, `i + n`, `i + 2n` and so on.
 
     Args:
-        fun: function whose result for a batch is the sum, mean or the like of its results for
-            pieces.
+        fun: function whose result for a batch can be combined from its results for the pieces, for
+            instance by a sum or a mean.
         argnums: positions of the arguments with a batch axis.
-        microbatch_size: number of examples in a piece, which divides the batch size; None returns
-            `fun` itself.
-        accumulator: how results are gathered: an `AccumulationType`, an `Accumulator`, or a tree of
-            them like the results (or a prefix of it).
-        argnames: names of the keywords with a batch axis.
-        in_axes: batch axis of each of these arguments, positional ones first, or one for all.
+        microbatch_size: number of examples in a piece, a divisor of the batch size. With None,
+            `fun` itself is returned.
+        accumulator: the way to combine results: an `AccumulationType`, an `Accumulator`, or a tree
+            of these with the structure of the results or a prefix of it.
+        argnames: names of the keyword arguments with a batch axis.
+        in_axes: batch axis of each of these arguments, positional arguments first, or one axis for
+            all.
         num_real_microbatches: number of pieces after which the loop ends, for batches that end with
-            padding; None for all.
+            padding. None means all pieces.
 
     Returns:
         A function with the arguments of `fun`.
@@ -249,18 +253,19 @@ def micro_vmap(
     accumulator: base.PyTree = AccumulationType.CONCAT,
     num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Map a function over a batch like `toile.vmap`, a few examples at a time.
+    """Map a function over a batch like `toile.vmap`, but only a few examples at a time.
 
     Args:
         fun: function of one example.
-        in_axes: batch axis of each positional argument, None for one without; an int is for a
-            single argument. Keywords have it at 0.
-        out_axes: batch axis of the results, which has to be 0.
-        microbatch_size: number of examples that are mapped at once; None for all.
+        in_axes: tuple with the batch axis of each positional argument, or None for an argument
+            without one. An int is allowed for a function of a single argument. The batch axis of
+            keyword arguments is 0.
+        out_axes: batch axis of the results, which must be 0.
+        microbatch_size: number of examples that are mapped at once. None means all.
         vmap_fn: transformation to use in place of `toile.vmap`.
-        accumulator: how results are gathered, as in `microbatch`; by default they are joined along
-            axis 0.
-        num_real_microbatches: number of pieces after which the loop ends; None for all.
+        accumulator: the way to combine results, as in `microbatch`. By default, they are
+            concatenated along axis 0.
+        num_real_microbatches: number of pieces after which the loop ends. None means all pieces.
 
     Returns:
         The mapped function.
@@ -301,24 +306,28 @@ def micro_grad(
     transform_fn: Function = _identity, metrics_fn: Function = lambda grad: None,
     num_real_microbatches: ArrayLike | None = None,
 ) -> Function:
-    """Compute the gradient of each example, transform it, and gather over the batch.
+    """Compute the gradient of each example, transform it, and combine the results over the batch.
 
     Args:
-        fun: loss of one example (or of a batch of one, see `keep_batch_dim`).
+        fun: loss function, which is called with one example, or with a batch of one example if
+            `keep_batch_dim` is True.
         has_aux: whether `fun` returns a pair (loss, aux).
         argnums: positions of the arguments to differentiate with respect to.
         batch_argnums: positions of the arguments with a batch axis, which is axis 0.
-        keep_batch_dim: whether `fun` gets batches of one example, or examples without the axis.
-        microbatch_size: number of examples that are differentiated at once; None for all.
-        accumulator: how transformed gradients are gathered, as in `microbatch`; by default they are
-            summed.
-        transform_fn: function of the gradient of one example, for instance one that clips it.
-        metrics_fn: function from the gradient of one example to what is reported about it.
-        num_real_microbatches: number of pieces after which the loop ends; None for all.
+        keep_batch_dim: if True, `fun` gets batches of one example; if False, it gets examples
+            without a batch axis.
+        microbatch_size: number of examples that are differentiated at once. None means all.
+        accumulator: the way to combine the transformed gradients, as in `microbatch`. By default,
+            they are summed.
+        transform_fn: function that is applied to the gradient of each example, for instance to clip
+            it.
+        metrics_fn: function that maps the gradient of one example to metrics of that example.
+        num_real_microbatches: number of pieces after which the loop ends. None means all pieces.
 
     Returns:
-        A function that returns the gathered gradients and a named tuple (values, metrics, aux) with
-        the loss of each example, what `metrics_fn` gave and aux.
+        A function with the arguments of `fun`. It returns the combined gradients and a named tuple
+        (values, metrics, aux), which contains the loss, the metrics and the auxiliary results of
+        each example.
 
     >>> from toile.optim import microbatching
     >>> loss = lambda w, x: jnp.sum(w * x)

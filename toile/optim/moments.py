@@ -1,7 +1,8 @@
-"""Adam and its relatives: gradients divided by the root of their moving average square.
+"""Adam and its variants, which divide gradients by the root of their average square.
 
-Each keeps averages of g (mu) and of |g|² or the like (nu), both started at zero and corrected for
-that by 1 - decayᵗ.
+Each of them keeps a moving average `mu` of the gradient `g` and a moving average `nu` of `|g|²` or
+a similar quantity. Most averages start at zero and are corrected for this by division by
+`1 - decay**t` at step `t`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ __all__ = [
 
 
 def canonical(dtype: DTypeLike | None) -> Any:
-    """The dtype that arrays have (float32 for float64 if x64 is off); None stays None."""
+    """Return the dtype that an array gets (float32 for float64 if x64 is off); None stays None."""
     return None if dtype is None else canonicalize_dtype(dtype)
 
 
 def _mean_direction(updates, mu, b1, count, nesterov):
-    """mu without its bias; with nesterov, a look one step ahead of it."""
+    """Return `mu` with bias correction; with `nesterov`, look one step ahead."""
     if not nesterov:
         return tree.bias_correction(mu, b1, count)
     ahead = tree.bias_correction(mu, b1, safe_increment(count))
@@ -43,7 +44,7 @@ def _over_root(mu, nu, eps, eps_root):
 
 
 def _zero_moments(state_class, mu_dtype=None, squares=1):
-    """An init function for a counter, an average gradient and averages of squares."""
+    """Make an `init` function for a state with a counter, `mu`, and `squares` averages."""
 
     def init_fn(params):
         mu = tree.zeros_like(params, dtype=mu_dtype)
@@ -59,8 +60,8 @@ class ScaleByAdamState(NamedTuple):
     Args:
         count: number of updates made so far.
         mu: average of gradients, a tree like the parameters.
-        nu: average of squared gradients (in `scale_by_adamax`, their decaying maximum), a tree like
-            the parameters.
+        nu: average of squared gradients, a tree like the parameters. In `scale_by_adamax` it is the
+            decaying maximum of absolute gradients.
 
     >>> from toile import optim
     >>> optim.scale_by_adam().init(jnp.zeros(2))
@@ -77,22 +78,22 @@ def scale_by_adam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Divide an average of updates by the root of their average square.
+    """Divide the average update by the root of the average squared update.
 
-    The result is `m / (sqrt(v + eps_root) + eps)`, with m and v the averages of g and |g|², both
-    corrected for their start at zero. `adam` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)`, where `m` and `v` are the moving averages of the
+    update `g` and of `|g|²`. Both are corrected for their start at zero. `adam` adds a learning
+    rate to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+            save memory. None means the dtype of the parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
         A gradient transformation.
@@ -124,7 +125,8 @@ class ScaleByAmsgradState(NamedTuple):
         count: number of updates made so far.
         mu: average of gradients, a tree like the parameters.
         nu: average of squared gradients, a tree like the parameters.
-        nu_max: largest (corrected) average of squared gradients so far, a tree like the parameters.
+        nu_max: largest average of squared gradients so far, a tree like the parameters. The
+            averages are bias-corrected unless `bias_correction_nu` is False.
 
     >>> from toile import optim
     >>> optim.scale_by_amsgrad().init(jnp.zeros(1)).nu_max
@@ -142,22 +144,24 @@ def scale_by_amsgrad(
     mu_dtype: DTypeLike | None = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
 ) -> base.GradientTransformation:
-    """Divide an average of updates by the root of the largest average square so far.
+    """Divide the average update by the root of the largest average square so far.
 
-    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps.
-    `amsgrad` is this with a learning rate.
+    The result is `m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v` are the averages of
+    `scale_by_adam`, and the maximum is taken over all steps so far. `amsgrad` adds a learning rate
+    to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        bias_correction_mu: whether the average of gradients is corrected for its start at zero.
-        bias_correction_nu: whether the average square is corrected for its start at zero.
+            save memory. None means the dtype of the parameters.
+        bias_correction_mu: whether to correct the average of gradients for its start at zero.
+        bias_correction_nu: whether to correct the average of squared gradients for its start at
+            zero.
 
     Returns:
         A gradient transformation.
@@ -191,15 +195,15 @@ def scale_by_amsgrad(
 def scale_by_adamax(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8
 ) -> base.GradientTransformation:
-    """Divide an average of updates by a decaying maximum of their sizes.
+    """Divide the average update by a decaying maximum of the absolute updates.
 
-    The result is `m / u`, with m the corrected average of g and `u = max(|g| + eps, b2 * u)`.
-    `adamax` is this with a learning rate.
+    The result is `m / u`. Here `m` is the moving average of the update `g`, corrected for its start
+    at zero, and `u = max(|g| + eps, b2 * u)`. `adamax` adds a learning rate to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, to avoid division by zero.
+        eps: small number added to absolute gradients to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -251,25 +255,25 @@ def scale_by_lion(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.99, mu_dtype: DTypeLike | None = None, *,
     mode: Literal["hard", "smooth", "refined"] = "hard", smooth_beta: float = 1.0,
 ) -> base.GradientTransformation:
-    """Replace updates by the signs of a mix of them and their average.
+    """Replace each update by the sign of a weighted sum of the update and its average.
 
-    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`; afterwards `m = b2 * m + (1 - b2) *
-    g`. `lion` is this with a learning rate.
+    The result is `sign(c)` with `c = b1 * m + (1 - b1) * g`, where `g` is the update. Then the
+    average becomes `m = b2 * m + (1 - b2) * g`. `lion` adds a learning rate to this transformation.
 
     Args:
-        b1: weight of the average against the update in c.
+        b1: weight of the average `m` in `c`; the weight of the update is `1 - b1`.
         b2: decay rate of the average.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        mode: "hard" for the sign, "smooth" for `tanh(smooth_beta * c)`, "refined" for c limited to
-            [-1, 1].
-        smooth_beta: how steep the smooth sign is.
+            save memory. None means the dtype of the parameters.
+        mode: "hard" for `sign(c)`, "smooth" for `tanh(smooth_beta * c)`, or "refined" for `c`
+            clipped to [-1, 1].
+        smooth_beta: steepness of the smooth sign; only used with `mode="smooth"`.
 
     Returns:
         A gradient transformation.
 
     Raises:
-        ValueError: `mode` is another string; raised by `update`.
+        ValueError: `mode` is not supported; raised by `update`.
 
     >>> from toile import optim
     >>> tx = optim.scale_by_lion()
@@ -296,9 +300,9 @@ class ScaleByAdanState(NamedTuple):
 
     Args:
         m: average of gradients, a tree like the parameters.
-        v: average of differences of successive gradients.
-        n: average of squares.
-        g: last gradient.
+        v: average of the differences between successive gradients, a tree like the parameters.
+        n: average of the squares of the extrapolated gradients, a tree like the parameters.
+        g: last gradient, a tree like the parameters.
         t: number of updates made so far.
 
     >>> from toile import optim
@@ -317,19 +321,20 @@ def scale_by_adan(
     b1: ArrayLike = 0.98, b2: ArrayLike = 0.92, b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8,
     eps_root: ArrayLike = 0.0,
 ) -> base.GradientTransformation:
-    """Divide averages of updates and of their differences by the root of an average square.
+    """Add the average update and the average change, and divide by the root of an average square.
 
-    With d the change of the update since the last step (0 in the first), and m, v, n the corrected
-    averages of g, d and `|g + (1 - b2) * d|**2`, it gives
-    `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. `adan` is this with a learning rate.
+    The result is `(m + (1 - b2) * v) / (sqrt(n + eps_root) + eps)`. Here `d` is the change of the
+    update `g` since the last step; it is 0 in the first step. `m`, `v` and `n` are the moving
+    averages of `g`, `d` and `|g + (1 - b2) * d|**2`, corrected for their start at zero. `adan` adds
+    a learning rate to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of gradient differences.
-        b3: decay rate of the average of squares.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        b3: decay rate of `n`.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
 
     Returns:
         A gradient transformation.
@@ -368,7 +373,7 @@ class ScaleByBeliefState(NamedTuple):
     Args:
         count: number of updates made so far.
         mu: average of gradients, a tree like the parameters.
-        nu: average of the squared differences between gradients and their average, a tree like the
+        nu: average of the squared differences between the gradients and `mu`, a tree like the
             parameters.
 
     >>> from toile import optim
@@ -386,19 +391,19 @@ def scale_by_belief(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16,
     *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Divide an average of updates by the root of their average squared distance from it.
+    """Divide the average update by the root of the average squared deviation from it.
 
-    The result is `m / (sqrt(s) + eps)`, with m the average of g and s that of `|g - m|**2`, both
-    corrected for their start at zero: steps are large where gradients are as expected. `adabelief`
-    is this with a learning rate.
+    The result is `m / (sqrt(s) + eps)`, where `m` is the moving average of the update `g` and `s`
+    is the moving average of `|g - m|**2`. Both are corrected for their start at zero. Steps are
+    large where updates are close to their average. `adabelief` adds a learning rate to this
+    transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of `|g - m|**2`.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added to that average at each step.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added to the average of `|g - m|**2` at each step.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
         A gradient transformation.
@@ -428,19 +433,21 @@ def scale_by_yogi(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-3, eps_root: ArrayLike = 0.0,
     initial_accumulator_value: ArrayLike = 1e-6,
 ) -> base.GradientTransformation:
-    """Divide an average of updates by the root of a square that follows g² slowly.
+    """Divide the average update by the root of an estimate that follows the squared update slowly.
 
-    The result is `m / (sqrt(v + eps_root) + eps)` with `v = v - (1 - b2) * sign(v - |g|²) * |g|²`,
-    where m and v are corrected for their start: unlike an average, v moves by a step of the size of
-    |g|², however large v is. `yogi` is this with a learning rate.
+    The result is `m / (sqrt(v + eps_root) + eps)`, where `m` is the moving average of the update
+    `g`, and `v = v - (1 - b2) * sign(v - |g|²) * |g|²`. Both are bias-corrected as in
+    `scale_by_adam`. Unlike a moving average, `v` changes by `(1 - b2) * |g|²` however large `v` is.
+    `yogi` adds a learning rate to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of v; near 1, v follows squared gradients more slowly.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        initial_accumulator_value: value that m and v start with.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of `v`; the closer it is to 1, the more slowly `v` follows the squared
+            gradients.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        initial_accumulator_value: initial value of `m` and `v`.
 
     Returns:
         A gradient transformation.
@@ -471,22 +478,22 @@ def scale_by_radam(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     threshold: ArrayLike = 5.0, *, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Average updates, and divide by the root of their average square once it covers enough steps.
+    """Average updates, and divide by the root of the average square once it is reliable.
 
-    While the average square covers fewer than `threshold` steps it gives m, the corrected average
-    of g; after that `r * m / (sqrt(v + eps_root) + eps)`, where r grows towards 1. `radam` is this
-    with a learning rate.
+    While the average square `v` covers fewer than `threshold` steps, the result is `m`. After that
+    it is `r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. The averages `m` and `v`
+    are those of `scale_by_adam`. `radam` adds a learning rate to this transformation.
 
     Args:
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        threshold: number of steps that the average square must cover before it is used.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        threshold: number of steps that the average of squared gradients must cover before it is
+            used.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
         A gradient transformation.

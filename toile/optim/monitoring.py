@@ -1,4 +1,4 @@
-"""Measurements of updates as they pass through a chain, kept in the state to be logged."""
+"""Transformations that measure updates in a chain and store the results in the state."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class SnapshotState(NamedTuple):
 
 
 def snapshot(measure_name: str, measure: Measure) -> base.GradientTransformation:
-    """Keep a measurement of the updates in the state; updates pass unchanged.
+    """Store a measurement of the updates in the state; the updates stay unchanged.
 
     Args:
-        measure_name: name of the measurement in the state (`optim.tree.get(state, measure_name)`).
-        measure: function from updates to an array or a tree. `init` applies it to the parameters.
+        measure_name: name of the measurement. Read it with `optim.tree.get(state, measure_name)`.
+        measure: function that maps updates to an array or a tree. `init` applies it to the
+            parameters.
 
     Returns:
         A gradient transformation.
@@ -61,7 +62,7 @@ class MonitorState(NamedTuple):
 
     Args:
         measurements: dict from names to measurements; empty before the first update.
-        measure_states: states of the measures, in their order.
+        measure_states: states of the measures, in the order of the dict.
 
     >>> from toile import optim
     >>> optim.monitor({"norm": optim.global_norm}).init(jnp.zeros(2))
@@ -75,11 +76,11 @@ class MonitorState(NamedTuple):
 def monitor(
     measures: dict[str, base.GradientTransformationExtraArgs | Measure],
 ) -> base.GradientTransformationExtraArgs:
-    """Keep several measurements of the updates in the state; updates pass unchanged.
+    """Store several measurements of the updates in the state; the updates stay unchanged.
 
     Args:
-        measures: dict from names to measures: functions of updates, or transformations, which may
-            keep a state (`measure_with_ema`).
+        measures: dict from names to measures. A measure is a function of the updates, or a
+            transformation that may keep a state, such as the result of `measure_with_ema`.
 
     Returns:
         A gradient transformation.
@@ -114,16 +115,17 @@ def measure_with_ema(
     measure: Measure, decay: ArrayLike, debias: bool = True,
     accumulator_dtype: DTypeLike | None = None,
 ) -> base.GradientTransformationExtraArgs:
-    """Make a measure for `monitor`: the moving average of another one.
+    """Make a measure for `monitor` that is the moving average of another measure.
 
     Args:
-        measure: function from updates to an array or a tree.
-        decay: decay rate of the average; values near 1 average over more steps.
-        debias: whether the average is corrected for its start at zero.
-        accumulator_dtype: dtype in which the average is stored; None for that of the measurement.
+        measure: function that maps updates to an array or a tree.
+        decay: decay rate of the average; values closer to 1 average over more steps.
+        debias: whether to correct the average for its start at zero.
+        accumulator_dtype: dtype in which the average is stored. None means the dtype of the
+            measurement.
 
     Returns:
-        A transformation that `monitor` takes.
+        A transformation that can be passed to `monitor`.
 
     >>> from toile import optim
     >>> tx = optim.monitor({"norm": optim.measure_with_ema(optim.global_norm, decay=0.5)})

@@ -1,4 +1,4 @@
-"""Arithmetic that stays finite, with its derivatives: norms with a floor, saturating counters."""
+"""Norms with finite derivatives, and counters that do not overflow."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = [
 
 
 def abs_sq(x: ArrayLike) -> Array:
-    """Compute `|x|²` of each element, without the square root that `abs` takes.
+    """Compute `|x|²` of each element without taking a square root.
 
     Args:
-        x: array of toile or NumPy, real or complex.
+        x: toile or NumPy array, real or complex.
 
     Returns:
         A real array.
@@ -46,12 +46,12 @@ def safe_norm(
     Args:
         x: array.
         min_norm: smallest result.
-        ord: order of the norm, as in `jnp.linalg.norm`; None for the Euclidean one.
-        axis: axis or axes of the vectors or matrices; None for the whole array.
-        keepdims: whether the axes stay, with size 1.
+        ord: order of the norm, as in `jnp.linalg.norm`; None means the Euclidean norm.
+        axis: axis or axes over which the norm is taken; None means the whole array.
+        keepdims: whether to keep these axes with size 1.
 
     Returns:
-        A real array without `axis`.
+        A real array with the shape of `x` without `axis`.
 
     >>> from toile import optim
     >>> optim.safe_norm(jnp.zeros(3), 0.5)
@@ -86,13 +86,13 @@ def safe_root_mean_squares(x: ArrayLike, min_rms: ArrayLike) -> Array:
 
 
 def safe_increment(count: ArrayLike) -> Array:
-    """Add 1 to a counter, unless it is at the largest number of its dtype.
+    """Add 1 to a counter, unless it is the largest number of its dtype.
 
     Args:
         count: integer or floating-point number or array.
 
     Returns:
-        The counter in the dtype that it had.
+        The new counter, with the dtype of `count`.
 
     Raises:
         ValueError: `count` is neither integer nor floating-point.

@@ -1,7 +1,7 @@
-"""Optimizers that adapt their steps: chains of transformations that end with a learning rate.
+"""Adaptive optimizers: chains of gradient transformations that end with a learning rate.
 
-A learning rate is a number or a schedule (a function of the step). Masks and labels may be globs of
-parameter paths. The result of `update` is to be added to the parameters (`apply_updates`).
+A learning rate is a number or a schedule (a function of the step count). Masks may be globs that
+match parameter paths. `apply_updates` adds the result of `update` to the parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 def _descent(
     learning_rate: ScalarOrSchedule | None, *steps: base.GradientTransformation
 ) -> GradientTransformationExtraArgs:
-    """A chain of steps that ends with the learning rate."""
+    """Make a chain that applies `steps` and then the learning rate."""
     return chain(*steps, scale_by_learning_rate(learning_rate))
 
 
@@ -40,29 +40,28 @@ def adam(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None, *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam, which divides an average of gradients by the root of their average square.
+    """Adam, which divides the average gradient by the root of the average squared gradient.
 
-    With m and v the averages of g and g², corrected for their start at zero, a parameter moves by
-    `-learning_rate * m / (sqrt(v + eps_root) + eps)`, so that all elements move about equally far
-    (Kingma and Ba, 2014).
+    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for their
+    start at zero. A parameter moves by `-learning_rate * m / (sqrt(v + eps_root) + eps)`, so all
+    elements move about equally far (Kingma and Ba, 2014).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+            save memory. None means the dtype of the parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx = optim.adam(0.1)
@@ -76,9 +75,9 @@ def adam(
 
 
 nadam = functools.partial(adam, nesterov=True)
-nadam.__doc__ = """Adam with Nesterov's momentum (Dozat, 2016).
+nadam.__doc__ = """Adam with Nesterov momentum (Dozat, 2016).
 
-The same as `adam` with `nesterov=True`; its arguments and result are those of `adam`.
+It is `adam` with `nesterov=True`, and has the same arguments and result.
 
 >>> from toile import optim
 >>> tx = optim.nadam(0.1)
@@ -93,33 +92,33 @@ def adamw(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     weight_decay: ScalarOrSchedule = 1e-4, mask: MaskOrFn = None, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with decoupled weight decay, which is not divided by the average square.
+    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
 
-    A parameter p moves by `-learning_rate * (m / (sqrt(v + eps_root) + eps) + weight_decay * p)`,
-    with the averages m and v of `adam` (Loshchilov and Hutter, 2019).
+    A parameter `p` moves by `-learning_rate * (m / (sqrt(v + eps_root) + eps) + weight_decay * p)`,
+    where `m` and `v` are the averages of `adam` (Loshchilov and Hutter, 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        weight_decay: strength of the decay, a number or a schedule; often 1e-4 to 0.1. It is
-            multiplied by the learning rate.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+            save memory. None means the dtype of the parameters.
+        weight_decay: strength of the weight decay, a number or a schedule; 1e-4 to 0.1 are typical
+            values. It is multiplied by the learning rate.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx = optim.adamw(0.1, weight_decay=0.5, mask="**/kernel")
@@ -134,9 +133,9 @@ def adamw(
 
 
 nadamw = functools.partial(adamw, nesterov=True)
-nadamw.__doc__ = """AdamW with Nesterov's momentum.
+nadamw.__doc__ = """AdamW with Nesterov momentum.
 
-The same as `adamw` with `nesterov=True`; its arguments and result are those of `adamw`.
+It is `adamw` with `nesterov=True`, and has the same arguments and result.
 
 >>> from toile import optim
 >>> tx, params = optim.nadamw(0.1), jnp.zeros(2)
@@ -151,29 +150,29 @@ def amsgrad(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, mu_dtype: DTypeLike | None = None,
     bias_correction_mu: bool = True, bias_correction_nu: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam that divides by the largest average square so far, so that the divisor never shrinks.
+    """Adam that divides by the largest average square so far, so the divisor never shrinks.
 
-    With m and v the averages of `adam`, a parameter moves by
-    `-learning_rate * m / (sqrt(max(v) + eps_root) + eps)`, where the maximum is over all steps
-    (Reddi et al., 2018).
+    A parameter moves by `-learning_rate * m / (sqrt(max(v) + eps_root) + eps)`, where `m` and `v`
+    are the averages of `adam`, and the maximum is taken over all steps so far (Reddi et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        bias_correction_mu: whether the average of gradients is corrected for its start at zero.
-        bias_correction_nu: whether the average square is corrected for its start at zero.
+            save memory. None means the dtype of the parameters.
+        bias_correction_mu: whether to correct the average of gradients for its start at zero.
+        bias_correction_nu: whether to correct the average of squared gradients for its start at
+            zero.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.amsgrad(0.1), jnp.array([1.0])
@@ -194,21 +193,21 @@ def adamax(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-8,
 ) -> GradientTransformationExtraArgs:
-    """Adam that divides by a decaying maximum of the gradients' sizes.
+    """Adam that divides by a decaying maximum of the absolute gradients.
 
-    A parameter moves by `-learning_rate * m / u`, with m the corrected average of gradients and
-    `u = max(|g| + eps, b2 * u)` (Kingma and Ba, 2014).
+    A parameter moves by `-learning_rate * m / u`. Here `m` is the moving average of the gradient
+    `g`, corrected for its start at zero, and `u = max(|g| + eps, b2 * u)` (Kingma and Ba, 2014).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, to avoid division by zero.
+        eps: small number added to absolute gradients to avoid division by zero.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adamax(0.1), jnp.array([1.0, 2.0])
@@ -225,23 +224,25 @@ def adamaxw(
 ) -> GradientTransformationExtraArgs:
     """Adamax with decoupled weight decay, which is not divided by the maximum.
 
-    A parameter p moves by `-learning_rate * (m / u + weight_decay * p)`, with m and u of `adamax`.
+    A parameter `p` moves by `-learning_rate * (m / u + weight_decay * p)`, where `m` and `u` are
+    defined as in `adamax`.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the maximum of absolute gradients.
-        eps: small number added to absolute gradients, to avoid division by zero.
-        weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
+        eps: small number added to absolute gradients to avoid division by zero.
+        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
             learning rate.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adamaxw(0.1, weight_decay=0.5), jnp.array([1.0, 2.0])
@@ -258,28 +259,29 @@ def radam(
     eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0, threshold: ArrayLike = 5.0, *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Rectified Adam, which starts as plain momentum and adapts once enough steps are averaged.
+    """Rectified Adam, which starts as plain momentum and adapts once it has averaged enough steps.
 
-    While the average square covers few steps (see `threshold`) a parameter moves by
-    `-learning_rate * m`; after that by `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where
-    r grows towards 1. This replaces a warm-up of the learning rate (Liu et al., 2020).
+    Let `m` and `v` be the averages of `adam`. In the first steps, a parameter moves by
+    `-learning_rate * m`. Once `v` covers `threshold` steps, the parameter moves by
+    `-learning_rate * r * m / (sqrt(v + eps_root) + eps)`, where `r` grows towards 1. This replaces
+    a warm-up of the learning rate (Liu et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        threshold: number of steps that the average square must cover before it is used.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        threshold: number of steps that the average of squared gradients must cover before it is
+            used.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.radam(0.1), jnp.array([1.0])
@@ -300,24 +302,24 @@ def adabelief(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-16, eps_root: ArrayLike = 1e-16, *, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam whose steps are large where gradients are as expected and small where they are not.
+    """AdaBelief: Adam that takes large steps where the gradient is close to its average.
 
-    A parameter moves by `-learning_rate * m / (sqrt(s) + eps)`, with m the average of gradients and
-    s the average of `(g - m)**2`, both corrected for their start at zero (Zhuang et al., 2020).
+    A parameter moves by `-learning_rate * m / (sqrt(s) + eps)`, where `m` is the moving average of
+    the gradient `g` and `s` is the moving average of `(g - m)**2`. Both are corrected for their
+    start at zero (Zhuang et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of `(g - m)**2`.
-        eps: small number added to the square root, to avoid division by zero.
+        eps: small number added to the square root to avoid division by zero.
         eps_root: small number added to the average of `(g - m)**2` at each step.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adabelief(0.1), jnp.array([1.0])
@@ -336,31 +338,33 @@ def adan(
     b3: ArrayLike = 0.99, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 1e-8,
     weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adan, Nesterov's momentum made from averages of gradients and of their differences.
+    """Adan, which forms Nesterov momentum from averages of gradients and of their differences.
 
-    With d the change of the gradient since the last step, and m, v, n the corrected averages of g,
-    d and `(g + (1 - b2) * d)**2`, a parameter moves by
+    Let `d` be the change of the gradient `g` since the last step, and let `m`, `v` and `n` be the
+    moving averages of `g`, `d` and `(g + (1 - b2) * d)**2`, corrected for their start at zero. A
+    parameter `p` moves by
     `-learning_rate * ((m + (1 - b2) * v) / (sqrt(n + eps_root) + eps) + weight_decay * p)` (Xie et
     al., 2022).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
         b2: decay rate of the average of gradient differences.
-        b3: decay rate of the average of squares.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
+        b3: decay rate of `n`.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
             learning rate.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adan(0.1), jnp.array([1.0, 2.0])
@@ -376,27 +380,29 @@ def lion(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.99,
     mu_dtype: DTypeLike | None = None, weight_decay: ScalarOrSchedule = 1e-3, mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Lion, which moves every element by the same amount, in the direction of a sign.
+    """Lion, which moves every element by the same amount and uses only the sign of an average.
 
-    A parameter p moves by `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`, and
-    then `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). It keeps one average where Adam keeps two.
+    A parameter `p` with gradient `g` moves by
+    `-learning_rate * (sign(b1 * m + (1 - b1) * g) + weight_decay * p)`. Then the average becomes
+    `m = b2 * m + (1 - b2) * g` (Chen et al., 2023). Lion stores one average, Adam two.
 
     Args:
         learning_rate: step size, a number or a schedule; usually 3 to 10 times smaller than for
             Adam, with a weight decay that is larger by the same factor.
-        b1: weight of the average against the gradient in the sign.
+        b1: weight of the average `m` in the sum whose sign is taken; the weight of `g` is `1 - b1`.
         b2: decay rate of the average of gradients.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        weight_decay: strength of the decay, a number or a schedule. It is multiplied by the
+            save memory. None means the dtype of the parameters.
+        weight_decay: strength of the weight decay, a number or a schedule. It is multiplied by the
             learning rate.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.lion(0.1, weight_decay=0.0), jnp.array([1.0, 2.0])
@@ -412,21 +418,22 @@ def yogi(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.999,
     eps: ArrayLike = 1e-3,
 ) -> GradientTransformationExtraArgs:
-    """Adam whose average square changes by at most a fraction of g² in each step, up or down.
+    """Yogi: Adam whose average square moves toward `g²` by a fixed fraction of `g²` in each step.
 
-    It follows `v = v - (1 - b2) * sign(v - g²) * g²`, and a parameter moves by
-    `-learning_rate * m / (sqrt(v) + eps)`, where m and v are corrected for their start (Zaheer et
-    al., 2018). Both start at 1e-6.
+    The average square becomes `v = v - (1 - b2) * sign(v - g²) * g²`, and a parameter moves by
+    `-learning_rate * m / (sqrt(v) + eps)`, where `m` and `v` are bias-corrected as in `adam`
+    (Zaheer et al., 2018). Both start at 1e-6.
 
     Args:
-        learning_rate: step size, a number or a schedule; 0.01 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of v; near 1, v follows squared gradients more slowly.
-        eps: small number added to the square root, to avoid division by zero.
+        learning_rate: step size, a number or a schedule; 0.01 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of `v`; the closer it is to 1, the more slowly `v` follows the squared
+            gradients.
+        eps: small number added to the square root to avoid division by zero.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.yogi(0.1), jnp.array([1.0, 2.0])
@@ -442,29 +449,30 @@ def lamb(
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """LAMB: Adam whose step in each array has a length proportional to the norm of the array.
+    """LAMB: Adam whose step for each array has a length proportional to the norm of the array.
 
-    With u the step of `adamw` (weight decay included, without the learning rate), an array p moves
-    by `-learning_rate * norm(p) / norm(u) * u` (by `-learning_rate * u` if a norm is zero). It is
-    made for very large batches (You et al., 2020).
+    Let `u` be the step of `adamw`, with weight decay but without the learning rate. An array `p`
+    moves by `-learning_rate * norm(p) / norm(u) * u`, or by `-learning_rate * u` if one of the
+    norms is zero. LAMB is designed for very large batches (You et al., 2020).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        weight_decay: strength of the decay, a number or a schedule.
-        mask: the parameters that decay: a tree of bools (or a prefix of it), a function from the
-            parameters to such a tree, or a glob of parameter paths such as `"**/kernel"` or a list
-            of globs; None for all.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        weight_decay: strength of the weight decay, a number or a schedule.
+        mask: selects the parameters that decay: a tree of bools with the structure of the
+            parameters or a prefix of it, a function that returns such a tree for the parameters, or
+            one or more globs that match parameter paths, such as `"**/kernel"`. None selects all
+            parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.lamb(0.1), jnp.array([3.0, 4.0])
@@ -482,28 +490,28 @@ def lars(
     weight_decay_mask: MaskOrFn = True, trust_coefficient: ArrayLike = 0.001, eps: ArrayLike = 0.0,
     trust_ratio_mask: MaskOrFn = True, momentum: ArrayLike = 0.9, nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """LARS: momentum whose step in each array has a length proportional to the norm of the array.
+    """LARS: momentum whose step for each array is proportional to the norm of the array.
 
-    With `u = g + weight_decay * p`, an array's velocity becomes
+    Let `u = g + weight_decay * p` for an array `p` with gradient `g`. Its velocity becomes
     `v = momentum * v - learning_rate * trust_coefficient * norm(p) / (norm(u) + eps) * u`, and the
-    array moves by v. It is made for very large batches (You et al., 2017).
+    array moves by `v`. LARS is designed for very large batches (You et al., 2017).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
-        weight_decay: strength of the decay, a number or a schedule.
-        weight_decay_mask: the parameters that decay, in the forms of `masked`; True for all. Biases
-            and normalization parameters are usually left out.
-        trust_coefficient: factor of the ratio of norms.
-        eps: small number added to the norm of u.
-        trust_ratio_mask: the parameters whose step is scaled by the ratio of norms, in the forms of
-            `masked`; True for all.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
+        weight_decay: strength of the weight decay, a number or a schedule.
+        weight_decay_mask: selects the parameters that decay, in any form that `masked` accepts.
+            True selects all parameters. Biases and normalization parameters are usually excluded.
+        trust_coefficient: factor by which the ratio of norms is multiplied.
+        eps: small number added to the norm of `u`.
+        trust_ratio_mask: selects the parameters whose step is scaled by the ratio of norms, in any
+            form that `masked` accepts. True selects all parameters.
         momentum: decay rate of the velocity.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.lars(1.0, trust_coefficient=0.1), jnp.array([3.0, 4.0])
@@ -523,19 +531,20 @@ def lars(
 def fromage(
     learning_rate: ScalarOrSchedule, min_norm: ArrayLike = 1e-6
 ) -> GradientTransformationExtraArgs:
-    """Fromage, whose steps are proportional to the norm of each array, which is kept from growing.
+    """Fromage, whose steps are proportional to the norm of each array.
 
-    An array p becomes `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 + learning_rate**2)`
-    (Bernstein et al., 2020).
+    An array `p` with gradient `g` becomes
+    `(p - learning_rate * norm(p) / norm(g) * g) / sqrt(1 + learning_rate**2)`. The division keeps
+    the norm of the array from growing (Bernstein et al., 2020).
 
     Args:
         learning_rate: step size relative to the norm of an array, a number or a schedule; 0.01 is a
-            usual value.
-        min_norm: lower bound for the norms.
+            typical value.
+        min_norm: lower bound for both norms.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.fromage(0.1), jnp.array([3.0, 4.0])
@@ -558,25 +567,26 @@ def novograd(
     learning_rate: ScalarOrSchedule, b1: ArrayLike = 0.9, b2: ArrayLike = 0.25,
     eps: ArrayLike = 1e-6, eps_root: ArrayLike = 0.0, weight_decay: ArrayLike = 0.0,
 ) -> GradientTransformationExtraArgs:
-    """NovoGrad: momentum of gradients that are divided by an average norm of their array.
+    """NovoGrad: momentum on gradients that are divided by the average norm of their array.
 
-    With v the average of `norm(g)**2`, one number for each array,
-    `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`, and the array moves by
-    `-learning_rate * m`. The averages start at their first values (Ginsburg et al., 2019).
+    For an array `p` with gradient `g`, let `v` be the moving average of `norm(g)**2`, a single
+    number. The momentum becomes `m = b1 * m + g / (sqrt(v + eps_root) + eps) + weight_decay * p`,
+    and the array moves by `-learning_rate * m`. In the first step, `v` is `norm(g)**2` and `m` is
+    the new term alone (Ginsburg et al., 2019).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
         b1: decay rate of the momentum.
         b2: decay rate of the average squared norm.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
-        weight_decay: strength of the decay, a number.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
+        weight_decay: strength of the weight decay, a number.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.novograd(0.1), jnp.array([3.0, 4.0])
@@ -592,19 +602,20 @@ def adagrad(
     learning_rate: ScalarOrSchedule, initial_accumulator_value: ArrayLike = 0.1,
     eps: ArrayLike = 1e-7,
 ) -> GradientTransformationExtraArgs:
-    """Adagrad, which divides gradients by the root of the sum of all squares so far.
+    """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
 
-    With `s = s + g²`, a parameter moves by `-learning_rate * g / sqrt(s + eps)`, so that steps
-    become ever smaller. It suits sparse gradients (Duchi et al., 2011).
+    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
+    `-learning_rate * g / sqrt(s + eps)`, so steps become ever smaller. Adagrad suits sparse
+    gradients (Duchi et al., 2011).
 
     Args:
-        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are usual values.
+        learning_rate: step size, a number or a schedule; 0.01 to 0.1 are typical values.
         initial_accumulator_value: initial value of the sum.
-        eps: small number added to the sum, to avoid division by zero.
+        eps: small number added to the sum to avoid division by zero.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adagrad(0.1), jnp.array([1.0])
@@ -623,25 +634,28 @@ def adadelta(
     learning_rate: ScalarOrSchedule | None = None, rho: ArrayLike = 0.9, eps: ArrayLike = 1e-6,
     weight_decay: ScalarOrSchedule = 0.0, weight_decay_mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adadelta, whose steps are in proportion to the sizes of earlier steps.
+    """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    With v the average of g² and d that of squared steps, a step is
-    `u = sqrt(d + eps) / sqrt(v + eps) * g` (Zeiler, 2012), and a parameter moves by
-    `-learning_rate * u`. Weight decay is added to the gradient, before this rule.
+    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
+    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`
+    (Zeiler, 2012), and a parameter moves by `-learning_rate * u`. Weight decay is added to the
+    gradient `g` before this rule applies.
 
     Args:
-        learning_rate: factor of the steps, a number or a schedule; 1.0 is the rule as published.
-            With None, updates are not multiplied at all, not even by -1, and point uphill.
+        learning_rate: factor by which steps are multiplied, a number or a schedule; 1.0 is the
+            published rule. With None, the updates are not multiplied by -1 either, so they point
+            uphill.
         rho: decay rate of both averages.
         eps: small number under both square roots, which sets the size of the first steps.
-        weight_decay: strength of the decay, a number or a schedule.
-        weight_decay_mask: the parameters that decay: a tree of bools (or a prefix of it), a
-            function from the parameters to such a tree, or a glob of parameter paths such as
-            `"**/kernel"` or a list of globs; None for all.
+        weight_decay: strength of the weight decay, a number or a schedule.
+        weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
+            the parameters or a prefix of it, a function that returns such a tree for the
+            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
+            selects all parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adadelta(1.0, eps=0.01), jnp.array([1.0, 2.0])
@@ -661,38 +675,41 @@ def adafactor(
     weight_decay_rate: ScalarOrSchedule | None = None, eps: ArrayLike = 1e-30,
     factored: bool = True, weight_decay_mask: MaskOrFn = None,
 ) -> GradientTransformationExtraArgs:
-    """Adafactor, which keeps only row and column averages of the squared gradients of a matrix.
+    """Adafactor, which stores only row and column averages of the squared gradients of a matrix.
 
-    Gradients are divided by the root of the average square (`scale_by_factored_rms`), limited
-    (`clipping_threshold`), multiplied by the learning rate and by the root mean square of their
-    parameter, averaged (`momentum`), and decayed. Large matrices need little memory (Shazeer and
-    Stern, 2018).
+    Gradients are divided by the root of their average square (see `scale_by_factored_rms`), clipped
+    to `clipping_threshold`, and multiplied by the learning rate and by the root mean square of
+    their parameter. Then momentum and weight decay are applied, if requested. Large matrices need
+    little memory (Shazeer and Stern, 2018).
 
     Args:
-        learning_rate: step size, relative to the parameter's own size if
-            `multiply_by_parameter_scale`; a number or a schedule, None for 1.
-        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
-            array to be factored.
-        decay_rate: exponent c of the averages' decay rate `1 - t**-c` at step t.
-        decay_offset: number subtracted from the step count in t, for training that continues from a
-            saved state.
+        learning_rate: step size, a number or a schedule; None means 1. If
+            `multiply_by_parameter_scale` is True, it is relative to the root mean square of the
+            parameter.
+        min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
+            size.
+        decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
+        decay_offset: number subtracted from the step count to get `t`, for training that continues
+            from a saved state.
         multiply_by_parameter_scale: whether steps are multiplied by the root mean square of their
-            parameter (at least 1e-3).
-        clipping_threshold: largest root mean square of the step of an array, before the learning
-            rate; None for no limit.
-        momentum: decay rate of an average of steps; None for no average.
-        dtype_momentum: dtype in which that average is stored.
-        weight_decay_rate: strength of the decay, which is not multiplied by the learning rate; a
-            number or a schedule, None for no decay.
+            parameter, or by 1e-3 if that is larger.
+        clipping_threshold: largest root mean square of the step of an array, before it is
+            multiplied by the learning rate. None means no limit.
+        momentum: decay rate of the moving average of steps. With None, steps are not averaged.
+        dtype_momentum: dtype in which the average of steps is stored.
+        weight_decay_rate: strength of the weight decay, a number or a schedule; None means no
+            decay. It is not multiplied by the learning rate.
         eps: small number added to squared gradients.
-        factored: whether average squares are factored at all.
-        weight_decay_mask: the parameters that decay: a tree of bools (or a prefix of it), a
-            function from the parameters to such a tree, or a glob of parameter paths such as
-            `"**/kernel"` or a list of globs; None for all.
+        factored: whether to factor the averages of squared gradients. If False, they are stored in
+            full.
+        weight_decay_mask: selects the parameters that decay: a tree of bools with the structure of
+            the parameters or a prefix of it, a function that returns such a tree for the
+            parameters, or one or more globs that match parameter paths, such as `"**/kernel"`. None
+            selects all parameters.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters. `update` needs the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters. `update` needs the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.adafactor(0.1), jnp.full((128, 256), 2.0)
@@ -722,30 +739,32 @@ def rmsprop(
     initial_scale: ArrayLike = 0.0, eps_in_sqrt: bool = True, centered: bool = False,
     momentum: ArrayLike | None = None, nesterov: bool = False, bias_correction: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """RMSProp, which divides gradients by the root of their average square.
+    """RMSProp, which divides gradients by the root of the average squared gradient.
 
-    With v the average of g², a parameter moves by `-learning_rate * g / sqrt(v + eps)` (Hinton,
-    2012). With `centered`, v is the average less the square of the average gradient (Graves, 2013).
-    Momentum is added to the finished steps.
+    A parameter with gradient `g` moves by `-learning_rate * g / sqrt(v + eps)`, where `v` is the
+    moving average of `g²` (Hinton, 2012). With `centered`, the square of the average gradient is
+    subtracted from `v` (Graves, 2013). Momentum is applied after the learning rate.
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        decay: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        decay: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number in the denominator, to avoid division by zero.
-        initial_scale: value that the average starts with; PyTorch starts with 0, TensorFlow 1 with
-            1.
-        eps_in_sqrt: whether `eps` is added under the square root, or to the root.
-        centered: whether to divide by the standard deviation in place of the root of the average
-            square.
-        momentum: decay rate of the accumulated updates, usually 0.9; None for no momentum.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
-        bias_correction: whether the averages are corrected for their start at zero.
+        eps: small number added in the denominator to avoid division by zero.
+        initial_scale: initial value of the average of squared gradients. PyTorch uses 0, TensorFlow
+            1.x uses 1.
+        eps_in_sqrt: if True, `eps` is added under the square root; if False, it is added to the
+            root.
+        centered: whether to divide by the standard deviation of the gradients in place of the root
+            of their average square.
+        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
+            momentum.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
+        bias_correction: whether to correct the averages for their start at zero.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.rmsprop(0.1, decay=0.75), jnp.array([1.0, 2.0])
@@ -762,19 +781,19 @@ def rmsprop(
 
 
 def sm3(learning_rate: ArrayLike, momentum: ArrayLike = 0.9) -> GradientTransformationExtraArgs:
-    """SM3, Adagrad that keeps one vector per axis of an array in place of one number per element.
+    """SM3: Adagrad that stores one vector per axis of an array in place of one number per element.
 
-    The sum of squares of an element is bounded by the smallest of the entries kept for its row, its
-    column, and so on; gradients are divided by its root and averaged (Anil et al., 2019). Large
-    matrices need little memory.
+    The sum of squares of an element is estimated by the smallest of the entries stored for its row,
+    its column, and so on. Gradients are divided by the root of this estimate and averaged (Anil et
+    al., 2019). Large matrices need little memory.
 
     Args:
         learning_rate: step size, a number.
         momentum: decay rate of the average of steps.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx, params = optim.sm3(0.1), jnp.ones((2, 3))
@@ -796,26 +815,25 @@ def optimistic_adam(
 ) -> GradientTransformationExtraArgs:
     """An older form of `optimistic_adam_v2`, for a constant learning rate (deprecated).
 
-    With u the step of `adam`, a parameter moves by
-    `-((learning_rate + optimism) * u - optimism * u')`, where u' is the step before.
+    A parameter moves by `-((learning_rate + optimism) * u - optimism * u')`, where `u` is the step
+    of `adam` without the learning rate, and `u'` is the previous `u`.
 
     Args:
         learning_rate: step size, a number.
-        optimism: weight of the difference from the last step; None for `learning_rate`.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        optimism: weight of the difference from the last step. None means `learning_rate`.
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+            save memory. None means the dtype of the parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     Raises:
         ValueError: `learning_rate` is a schedule.
@@ -845,31 +863,30 @@ def optimistic_adam_v2(
     b1: ArrayLike = 0.9, b2: ArrayLike = 0.999, eps: ArrayLike = 1e-8, eps_root: ArrayLike = 0.0,
     mu_dtype: DTypeLike | None = None, nesterov: bool = True,
 ) -> GradientTransformationExtraArgs:
-    """Adam that expects its step to change again as it just did; for games.
+    """Adam that extrapolates the last change of its step, for games such as the training of GANs.
 
-    With u the step of `adam` and u' the one before, a parameter moves by
-    `-learning_rate * ((alpha + beta) * u - beta * u')`. In games, where players follow different
-    losses, this damps cycles (Daskalakis et al., 2018).
+    A parameter moves by `-learning_rate * ((alpha + beta) * u - beta * u')`, where `u` is the step
+    of `adam` without the learning rate, and `u'` is the previous `u`. In games, where each player
+    minimizes a different loss, this damps cycles (Daskalakis et al., 2018).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number; 1e-3 is a usual value.
-        alpha: weight of the step.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number). 1e-3 is a typical value.
+        alpha: weight of the current step.
         beta: weight of the difference from the last step.
-        b1: decay rate of the average of gradients; values near 1 average over more steps.
-        b2: decay rate of the average of squared gradients; values near 1 average over more
+        b1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        b2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        eps_root: small number added under the square root; a positive one is needed to
-            differentiate through the update, because the slope of a square root at 0 is infinite.
+        eps: small number added to the square root to avoid division by zero.
+        eps_root: small number added under the square root. To differentiate through the update, use
+            a positive number, because the derivative of a square root is infinite at 0.
         mu_dtype: dtype in which the average of gradients is stored, for instance `jnp.bfloat16` to
-            save memory; None for that of the parameters.
-        nesterov: whether the average of gradients looks one step ahead (Nesterov's momentum, as in
-            NAdam).
+            save memory. None means the dtype of the parameters.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead, as in NAdam.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx = optim.optimistic_adam_v2(0.1)

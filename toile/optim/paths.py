@@ -1,8 +1,9 @@
-"""Leaves chosen by the globs of their paths: "encoder/**", "**/kernel", ["*/bias", "head/**"].
+"""Globs that select leaves by path, such as "encoder/**" or ["*/bias", "head/**"].
 
-A path is the names on the way to a leaf, joined by "/": dict keys, field names, positions. `*` and
-`?` stay within a name, `[ab]` is one of these characters, `**` is any number of names, or none. A
-glob that matches no leaf raises an error: it would otherwise silently change nothing.
+A path consists of the dict keys, field names and positions on the way to a leaf, joined by "/". In
+a glob, `*` matches any part of a name, `?` one character, `[ab]` one of these characters, and `**`
+any number of names, including none. A glob that matches no leaf raises an error, because it would
+otherwise silently have no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["globs_of", "is_labels", "label_tree", "mask_tree", "matches", "path_
 
 @functools.lru_cache(maxsize=4096)
 def _pattern(glob: str) -> re.Pattern[str]:
-    """The regular expression of a glob, over a path that starts with "/"."""
+    """Return the regular expression of a glob, for paths that start with "/"."""
     text = ""
     for name in glob.strip("/").split("/"):
         if name == "**":
@@ -43,11 +44,11 @@ def _pattern(glob: str) -> re.Pattern[str]:
 
 
 def matches(glob: str, path: str) -> bool:
-    """Return whether a path, names joined by "/", matches a glob.
+    """Return whether a path matches a glob.
 
     Args:
-        glob: pattern; `*` and `?` stay within a name, `[ab]` is one of these characters, `**` is
-            any number of names, also none.
+        glob: pattern. `*` matches any part of a name, `?` one character, `[ab]` one of these
+            characters, and `**` any number of names, including none.
         path: names joined by "/".
 
     Returns:
@@ -64,7 +65,7 @@ def path_of(keys: tuple) -> str:
     """Join the names of a key path by "/".
 
     Args:
-        keys: key path, as `toile.tree_util.tree_flatten_with_path` gives them.
+        keys: key path, as returned by `toile.tree_util.tree_flatten_with_path`.
 
     Returns:
         The path.
@@ -85,14 +86,14 @@ def _name(key: Any) -> Any:
 
 
 def _is_hole(x: Any) -> bool:
-    """Missing leaves keep their path: None, and the empty node that a mask leaves."""
+    """Return whether `x` is a missing leaf, which still has a path: None or a `MaskedNode`."""
     return x is None or (isinstance(x, tuple) and not x and hasattr(x, "_fields"))
 
 
 def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
-    """List the path of each leaf, and the structure of the tree.
+    """Return the paths of all leaves, and the structure of the tree.
 
-    Leaves that are None or masked (`MaskedNode`) count.
+    None and `MaskedNode` count as leaves.
 
     Args:
         tree: any tree.
@@ -109,7 +110,7 @@ def paths(tree: PyTree) -> tuple[list[str], PyTreeDef]:
 
 
 def globs_of(mask: PyTree) -> tuple[str, ...] | None:
-    """Return the globs that stand for a mask, or None where the mask is something else.
+    """Return the globs of a mask that is given by globs, or None for any other mask.
 
     Args:
         mask: string, list or tuple of strings, or anything else.
@@ -143,15 +144,15 @@ def _matched(who: str, globs: Any, found: list[str]) -> list[list[bool]]:
 
 
 def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> PyTree:
-    """Make a tree of bools: True for the leaves whose path matches one of the globs.
+    """Make a tree of bools that are True for leaves whose path matches one of the globs.
 
     Args:
-        globs: glob or globs of paths.
+        globs: one or more globs that match paths.
         tree: tree of parameters.
-        who: name that an error message begins with.
+        who: name of the function, with which error messages begin.
 
     Returns:
-        A tree like `tree`.
+        A tree with the structure of `tree`.
 
     Raises:
         ValueError: a glob matches no leaf.
@@ -166,12 +167,12 @@ def mask_tree(globs: str | Sequence[str], tree: PyTree, who: str = "mask") -> Py
 
 
 def is_labels(labels: PyTree, params: PyTree) -> bool:
-    """Return whether a tree of labels is a flat dict from globs to labels.
+    """Return whether labels are given as a dict from globs to labels.
 
-    A dict with the keys of the parameters themselves is an ordinary tree of labels.
+    A dict with the same keys as the parameters is an ordinary tree of labels.
 
     Args:
-        labels: what was given as labels.
+        labels: labels in any form.
         params: tree of parameters.
 
     Returns:
@@ -193,15 +194,15 @@ def is_labels(labels: PyTree, params: PyTree) -> bool:
 
 
 def label_tree(labels: Mapping[str, Hashable], tree: PyTree, who: str = "partition") -> PyTree:
-    """Make a tree of labels; each leaf takes that of the first glob that matches its path.
+    """Make a tree of labels, in which the first glob that matches a path gives the label.
 
     Args:
         labels: dict from globs to labels.
         tree: tree of parameters.
-        who: name that an error message begins with.
+        who: name of the function, with which error messages begin.
 
     Returns:
-        A tree like `tree`.
+        A tree with the structure of `tree`.
 
     Raises:
         ValueError: a glob matches no leaf, or a leaf matches no glob.

@@ -1,7 +1,7 @@
-"""Smooth versions of functions that have no useful derivative, by the mean over perturbed inputs.
+"""Smooth versions of functions that have no useful derivative, such as an argmax.
 
-f(x) becomes E[f(x + sigma z)] for noise z, estimated from samples. The derivatives, of any order,
-use only values of f (the score-function estimator).
+`f(x)` is replaced by the mean of `f(x + sigma * z)` over random noise `z`, estimated from samples.
+Derivatives of any order are computed from values of `f` alone (the score-function estimator).
 """
 # The estimator has the factor exp(l - stop(l)), where l is the log probability of a sample: its
 # value is 1, and its derivative is that of l.
@@ -84,23 +84,23 @@ def make_perturbed_fun(
     fun: Callable[[PyTree], PyTree], num_samples: int = 1000, sigma: ArrayLike = 0.1,
     noise: Normal | Gumbel = _GUMBEL, use_baseline: bool = True,
 ) -> Callable[[Array, PyTree], PyTree]:
-    """Make a smooth version of a function that has no useful derivative.
+    """Make a smooth version of a function that has no useful derivative, such as an argmax.
 
-    It estimates the mean of `fun(x + sigma * z)` over noise z from samples. Its derivatives, of any
-    order, use only values of `fun`, which may be piecewise constant, such as an argmax (Berthet et
-    al., 2020).
+    The smooth function estimates the mean of `fun(x + sigma * z)` over random noise `z` from
+    samples. Its derivatives of any order are computed from values of `fun` alone, so `fun` may be
+    piecewise constant (Berthet et al., 2020).
 
     Args:
-        fun: function from a tree to a tree.
-        num_samples: number of samples; more samples are more precise.
-        sigma: size of the noise; larger values smooth more.
-        noise: distribution of the noise: an object with `sample(key, shape, dtype)` and
-            `log_prob(z)`, such as `Normal()`; by default `Gumbel()`.
-        use_baseline: whether `fun(x)` is subtracted in the estimates of derivatives, which makes
-            them more precise.
+        fun: function that maps a tree to a tree.
+        num_samples: number of samples; more samples give a more precise estimate.
+        sigma: scale of the noise; larger values smooth more.
+        noise: distribution of the noise, an object with methods `sample(key, shape, dtype)` and
+            `log_prob(z)`, such as `Normal()`. The default is `Gumbel()`.
+        use_baseline: whether to subtract `fun(x)` in the estimates of derivatives, which makes them
+            more precise.
 
     Returns:
-        A function from a random key and a tree to the estimate.
+        A function `f(key, x)` of a random key and a tree that returns the estimate.
 
     >>> from toile.optim import perturbations
     >>> smooth = perturbations.make_perturbed_fun(

@@ -1,4 +1,4 @@
-"""Differentially private gradients: clipped per example, summed, noised."""
+"""Differentially private training, which clips the gradient of each example and adds noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DifferentiallyPrivateAggregateState(NamedTuple):
     """State of `differentially_private_aggregate`.
 
     Args:
-        rng_key: random key for the next noise.
+        rng_key: random key from which the next noise is drawn.
 
     >>> from toile import optim
     >>> tx = optim.differentially_private_aggregate(1.0, 0.1, key=0)
@@ -37,24 +37,24 @@ def differentially_private_aggregate(
     l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike, key: Array | int | None = None, *,
     seed: int | None = None,
 ) -> base.GradientTransformation:
-    """Clip the gradient of each example, sum, add noise, and divide by the number of examples.
+    """Clip per-example gradients, sum them, add noise, and divide by the number of examples.
 
-    The noise is normal with deviation `l2_norm_clip * noise_multiplier`. It has to be the first in
-    a chain, and takes gradients with a leading axis, that of the examples, as `vmap(grad(loss))`
-    gives them (Abadi et al., 2016).
+    The noise is Gaussian with standard deviation `l2_norm_clip * noise_multiplier` (Abadi et al.,
+    2016). The gradients passed to `update` must have a leading batch dimension with one entry per
+    example; `vmap(grad(loss))` returns them in this form. Put this transformation first in a chain.
 
     Args:
         l2_norm_clip: largest Euclidean norm of the gradient of one example.
-        noise_multiplier: deviation of the noise relative to `l2_norm_clip`; more noise gives more
-            privacy.
-        key: random key, or an integer from which one is made; None warns and takes 0.
+        noise_multiplier: standard deviation of the noise, relative to `l2_norm_clip`. More noise
+            gives more privacy.
+        key: random key, or an integer seed. With None, the seed is 0 and a warning is issued.
         seed: older name for `key` (deprecated).
 
     Returns:
         A gradient transformation.
 
     Raises:
-        ValueError: the leading axes of the leaves differ; raised by `update`.
+        ValueError: the leaves have different batch sizes; raised by `update`.
 
     >>> from toile import optim
     >>> tx = optim.differentially_private_aggregate(1.0, noise_multiplier=1e-8, key=0)
@@ -86,24 +86,26 @@ def dpsgd(
     learning_rate: base.ScalarOrSchedule, l2_norm_clip: ArrayLike, noise_multiplier: ArrayLike,
     seed: int, momentum: ArrayLike | None = None, nesterov: bool = False,
 ) -> base.GradientTransformation:
-    """Differentially private gradient descent, on gradients per example.
+    """Differentially private gradient descent, which needs one gradient per example.
 
-    Gradients are clipped, summed and noised by `differentially_private_aggregate`, then treated as
-    in `sgd` (Abadi et al., 2016).
+    The gradients must have a leading batch dimension with one entry per example. They are combined
+    by `differentially_private_aggregate`, and the result is treated as in `sgd` (Abadi et al.,
+    2016).
 
     Args:
-        learning_rate: step size: a number, or a schedule, which is a function from the number of
-            steps taken to a number.
+        learning_rate: step size, a number or a schedule (a function that maps the number of steps
+            taken to a number).
         l2_norm_clip: largest Euclidean norm of the gradient of one example.
-        noise_multiplier: deviation of the noise relative to `l2_norm_clip`; more noise gives more
-            privacy.
-        seed: integer from which the random key is made.
-        momentum: decay rate of the accumulated updates, usually 0.9; None for no momentum.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        noise_multiplier: standard deviation of the noise, relative to `l2_norm_clip`. More noise
+            gives more privacy.
+        seed: integer seed of the noise.
+        momentum: decay rate of the accumulated updates, usually 0.9. With None, there is no
+            momentum.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
 
     Returns:
-        The optimizer: a pair of functions `init` and `update`, whose results `apply_updates` adds
-        to the parameters.
+        The optimizer, a pair of functions `init` and `update`. Use `apply_updates` to add the
+        updates to the parameters.
 
     >>> from toile import optim
     >>> tx = optim.dpsgd(0.5, l2_norm_clip=1.0, noise_multiplier=1e-8, seed=0)

@@ -1,7 +1,7 @@
-"""Projections of trees to sets: boxes, simplices, balls, spheres, planes.
+"""Projections of trees onto sets such as boxes, simplices, balls, spheres and planes.
 
-A tree counts as one vector of all its leaves. Each function returns the point of the set that is
-nearest to it in the Euclidean norm.
+A tree is treated as one vector that contains all its leaves. Each function returns the point of the
+set that is nearest to the tree in the Euclidean norm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _tree = tree  # an argument of the public functions has this name too
 
 
 def projection_non_negative(tree: PyTree) -> PyTree:
-    """Project a tree to non-negative numbers: negative ones become 0.
+    """Project a tree onto the non-negative numbers by setting negative elements to 0.
 
     Args:
         tree: tree of arrays.
@@ -42,7 +42,7 @@ def projection_non_negative(tree: PyTree) -> PyTree:
 
 
 def projection_box(tree: PyTree, lower: PyTree, upper: PyTree) -> PyTree:
-    """Project a tree to a box: numbers are clipped to bounds.
+    """Project a tree onto a box by clipping each element to its bounds.
 
     Args:
         tree: tree of arrays.
@@ -59,11 +59,11 @@ def projection_box(tree: PyTree, lower: PyTree, upper: PyTree) -> PyTree:
 
 
 def projection_hypercube(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project an array to a cube: numbers are clipped to [0, `scale`].
+    """Project an array onto a hypercube by clipping each element to [0, `scale`].
 
     Args:
         tree: array.
-        scale: length of the sides.
+        scale: length of the sides of the hypercube.
 
     Returns:
         An array like `tree`.
@@ -77,10 +77,10 @@ def projection_hypercube(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 @custom_jvp
 def _unit_simplex(x: Any) -> Any:
-    """The nearest vector of non-negative numbers that sum to 1: relu(x - t) for a threshold t.
+    """Return the nearest non-negative vector that sums to 1, `relu(x - t)` for a threshold `t`.
 
-    With x sorted downwards, the k largest stay positive for the largest k where
-    x[k] > (x[1] + ... + x[k] - 1) / k, and that quotient is t.
+    Let `x` be sorted in descending order. The `k` largest elements stay positive, where `k` is the
+    largest number with `x[k] > (x[1] + ... + x[k] - 1) / k`. This quotient is `t`.
     """
     ordered = jnp.sort(x)[::-1]
     sums = jnp.cumsum(ordered)
@@ -91,7 +91,7 @@ def _unit_simplex(x: Any) -> Any:
 
 @_unit_simplex.defjvp
 def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
-    """Where the result is positive, the tangent less its mean there."""
+    """Subtract from the tangent its mean, both over the elements where the result is positive."""
     (x,), (dx,) = primals, tangents
     out = _unit_simplex(x)
     support = out > 0
@@ -100,10 +100,10 @@ def _unit_simplex_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to the simplex: non-negative numbers that sum to `scale`.
+    """Project a tree onto the simplex of non-negative vectors that sum to `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: sum of the result, positive.
 
     Returns:
@@ -118,10 +118,10 @@ def projection_simplex(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to numbers whose absolute values sum to `scale`.
+    """Project a tree onto the vectors whose absolute values sum to `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: sum of the absolute values, positive.
 
     Returns:
@@ -136,10 +136,10 @@ def projection_l1_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to numbers whose absolute values sum to at most `scale`.
+    """Project a tree onto the vectors whose absolute values sum to at most `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
+        tree: tree of arrays, treated as one vector.
         scale: largest sum of the absolute values, positive.
 
     Returns:
@@ -156,13 +156,13 @@ def projection_l1_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to vectors of Euclidean length `scale`.
+    """Project a tree onto the vectors of Euclidean norm `scale`.
 
-    A tree of zeros gives NaN.
+    For a tree of zeros, the result is NaN.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
-        scale: length of the result.
+        tree: tree of arrays, treated as one vector.
+        scale: norm of the result.
 
     Returns:
         A tree like `tree`.
@@ -175,11 +175,11 @@ def projection_l2_sphere(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to vectors of Euclidean length at most `scale`.
+    """Project a tree onto the vectors of Euclidean norm at most `scale`.
 
     Args:
-        tree: tree of arrays, which counts as one vector.
-        scale: largest length.
+        tree: tree of arrays, treated as one vector.
+        scale: largest norm.
 
     Returns:
         A tree like `tree`.
@@ -195,7 +195,7 @@ def projection_l2_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
-    """Project a tree to numbers that are clipped to [-`scale`, `scale`].
+    """Project a tree onto the maximum-norm ball by clipping each element to [-`scale`, `scale`].
 
     Args:
         tree: tree of arrays.
@@ -212,10 +212,10 @@ def projection_linf_ball(tree: PyTree, scale: ArrayLike = 1) -> PyTree:
 
 
 def projection_vector(x: PyTree, a: PyTree) -> PyTree:
-    """Project a tree to a line through zero: the nearest multiple of a vector.
+    """Project a tree onto a line through zero, that is, onto the nearest multiple of a vector.
 
     Args:
-        x: tree of arrays, which counts as one vector.
+        x: tree of arrays, treated as one vector.
         a: tree like `x`, the direction of the line.
 
     Returns:
@@ -229,12 +229,12 @@ def projection_vector(x: PyTree, a: PyTree) -> PyTree:
 
 
 def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
-    """Project a tree to a hyperplane: the nearest y with `dot(a, y) == b`.
+    """Project a tree onto the hyperplane of all `y` with `dot(a, y) == b`.
 
     Args:
-        x: tree of arrays, which counts as one vector.
-        a: tree like `x`, orthogonal to the plane.
-        b: number.
+        x: tree of arrays, treated as one vector.
+        a: tree like `x`, the normal vector of the hyperplane.
+        b: right-hand side, a number.
 
     Returns:
         A tree like `x`.
@@ -247,12 +247,12 @@ def projection_hyperplane(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
 
 
 def projection_halfspace(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
-    """Project a tree to a half-space: the nearest y with `dot(a, y) <= b`.
+    """Project a tree onto the half-space of all `y` with `dot(a, y) <= b`.
 
     Args:
-        x: tree of arrays, which counts as one vector.
-        a: tree like `x`, which points out of the half-space.
-        b: number.
+        x: tree of arrays, treated as one vector.
+        a: tree like `x`, the normal vector, which points out of the half-space.
+        b: right-hand side, a number.
 
     Returns:
         A tree like `x`.
@@ -267,5 +267,5 @@ def projection_halfspace(x: PyTree, a: PyTree, b: ArrayLike) -> PyTree:
 
 
 def _distance(x: Any, a: Any, b: Any) -> Any:
-    """How many times `a` leads from x to the hyperplane."""
+    """Return the number `t` for which `x + t * a` lies on the hyperplane."""
     return (b - whole.vdot(x, a)) / whole.vdot(a, a)

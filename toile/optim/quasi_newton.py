@@ -1,4 +1,4 @@
-"""L-BFGS: the product with an inverse Hessian made from the last few steps, by two loops."""
+"""L-BFGS, which multiplies gradients by an inverse Hessian estimated from the last steps."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class ScaleByLBFGSState(NamedTuple):
         count: number of updates made so far.
         params: parameters of the last step.
         updates: gradients of the last step.
-        diff_params_memory: past differences of parameters, in leaves with a leading axis of the
-            memory's size.
-        diff_updates_memory: past differences of gradients, likewise.
-        weights_memory: `1 / dot(difference of parameters, difference of gradients)` of each.
+        diff_params_memory: past differences of parameters; each leaf has a leading axis of size
+            `memory_size`.
+        diff_updates_memory: past differences of gradients, in the same form.
+        weights_memory: vector with `1 / dot(dw, dg)` for each past step, where `dw` and `dg` are
+            the differences of parameters and gradients.
 
     >>> from toile import optim
     >>> optim.scale_by_lbfgs(memory_size=3).init(jnp.zeros(2)).diff_params_memory.shape
@@ -44,9 +45,10 @@ def _inner(x, y):
 
 
 def _two_loops(updates, steps, changes, weights, start, oldest):
-    """The inverse Hessian times updates: rings of steps, changes of gradient and weights.
+    """Multiply updates by the inverse Hessian, from rings of steps, gradient changes and weights.
 
-    Newest first on the way down, oldest first on the way up; start is the scale of the identity.
+    The first loop goes from the newest step to the oldest, the second loop back. `start` is the
+    multiple of the identity from which the estimate starts.
     """
     size = weights.shape[0]
     order = (oldest + jnp.arange(size)) % size
@@ -71,16 +73,17 @@ def _two_loops(updates, steps, changes, weights, start, oldest):
 def scale_by_lbfgs(
     memory_size: int = 10, scale_init_precond: bool = True
 ) -> base.GradientTransformation:
-    """Multiply gradients by an estimate of the inverse Hessian, made from past steps.
+    """Multiply gradients by an estimate of the inverse Hessian that is computed from past steps.
 
-    It is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It has to see the gradients
-    themselves, as the first in a chain, and the sign is not flipped; `lbfgs` is this with a sign, a
-    learning rate and a line search.
+    This is the two-loop recursion of L-BFGS (Liu and Nocedal, 1989). It needs the gradients
+    themselves, so put it first in a chain. The sign is not flipped. `lbfgs` flips the sign and adds
+    a learning rate and a line search.
 
     Args:
-        memory_size: number of past steps in the estimate, at least 1.
-        scale_init_precond: whether the estimate starts from a multiple of the identity that fits
-            the last step (at most 1 / norm(gradient) in the first step), in place of the identity.
+        memory_size: number of past steps used in the estimate, at least 1.
+        scale_init_precond: if True, the estimate starts from a multiple of the identity that fits
+            the last step. In the first step, the multiple is `min(1, 1 / norm(gradient))`. If
+            False, the estimate starts from the identity.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -113,7 +116,7 @@ def scale_by_lbfgs(
         )
 
     def identity_scale(updates, state, step, change):
-        """<dg, dw> / <dg, dg> of the last step; before there is one, at most 1 / |g|."""
+        """Return `<dg, dw> / <dg, dg>` of the last step, or at most `1 / |g|` in the first step."""
         if not scale_init_precond:
             return 1.0
         above, below = _inner(change, step), tree.norm(change, squared=True)

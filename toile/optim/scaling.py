@@ -1,4 +1,4 @@
-"""Updates times one number: fixed, scheduled, or made from the norms of updates and parameters."""
+"""Transformations that multiply updates by a constant, a schedule or a ratio of norms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def scale(step_size: ArrayLike) -> base.GradientTransformation:
     """Multiply updates by a constant.
 
     Args:
-        step_size: factor; negative to go downhill, because updates are added to the parameters.
+        step_size: factor. Use a negative number to go downhill, because updates are added to the
+            parameters.
 
     Returns:
         A gradient transformation.
@@ -60,9 +61,9 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
     """Multiply updates by the value of a schedule.
 
     Args:
-        step_size_fn: function from the number of updates made so far (0 in the first one) to the
-            factor, which is converted to the dtype of each leaf. The sign is not flipped:
-            `scale_by_learning_rate` does that.
+        step_size_fn: function that maps the number of updates made so far, which is 0 in the first
+            update, to the factor. The factor is converted to the dtype of each leaf. Its sign is
+            not flipped; use `scale_by_learning_rate` for that.
 
     Returns:
         A gradient transformation.
@@ -90,12 +91,12 @@ def scale_by_schedule(step_size_fn: base.Schedule) -> base.GradientTransformatio
 def scale_by_learning_rate(
     learning_rate: base.ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> base.GradientTransformation:
-    """Multiply updates by minus the learning rate, so that they go downhill.
+    """Multiply updates by the negative learning rate, so that they go downhill.
 
     Args:
-        learning_rate: factor, a number or a schedule; None passes updates on unchanged, with their
-            sign.
-        flip_sign: whether the factor is minus the learning rate, or the learning rate itself.
+        learning_rate: a number or a schedule. With None, updates are returned unchanged, and their
+            sign is not flipped.
+        flip_sign: if True, the factor is `-learning_rate`; if False, it is `learning_rate`.
 
     Returns:
         A gradient transformation.
@@ -133,7 +134,7 @@ def scale_by_param_block_norm(min_scale: ArrayLike = 1e-3) -> base.GradientTrans
     """Multiply each leaf by the Euclidean norm of its parameter.
 
     Args:
-        min_scale: smallest factor, so that parameters that are zero can move.
+        min_scale: lower bound for the factor, so that zero parameters can change.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -151,7 +152,7 @@ def scale_by_param_block_rms(min_scale: ArrayLike = 1e-3) -> base.GradientTransf
     """Multiply each leaf by the root mean square of its parameter.
 
     Args:
-        min_scale: smallest factor, so that parameters that are zero can move.
+        min_scale: lower bound for the factor, so that zero parameters can change.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -168,15 +169,15 @@ def scale_by_param_block_rms(min_scale: ArrayLike = 1e-3) -> base.GradientTransf
 def scale_by_trust_ratio(
     min_norm: ArrayLike = 0.0, trust_coefficient: ArrayLike = 1.0, eps: ArrayLike = 0.0
 ) -> base.GradientTransformation:
-    """Multiply each leaf by the ratio of its parameter's norm to its own norm.
+    """Multiply each leaf by the ratio of the parameter norm to the update norm.
 
-    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, so that the length of a
-    step is proportional to the norm of the parameter, or 1 if one of the norms is zero. `lars` and
-    `lamb` use it.
+    The factor is `trust_coefficient * norm(param) / (norm(update) + eps)`, or 1 if one of the norms
+    is zero. The length of a step is therefore proportional to the norm of the parameter. `lars` and
+    `lamb` use this transformation.
 
     Args:
         min_norm: lower bound for both norms.
-        trust_coefficient: factor of the ratio.
+        trust_coefficient: factor by which the ratio is multiplied.
         eps: small number added to the norm of the update.
 
     Returns:
@@ -201,13 +202,14 @@ def scale_by_trust_ratio(
 def normalize_by_update_norm(
     scale_factor: ArrayLike = 1.0, eps: ArrayLike = 1e-6
 ) -> base.GradientTransformation:
-    """Divide all updates by their norm, so that together they have a fixed length.
+    """Divide all updates by their global norm, so that together they have a fixed norm.
 
-    Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is over all leaves.
+    Updates are multiplied by `scale_factor / (norm + eps)`, where the norm is taken over all
+    leaves.
 
     Args:
-        scale_factor: length that the updates get.
-        eps: small number added to the norm, to avoid division by zero.
+        scale_factor: norm of the result.
+        eps: small number added to the norm to avoid division by zero.
 
     Returns:
         A gradient transformation.
@@ -228,9 +230,10 @@ def normalize_by_update_norm(
 
 
 def centralize() -> base.GradientTransformation:
-    """Subtract the mean over all axes but the first from each leaf with two or more axes.
+    """Subtract from each leaf its mean over all axes but the first.
 
-    Other leaves pass unchanged (gradient centralization; Yong et al., 2020).
+    Leaves with fewer than two axes stay unchanged. The method is called gradient centralization
+    (Yong et al., 2020).
 
     Returns:
         A gradient transformation.
@@ -254,7 +257,7 @@ class ScaleByOptimisticGradientState(NamedTuple):
     """State of `scale_by_optimistic_gradient`.
 
     Args:
-        is_initial_step: boolean array, whether there is no earlier gradient.
+        is_initial_step: boolean scalar, True before the first update.
         previous_gradient: updates of the last step.
 
     >>> from toile import optim
@@ -270,10 +273,10 @@ class ScaleByOptimisticGradientState(NamedTuple):
 def scale_by_optimistic_gradient(
     alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0
 ) -> base.GradientTransformation:
-    """Add to the updates their change since the last step.
+    """Add the change since the last step to the updates.
 
-    The result is `(alpha + beta) * g - beta * g'`, where g' is the update of the step before (g
-    itself in the first step).
+    The result is `(alpha + beta) * g - beta * g'`, where `g` is the update and `g'` the update of
+    the previous step. In the first step, `g'` is `g`.
 
     Args:
         alpha: weight of the update.
@@ -307,12 +310,13 @@ def scale_by_optimistic_gradient(
 
 
 class ScaleByDistanceOverGradientsState(NamedTuple):
-    """State of `scale_by_distance_over_gradients`, whose fields are trees like the parameters.
+    """State of `scale_by_distance_over_gradients`; its fields are trees like the parameters.
 
     Args:
-        max_dist: largest distance of each leaf from where it started.
-        grad_sum_of_squares: sum of all squared gradients of each leaf, an array of shape (1,).
-        init_params: parameters at the start.
+        max_dist: for each leaf, the largest distance from its initial value so far, a scalar.
+        grad_sum_of_squares: for each leaf, the sum of all squared gradients, an array of shape
+            (1,).
+        init_params: initial parameters.
 
     >>> from toile import optim
     >>> optim.scale_by_distance_over_gradients().init(jnp.zeros(1)).init_params
@@ -328,19 +332,19 @@ def scale_by_distance_over_gradients(
     reps_rel: ArrayLike = 1e-6, eps: ArrayLike = 1e-8, param_dtype: DTypeLike = jnp.float32,
     global_scale: ArrayLike = 1.0,
 ) -> base.GradientTransformation:
-    """Multiply each leaf by the distance moved so far over the root of all squared gradients.
+    """Multiply each leaf by a step size that is estimated from the distance moved so far.
 
-    With d the largest distance of a parameter from where it started (at least
-    `reps_rel * (1 + norm(start))`) and s the sum of the squares of all its gradients, the factor is
-    `global_scale * d / sqrt(s + eps)`: a step size without a learning rate (DoG; Ivgi et al.,
-    2023). Use it with `scale(-1.0)` after it.
+    The factor is `global_scale * d / sqrt(s + eps)`. Here `d` is the largest distance of the
+    parameter from its initial value so far, but at least `reps_rel * (1 + norm(initial value))`,
+    and `s` is the sum of all its squared gradients. This rule needs no learning rate (DoG; Ivgi et
+    al., 2023). Put `scale(-1.0)` after it in a chain.
 
     Args:
-        reps_rel: size of the first step, relative to the parameter; small, because the distance
-            grows by itself.
-        eps: small number added to the sum of squares, to avoid division by zero.
-        param_dtype: dtype in which the parameters at the start are stored.
-        global_scale: factor of all steps.
+        reps_rel: size of the first step relative to `1 + norm(initial value)`. It can be small,
+            because the distance grows by itself.
+        eps: small number added to the sum of squares to avoid division by zero.
+        param_dtype: dtype in which the initial parameters are stored.
+        global_scale: factor by which all steps are multiplied.
 
     Returns:
         A gradient transformation whose `update` needs the parameters.
@@ -380,23 +384,23 @@ def scale_by_polyak(
     f_min: ArrayLike = 0.0, max_learning_rate: ArrayLike = 1.0, eps: ArrayLike = 0.0,
     variant: Literal["sps", "sps+"] = "sps",
 ) -> base.GradientTransformationExtraArgs:
-    """Multiply updates by Polyak's step size, which follows from the loss.
+    """Multiply updates by Polyak's step size, which is computed from the loss.
 
-    The factor is `min((value - f_min) / (norm(updates)**2 + eps), max_learning_rate)`, or 0 where
-    the squared norm is below the precision of floats. `update` takes the loss as the keyword
-    `value`. The sign is not flipped (`polyak_sgd` does that).
+    The factor is `min((value - f_min) / (norm(updates)**2 + eps), max_learning_rate)`, or 0 if the
+    denominator is at most the machine epsilon. Pass the loss to `update` as the keyword argument
+    `value`. The sign is not flipped; use `polyak_sgd` for that.
 
     Args:
         f_min: smallest value that the loss can have.
         max_learning_rate: largest factor.
         eps: small number added to the squared norm.
-        variant: "sps", or "sps+" for a factor that is never negative.
+        variant: "sps" or "sps+". The factor of "sps+" is never negative.
 
     Returns:
-        A gradient transformation whose `update` needs the keyword `value`.
+        A gradient transformation whose `update` needs the keyword argument `value`.
 
     Raises:
-        ValueError: `variant` is another string.
+        ValueError: `variant` is not supported.
 
     >>> from toile import optim
     >>> tx = optim.scale_by_polyak()

@@ -1,6 +1,7 @@
-"""Products with the Hessian of a loss, and diagonals of curvature matrices.
+"""Products with the Hessian of a loss, and diagonals of the Hessian and Fisher matrices.
 
-A loss is a function (params, inputs, targets) -> scalar; vectors are as long as all parameters.
+A loss is a function `loss(params, inputs, targets)` that returns a scalar. Vectors have one element
+for each element of the parameters.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ Loss = Callable[[Any, Any, Any], Any]
 
 
 def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTree) -> PyTree:
-    """Multiply the Hessian of a loss by a vector, without making the Hessian.
+    """Multiply the Hessian of a loss by a vector without computing the Hessian itself.
 
     Args:
-        loss: function (params, inputs, targets) -> scalar.
-        v: vector as long as all parameters together.
+        loss: function of `params`, `inputs` and `targets` that returns a scalar.
+        v: vector with one element for each element of the parameters, in the order of
+            `ravel_pytree`.
         params: tree of parameters, with respect to which the loss is differentiated.
-        inputs, targets: further arguments of the loss.
+        inputs, targets: the other arguments of the loss.
 
     Returns:
-        The product, a tree like `params`.
+        The product, a tree with the structure and shapes of `params`.
 
     >>> from toile.optim import second_order
     >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)
@@ -43,15 +45,16 @@ def hvp(loss: Loss, v: ArrayLike, params: PyTree, inputs: PyTree, targets: PyTre
 def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) -> Array:
     """Compute the diagonal of the Hessian of a loss.
 
-    It takes as many products with the Hessian as there are parameters.
+    This needs one product with the Hessian for each element of the parameters.
 
     Args:
-        loss: function (params, inputs, targets) -> scalar.
+        loss: function of `params`, `inputs` and `targets` that returns a scalar.
         params: tree of parameters, with respect to which the loss is differentiated.
-        inputs, targets: further arguments of the loss.
+        inputs, targets: the other arguments of the loss.
 
     Returns:
-        A vector as long as all parameters together.
+        A vector with one element for each element of the parameters, in the order of
+        `ravel_pytree`.
 
     >>> from toile.optim import second_order
     >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)
@@ -68,15 +71,16 @@ def hessian_diag(loss: Loss, params: PyTree, inputs: PyTree, targets: PyTree) ->
 def fisher_diag(
     negative_log_likelihood: Loss, params: PyTree, inputs: PyTree, targets: PyTree
 ) -> Array:
-    """Compute the diagonal of the observed Fisher information: the squared gradient.
+    """Estimate the diagonal of the Fisher information by the squared gradient.
 
     Args:
-        negative_log_likelihood: function (params, inputs, targets) -> scalar.
+        negative_log_likelihood: function of `params`, `inputs` and `targets` that returns a scalar.
         params: tree of parameters, with respect to which the function is differentiated.
-        inputs, targets: further arguments of the function.
+        inputs, targets: the other arguments of the function.
 
     Returns:
-        A vector as long as all parameters together.
+        A vector with one element for each element of the parameters, in the order of
+        `ravel_pytree`.
 
     >>> from toile.optim import second_order
     >>> loss = lambda params, inputs, targets: jnp.sum(inputs * params**2)

@@ -1,4 +1,4 @@
-"""The functions of `toile.optim.tree` under their long names: tree_add, tree_norm, ..."""
+"""The functions of `toile.optim.tree` under longer names, such as `tree_add` and `tree_norm`."""
 
 import functools
 
@@ -26,7 +26,7 @@ tree_scalar_mul, tree_add_scalar_mul = tree.scale, tree.add_scale
 tree_l1_norm = functools.partial(tree.norm, ord=1)
 tree_l2_norm = functools.partial(tree.norm, ord=2)
 tree_linf_norm = functools.partial(tree.norm, ord="inf")
-_TEXT = "Compute the {} of all elements of a tree: `tree_norm` with that `ord`; see there."
+_TEXT = "Compute the {} of all elements of a tree; this is `tree_norm` with a fixed `ord`."
 tree_l1_norm.__doc__ = _TEXT.format("sum of the absolute values")
 tree_l2_norm.__doc__ = _TEXT.format("Euclidean norm")
 tree_linf_norm.__doc__ = _TEXT.format("largest absolute value")

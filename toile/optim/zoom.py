@@ -1,9 +1,9 @@
-"""Zoom line search: a step size that satisfies the strong Wolfe conditions.
+"""Zoom line search, which finds a step size that satisfies the strong Wolfe conditions.
 
-The step grows until an interval holds a good one, then the interval shrinks around it by cubic,
-quadratic or bisecting guesses (Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6,
-with the approximate decrease of Hager and Zhang). Failing that, the best step that at least
-decreased the loss enough is taken.
+The step grows until an interval is found that contains a good step size. Then cubic, quadratic or
+bisecting guesses make the interval smaller (Nocedal and Wright, Numerical Optimization, algorithms
+3.5 and 3.6, with the approximate decrease condition of Hager and Zhang). If no good step size is
+found, the search uses the best one that decreased the loss enough.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["ScaleByZoomLinesearchState", "ZoomLinesearchInfo", "scale_by_zoom_li
 
 
 class ZoomLinesearchInfo(NamedTuple):
-    """How the last zoom line search went.
+    """The outcome of the last zoom line search.
 
     Args:
         num_linesearch_steps: number of step sizes tried.
-        decrease_error: by how much the last one missed the required decrease; 0 if it did not.
-        curvature_error: by how much the last one missed the required curvature; 0 if it did not.
+        decrease_error: amount by which the last step size missed the required decrease, or 0.
+        curvature_error: amount by which the last step size missed the required slope, or 0.
 
     >>> from toile import optim
     >>> optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1)).info.decrease_error
@@ -47,8 +47,8 @@ class ScaleByZoomLinesearchState(NamedTuple):
     Args:
         learning_rate: step size found by the last search.
         value: loss at the point that the search reached.
-        grad: gradient there.
-        info: how the search went.
+        grad: gradient at that point.
+        info: outcome of the search.
 
     >>> from toile import optim
     >>> state = optim.scale_by_zoom_linesearch(15).init(jnp.zeros(1))
@@ -63,7 +63,7 @@ class ScaleByZoomLinesearchState(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """A step size, with the loss and its slope there."""
+    """A step size, with the loss and its slope at that step."""
 
     size: ArrayLike
     value: ArrayLike
@@ -94,7 +94,7 @@ class _Search(NamedTuple):
 
 
 def _cubic_minimum(low: _Point, high: _Point, third: tuple) -> ArrayLike:
-    """Where the cubic through three values and the slope at low is least."""
+    """Return the minimizer of the cubic with three given values and the slope at `low`."""
     db, dc = high.size - low.size, third[0] - low.size
     below = (db * dc) ** 2 * (db - dc)
     matrix = jnp.array([[dc**2, -(db**2)], [-(dc**3), db**3]])
@@ -107,7 +107,7 @@ def _cubic_minimum(low: _Point, high: _Point, third: tuple) -> ArrayLike:
 
 
 def _quadratic_minimum(low: _Point, high: _Point) -> ArrayLike:
-    """Where the parabola through two values and the slope at low is least."""
+    """Return the minimizer of the parabola with two given values and the slope at `low`."""
     db = high.size - low.size
     b = (high.value - low.value - low.slope * db) / (db**2)
     return low.size - low.slope / (2.0 * b)
@@ -115,7 +115,7 @@ def _quadratic_minimum(low: _Point, high: _Point) -> ArrayLike:
 
 @dataclass(frozen=True)
 class _Zoom:
-    """The search with its settings; the line it searches on is an argument."""
+    """The settings of the search; its methods get the line to search as an argument."""
 
     max_steps: ArrayLike
     max_size: ArrayLike | None
@@ -128,7 +128,7 @@ class _Zoom:
     verbose: bool
 
     def errors(self, point: _Point, start: _Point) -> tuple[ArrayLike, ArrayLike]:
-        """By how much a point misses sufficient decrease and small slope."""
+        """Return by how much a point misses the required decrease and the required slope."""
         decrease = point.value - start.value - self.slope_rtol * point.size * start.slope
         if self.approx_dec_rtol is not None:
             by_slope = point.slope - (2 * self.slope_rtol - 1.0) * start.slope
@@ -139,7 +139,7 @@ class _Zoom:
         return worst(jnp.maximum(decrease, 0.0)), worst(jnp.maximum(curvature, 0.0))
 
     def widen(self, search: _Search, line: Callable, start: _Point, guess: ArrayLike) -> _Search:
-        """A larger step, until an interval is found that holds a good one."""
+        """Try a larger step, and record whether an interval with a good step is found."""
         last, tol = search.now, self.tol
         size = jnp.where(search.count == 0, guess, self.increase_factor * last.size)
         at_limit = jnp.asarray(False)
@@ -170,7 +170,7 @@ class _Zoom:
         )
 
     def guess_inside(self, search: _Search) -> ArrayLike:
-        """A step inside the interval, away from its ends: cubic, quadratic or the middle."""
+        """Guess a step inside the interval by a cubic or a parabola, or else take the middle."""
         low, high = search.low, search.high
         length = jnp.abs(high.size - low.size)
         left, right = jnp.minimum(high.size, low.size), jnp.maximum(high.size, low.size)
@@ -184,7 +184,7 @@ class _Zoom:
         return jnp.where(~use_cubic & ~use_quadratic, (low.size + high.size) / 2.0, middle)
 
     def narrow(self, search: _Search, line: Callable, start: _Point) -> _Search:
-        """A step inside the interval, which then becomes one of its ends."""
+        """Try a step inside the interval, and make it one of the ends."""
         low, high, tol = search.low, search.high, self.tol
         too_small = jnp.abs(high.size - low.size) <= self.interval_threshold
         new, grad = line(self.guess_inside(search))
@@ -205,7 +205,7 @@ class _Zoom:
         )
 
     def run(self, start: _Search, line: Callable, guess: ArrayLike) -> _Search:
-        """Steps until one is good enough, or none can be found."""
+        """Try steps until one is good enough or the search fails."""
         origin = start.low
 
         def fall_back(search):
@@ -234,7 +234,7 @@ def _after(
     search: _Search, now: _Point, grad: Any, errors: tuple[ArrayLike, ArrayLike], best: _Best,
     low: _Point, high: _Point, **changes: Any,
 ) -> _Search:
-    """The search after one more point, in the dtypes that it had before."""
+    """Return the search after one more point, with the dtypes unchanged."""
     new = search._replace(
         count=safe_increment(search.count), now=now, grad=grad, decrease_error=errors[0],
         curvature_error=errors[1], best=best, low=low, high=high, **changes,
@@ -243,7 +243,7 @@ def _after(
 
 
 def _report(threshold: ArrayLike, search: _Search, start: _Point) -> None:
-    """Why a search failed, in words."""
+    """Print why a search failed."""
     length = jnp.abs(search.low.size - search.high.size)
     has_best, descends = search.best.size > 0.0, start.slope < 0.0
     lost, outside = ~has_best & descends, jnp.isinf(search.decrease_error)
@@ -288,41 +288,48 @@ def scale_by_zoom_linesearch(
     stepsize_precision: ArrayLike = 1e-5, initial_guess_strategy: Literal["one", "keep"] = "keep",
     verbose: bool = False,
 ) -> base.GradientTransformationExtraArgs:
-    """Multiply updates by a step size that decreases the loss enough and ends where it is flatter.
+    """Multiply updates by a step size that satisfies the strong Wolfe conditions.
 
-    A step size s has to satisfy the strong Wolfe conditions, with w the parameters and u the
-    updates, which have to point downhill: `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol`,
-    and `|slope(s)| <= curv_rtol * |slope(0)| + tol`. Steps grow until an interval is found that
-    contains such a step, and the interval then shrinks. If none is found, the best step that
-    decreased the loss enough is taken, or else the last one tried (none at all where the loss is
-    not finite). `update` takes the keywords `value` (the loss), `grad` (its gradient), `value_fn`
-    (the function of the parameters that computes the loss) and any keywords of that function. The
-    state keeps the loss and the gradient at the new point, for `value_and_grad_from_state`.
+    The conditions require that the loss decreases enough and that it is flatter at the new point.
+    For a step size `s` they are `f(w + s * u) <= f(w) + slope_rtol * s * slope(0) + tol` and
+    `|slope(s)| <= curv_rtol * |slope(0)| + tol`. Here `f` is the loss, `w` are the parameters, `u`
+    are the updates, which must point downhill, and `slope(s)` is the derivative of `f(w + s * u)`
+    with respect to `s`.
+
+    Steps grow until an interval is found that contains such a step, and then the interval shrinks.
+    If no such step is found, the search uses the best step that decreased the loss enough, or else
+    the last one tried, or 0 if the loss is not finite there.
+
+    The `update` of this transformation needs the keyword arguments `value` (the loss), `grad` (its
+    gradient) and `value_fn` (the function of the parameters that computes the loss). It passes any
+    other keyword arguments to `value_fn`. The state contains the loss and the gradient at the new
+    point, for `value_and_grad_from_state`.
 
     Args:
         max_linesearch_steps: largest number of step sizes tried, for instance 15.
-        max_learning_rate: largest step size; None for no limit.
+        max_learning_rate: largest step size; None means no limit.
         tol: tolerance of both conditions.
         increase_factor: factor by which steps grow, greater than 1.
-        slope_rtol: fraction, less than `curv_rtol`, of the decrease predicted by the slope that has
-            to be reached.
-        curv_rtol: largest slope at the end relative to the one at the start, between `slope_rtol`
-            and 1; smaller values search more precisely.
-        approx_dec_rtol: tolerance, relative to the loss, of an alternative test of the decrease by
-            slopes, which is more reliable near a minimum (Hager and Zhang, 2006); None to leave it
-            out.
-        stepsize_precision: length of the interval at which the search gives up, if it has found a
-            decrease.
-        initial_guess_strategy: where a search starts: "keep" for the last step size, "one" for 1,
-            as quasi-Newton methods need it.
-        verbose: whether to print why a search failed.
+        slope_rtol: required decrease, as a fraction of the decrease that the slope predicts; less
+            than `curv_rtol`.
+        curv_rtol: largest slope at the new point, relative to the slope at the start; between
+            `slope_rtol` and 1. With smaller values, the search is more precise.
+        approx_dec_rtol: tolerance, relative to the loss, of an alternative condition on the
+            decrease that compares slopes and is more reliable near a minimum (Hager and Zhang,
+            2006). With None, this alternative is not used.
+        stepsize_precision: the search ends when the interval is at most this long, if it has found
+            a step that decreases the loss enough.
+        initial_guess_strategy: step size that a search tries first: "keep" for the last step size,
+            or "one" for 1, which quasi-Newton methods need.
+        verbose: whether to print the reason if a search fails.
 
     Returns:
-        A gradient transformation whose `update` needs the parameters and the keywords above.
+        A gradient transformation whose `update` needs the parameters and the keyword arguments
+        above.
 
     Raises:
-        ValueError: `initial_guess_strategy` is another string.
-        TypeError: `update` gets a keyword that `value_fn` does not take.
+        ValueError: `initial_guess_strategy` is not supported.
+        TypeError: `update` gets a keyword argument that `value_fn` does not accept.
 
     >>> from toile import optim
     >>> loss = lambda w: jnp.sum(w**2)
@@ -363,7 +370,7 @@ def scale_by_zoom_linesearch(
 
 
 def _beginning(updates: Any, params: Any, value: ArrayLike, grad: Any) -> _Search:
-    """The search before its first step."""
+    """Return the search before its first step."""
     value = jnp.asarray(value)
     value = lax.convert_element_type(value, value.dtype)
     slope = tree.real(tree.vdot(updates, grad))

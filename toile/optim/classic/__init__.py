@@ -1,8 +1,9 @@
-"""Optimizers as objects, with the names, rules and state dicts of flax.optim.
+"""Optimizers as objects, with the names, update rules and state dicts of `flax.optim`.
 
-An `OptimizerDef` (`Adam(learning_rate=0.1)`) says how one parameter changes; `create(params)` makes
-an `Optimizer`, a tree of parameters and state, and `apply_gradient(grads)` gives the next one.
-Newer programs use the gradient transformations of `toile.optim` in their place.
+An `OptimizerDef`, for example `Adam(learning_rate=0.1)`, defines how a parameter changes in a step.
+Its method `create(params)` makes an `Optimizer`, a tree of parameters and state, whose method
+`apply_gradient(grads)` returns the next `Optimizer`. New programs should use the gradient
+transformations of `toile.optim`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -1,4 +1,4 @@
-"""Adafactor: the second moment of a matrix as an outer product of row and column means.
+"""Adafactor, which stores the average squared gradients of a matrix by row and column.
 
 See https://arxiv.org/abs/1804.04235.
 """
@@ -38,7 +38,7 @@ class AdafactorHyperParams:
 
 @struct.dataclass
 class AdafactorParamState:
-    """Second moments, factored or whole, and the momentum; unused arrays have shape (1,)."""
+    """Averages of squared gradients, and the momentum; arrays that are not used have shape (1,)."""
 
     v_row: Any
     v_col: Any
@@ -47,28 +47,31 @@ class AdafactorParamState:
 
 
 class Adafactor(OptimizerDef):
-    """Adafactor, which keeps only row and column averages of the squared gradients of a matrix.
+    """Adafactor, which stores only row and column averages of the squared gradients of a matrix.
 
-    Gradients are divided by the root of the average square, limited (`clipping_threshold`),
-    multiplied by the learning rate and by the parameter's own size, and averaged (`beta1`). Large
-    matrices need little memory (Shazeer and Stern, 2018).
+    Gradients are divided by the root of their average square, clipped to `clipping_threshold`, and
+    multiplied by the learning rate and by the root mean square of their parameter. Then momentum
+    and weight decay are applied, if requested. Large matrices need little memory (Shazeer and
+    Stern, 2018).
 
     Args:
-        learning_rate: step size, relative to the parameter's own size if
-            `multiply_by_parameter_scale`; None if it is given to `apply_gradient` at each step.
-        factored: whether average squares are factored at all.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step. If
+            `multiply_by_parameter_scale` is True, it is relative to the root mean square of the
+            parameter.
+        factored: whether to factor the averages of squared gradients. If False, they are stored in
+            full.
         multiply_by_parameter_scale: whether steps are multiplied by the root mean square of their
             parameter.
-        beta1: decay rate of an average of steps; None for no average.
-        decay_rate: exponent c of the averages' decay rate `1 - t**-c` at step t.
-        step_offset: number subtracted from the step count in t, for training that continues from a
-            saved state.
-        clipping_threshold: largest root mean square of the step of an array, before the learning
-            rate; None for no limit.
-        weight_decay_rate: strength of the decay, which is not multiplied by the learning rate; None
-            for no decay.
-        min_dim_size_to_factor: size that the second largest axis of an array has to have for the
-            array to be factored.
+        beta1: decay rate of the moving average of steps. With None, steps are not averaged.
+        decay_rate: exponent `c`; the decay rate of the averages at step `t` is `1 - t**-c`.
+        step_offset: number subtracted from the step count to get `t`, for training that continues
+            from a saved state.
+        clipping_threshold: largest root mean square of the step of an array, before it is
+            multiplied by the learning rate. None means no limit.
+        weight_decay_rate: strength of the weight decay; None means no decay. It is not multiplied
+            by the learning rate.
+        min_dim_size_to_factor: an array is factored if its second-largest axis has at least this
+            size.
         epsilon1: small number added to squared gradients.
         epsilon2: lower bound for the root mean square of a parameter.
         dtype_momentum: dtype in which the average of steps is stored.
@@ -96,7 +99,7 @@ class Adafactor(OptimizerDef):
         ))
 
     def _factored_axes(self, shape: Sequence[int]) -> tuple[int, int] | None:
-        """The second largest and the largest axis, if the moment is factored over them."""
+        """Return the second-largest and the largest axis, or None if the array is not factored."""
         hp = self.hyper_params
         return two_largest(shape, hp.min_dim_size_to_factor) if hp.factored else None
 
@@ -131,7 +134,7 @@ class Adafactor(OptimizerDef):
         return (kept - move).astype(param.dtype), AdafactorParamState(**parts)
 
     def _normalized(self, grad: Any, state: Any, decay: Any, epsilon: Any) -> Any:
-        """The gradient over the root of its second moment, and the new moments."""
+        """Return the gradient divided by the root of its average square, and the new averages."""
         parts, square = _placeholders(), grad * grad + epsilon
         mixed = lambda old, new: decay * old + (1.0 - decay) * new
         axes = self._factored_axes(grad.shape)

@@ -1,7 +1,7 @@
-"""Adam and what is built like it: AdaBelief and LAMB.
+"""Adam and its variants AdaBelief and LAMB.
 
-Each keeps decayed means of the gradient and of a square, and divides both by `1 - beta**t`, t being
-the number of this step, because the means start at 0.
+Each of them keeps moving averages of the gradient and of a square. At step `t`, both are divided by
+`1 - beta**t`, because they start at 0.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class AdamHyperParams:
 
 @struct.dataclass
 class AdamParamState:
-    """Decayed means of a parameter's gradient and of its square."""
+    """Moving averages of the gradient and of its square."""
 
     grad_ema: Any
     grad_sq_ema: Any
 
 
 def _corrected(state: Any, hyper_params: Any, step: Any, dtype: Any) -> tuple[Any, Any]:
-    """The means divided by the weight that they have so far."""
+    """Return the moving averages, corrected for their start at zero."""
     t = jnp.array(step + 1, dtype)
     mean = state.grad_ema / (1 - hyper_params.beta1**t)
     return mean, state.grad_sq_ema / (1 - hyper_params.beta2**t)
@@ -48,25 +48,26 @@ def _decayed(decay: Any, mean: Any, x: Any) -> Any:
 
 
 def _means(hp: Any, state: Any, grad: Any) -> Any:
-    """The state with the means of one more gradient and its square."""
+    """Return the state with the moving averages updated by a gradient."""
     square = _decayed(hp.beta2, state.grad_sq_ema, jnp.square(grad))
     return type(state)(_decayed(hp.beta1, state.grad_ema, grad), square)
 
 
 class Adam(OptimizerDef):
-    """Adam with decoupled weight decay, which is not divided by the average square.
+    """Adam with decoupled weight decay, which is not divided by the average squared gradient.
 
-    With m and v the averages of g and g², corrected for their start at zero, a parameter moves by
+    Let `m` and `v` be the moving averages of the gradient `g` and of `g²`, corrected for their
+    start at zero. A parameter `p` moves by
     `-learning_rate * (m / (sqrt(v) + eps) + weight_decay * p)` (Kingma and Ba, 2014; Loshchilov and
     Hutter, 2019).
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        eps: small number added to the square root to avoid division by zero.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.Adam(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
@@ -94,17 +95,17 @@ class Adam(OptimizerDef):
 
 
 class AdaBelief(Adam):
-    """Adam whose steps are large where gradients are as expected and small where they are not.
+    """AdaBelief: Adam that takes large steps where the gradient is close to its average.
 
-    It is `Adam` with the average of `(g - m)**2` (plus `eps` at each step) in place of that of g²
-    (Zhuang et al., 2020).
+    It replaces the average of `g²` in `Adam` by the average of `(g - m)**2`, to which `eps` is
+    added at each step (Zhuang et al., 2020).
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
         beta2: decay rate of the average of `(g - m)**2`.
-        eps: small number added to that average at each step, and to its square root.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        eps: small number added to the average of `(g - m)**2` at each step, and to its square root.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.AdaBelief(learning_rate=0.1).create(jnp.array([1.0, 1.0]))
@@ -138,25 +139,26 @@ class LAMBHyperParams:
 
 @struct.dataclass
 class LAMBParamState:
-    """Decayed means of a parameter's gradient and of its square."""
+    """Moving averages of the gradient and of its square."""
 
     grad_ema: Any
     grad_sq_ema: Any
 
 
 class LAMB(OptimizerDef):
-    """LAMB: Adam whose step in each array has a length proportional to the norm of the array.
+    """LAMB: Adam whose step for each array has a length proportional to the norm of the array.
 
-    With `u = m / (sqrt(v) + eps) + weight_decay * p`, m and v as in `Adam`, an array moves by
-    `-learning_rate * norm(p) / norm(u) * u` (You et al., 2020).
+    Let `u = m / (sqrt(v) + eps) + weight_decay * p` for an array `p`, where `m` and `v` are the
+    averages of `Adam`. The array moves by `-learning_rate * norm(p) / norm(u) * u` (You et al.,
+    2020).
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta1: decay rate of the average of gradients; values near 1 average over more steps.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        beta1: decay rate of the average of gradients; values closer to 1 average over more steps.
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        weight_decay: strength of the decay.
-        eps: small number added to the square root, to avoid division by zero.
+        weight_decay: strength of the weight decay.
+        eps: small number added to the square root to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.LAMB(learning_rate=0.1).create(jnp.array([3.0, 4.0]))

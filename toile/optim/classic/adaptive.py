@@ -1,4 +1,4 @@
-"""Rates that adapt to the sizes of past gradients: Adagrad, Adadelta, RMSProp."""
+"""Optimizers that adapt to the size of past gradients: Adagrad, Adadelta and RMSProp."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class AdagradParamState:
 
 
 class Adagrad(OptimizerDef):
-    """Adagrad, which divides gradients by the root of the sum of all squares so far.
+    """Adagrad, which divides gradients by the root of the sum of all squared gradients so far.
 
-    With `s = s + g²`, which starts at 0, a parameter moves by
-    `-learning_rate * g / (sqrt(s) + eps)` (Duchi et al., 2011).
+    For a gradient `g`, the sum becomes `s = s + g²`, and the parameter moves by
+    `-learning_rate * g / (sqrt(s) + eps)` (Duchi et al., 2011). The sum starts at 0.
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        eps: small number added to the square root, to avoid division by zero.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        eps: small number added to the square root to avoid division by zero.
 
     >>> from toile import optim
     >>> optimizer = optim.Adagrad(learning_rate=0.5).create(jnp.array([1.0]))
@@ -69,25 +69,25 @@ class AdadeltaHyperParams:
 
 @struct.dataclass
 class AdadeltaParamState:
-    """Decayed means of a parameter's squared gradients and of its squared steps."""
+    """Moving averages of the squared gradients and the squared steps of a parameter."""
 
     sq_avg: Any
     acc_delta: Any
 
 
 class Adadelta(OptimizerDef):
-    """Adadelta, whose steps are in proportion to the sizes of earlier steps.
+    """Adadelta, whose steps are proportional to the size of earlier steps.
 
-    With v the average of g² and d that of squared steps, a step is
-    `u = sqrt(d + eps) / sqrt(v + eps) * g`, and a parameter moves by
-    `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
+    Let `v` be the moving average of `g²`, where `g` is the gradient, and let `d` be the moving
+    average of `u²` over the earlier steps. The step is `u = sqrt(d + eps) / sqrt(v + eps) * g`, and
+    a parameter `p` moves by `-learning_rate * (u + weight_decay * p)` (Zeiler, 2012).
 
     Args:
-        learning_rate: factor of the steps, 1.0 for the rule as published; None if it is given to
-            `apply_gradient` at each step.
+        learning_rate: factor by which steps are multiplied; 1.0 is the published rule. With None,
+            it must be passed to `apply_gradient` in each step.
         rho: decay rate of both averages.
         eps: small number under both square roots, which sets the size of the first steps.
-        weight_decay: strength of the decay, which is multiplied by the learning rate.
+        weight_decay: strength of the weight decay, which is multiplied by the learning rate.
 
     >>> from toile import optim
     >>> optimizer = optim.Adadelta(learning_rate=1.0, eps=0.01).create(jnp.array([1.0]))
@@ -126,25 +126,26 @@ class RMSPropHyperParams:
 
 @struct.dataclass
 class RMSPropParamState:
-    """Decayed means of a parameter's squared gradient and, if centered, of its gradient."""
+    """Moving averages of the squared gradient and, if `centered`, of the gradient."""
 
     v: Any
     mg: Any
 
 
 class RMSProp(OptimizerDef):
-    """RMSProp, which divides gradients by the root of their average square.
+    """RMSProp, which divides gradients by the root of the average squared gradient.
 
-    With v the average of g² (less the square of the average gradient if `centered`), a parameter
-    moves by `-learning_rate * g / (sqrt(v) + eps)` (Hinton, 2012).
+    A parameter with gradient `g` moves by `-learning_rate * g / (sqrt(v) + eps)`, where `v` is the
+    moving average of `g²` (Hinton, 2012). With `centered`, the square of the average gradient is
+    subtracted from `v`.
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
-        beta2: decay rate of the average of squared gradients; values near 1 average over more
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
+        beta2: decay rate of the average of squared gradients; values closer to 1 average over more
             steps.
-        eps: small number added to the square root, to avoid division by zero.
-        centered: whether to divide by the standard deviation in place of the root of the average
-            square.
+        eps: small number added to the square root to avoid division by zero.
+        centered: whether to divide by the standard deviation of the gradients in place of the root
+            of their average square.
 
     >>> from toile import optim
     >>> optimizer = optim.RMSProp(learning_rate=0.5, beta2=0.75).create(jnp.array([1.0]))

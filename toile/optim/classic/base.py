@@ -1,8 +1,8 @@
-"""What an optimizer is: a definition with a rule for one parameter, a state, and the target.
+"""The base classes of optimizers: a definition with an update rule, a state, and a target.
 
-`OptimizerDef` is never a tree; its hyperparameters are fixed but can be overridden at each step
-(`apply_gradient(grads, learning_rate=lr)`). `Optimizer` is a tree, so it can be jitted, replicated
-and saved; its state dict is {"target": ..., "state": ...}.
+An `OptimizerDef` is not a tree. Its hyperparameters are fixed, but each step can override them, as
+in `apply_gradient(grads, learning_rate=lr)`. An `Optimizer` is a tree, so it can be passed to
+jitted functions, replicated and saved. Its state dict is `{"target": ..., "state": ...}`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OptimizerState:
 
     Args:
         step: number of steps taken.
-        param_states: tree of the states of the parameters.
+        param_states: tree with the state of each parameter.
 
     >>> from toile import optim
     >>> optim.Momentum(learning_rate=0.1).create(jnp.array([1.0])).state.step
@@ -46,14 +46,14 @@ class OptimizerState:
 
 
 class OptimizerDef:
-    """Base class of the optimizers of flax.optim: a rule for one parameter.
+    """Base class of the optimizers of `flax.optim`, which defines an update rule.
 
-    A subclass defines `init_param_state` and `apply_param_gradient`. `create` makes an `Optimizer`,
-    which holds parameters and state.
+    A subclass defines the rule for one parameter in `init_param_state` and `apply_param_gradient`.
+    The method `create` makes an `Optimizer`, which contains parameters and state.
 
     Args:
-        hyper_params: hyperparameters, a dataclass of `toile.struct`, which `apply_gradient` can
-            override.
+        hyper_params: hyperparameters, a dataclass of `toile.struct`. `Optimizer.apply_gradient` can
+            override them.
 
     >>> from toile import optim
     >>> class Sign(optim.OptimizerDef):
@@ -71,7 +71,7 @@ class OptimizerDef:
         self.hyper_params = hyper_params
 
     def init_param_state(self, param: Array) -> PyTree:
-        """Make the state of one parameter before the first step.
+        """Make the initial state of one parameter.
 
         Args:
             param: the parameter.
@@ -87,13 +87,13 @@ class OptimizerDef:
             step: number of steps taken before this one.
             hyper_params: hyperparameters of this step.
             param: the parameter.
-            state: its state.
-            grad: its gradient.
+            state: state of the parameter.
+            grad: gradient of the parameter.
         """
         raise NotImplementedError(f"{type(self).__name__}: needed a method apply_param_gradient")
 
     def init_state(self, params: PyTree) -> OptimizerState:
-        """Make the state of a tree of parameters before the first step.
+        """Make the initial state of a tree of parameters.
 
         Args:
             params: tree of parameters.
@@ -117,26 +117,27 @@ class OptimizerDef:
         return new_params, OptimizerState(state.step + 1, new_states)
 
     def update_hyper_params(self, **hyper_param_overrides: PyTree) -> PyTree:
-        """Return the hyperparameters with some replaced.
+        """Return the hyperparameters with some of them replaced.
 
         Args:
-            hyper_param_overrides: new values by name; `hyper_params` replaces all of them first.
+            hyper_param_overrides: new values by name. A value named `hyper_params` replaces all
+                hyperparameters before the other values are set.
         """
         base = hyper_param_overrides.pop("hyper_params", self.hyper_params)
         return base.replace(**hyper_param_overrides) if hyper_param_overrides else base
 
     def create(self, target: PyTree, focus: Traversal | None = None) -> Optimizer:
-        """Make an optimizer of some parameters.
+        """Make an optimizer for a tree of parameters.
 
         Args:
             target: tree of parameters.
-            focus: traversal that selects the parameters to train; None for all.
+            focus: traversal that selects the parameters to train. None means all parameters.
         """
         definition = self if focus is None else MultiOptimizer((focus, self))
         return Optimizer(definition, definition.init_state(target), target)
 
     def state_dict(self, target: PyTree, state: OptimizerState) -> dict[str, Any]:
-        """Return parameters and state as nested dicts, to be saved.
+        """Return parameters and state as nested dicts, which can be saved.
 
         Args:
             target: tree of parameters.
@@ -151,8 +152,8 @@ class OptimizerDef:
         """Return parameters and state with the values of a state dict.
 
         Args:
-            opt_target: tree of parameters, for its structure.
-            opt_state: state of the optimizer, for its structure.
+            opt_target: tree of parameters, from which the structure is taken.
+            opt_state: state of the optimizer, from which the structure is taken.
             state_dict: dict that `state_dict` returned.
         """
         target = serialization.from_state_dict(opt_target, state_dict["target"])
@@ -160,7 +161,7 @@ class OptimizerDef:
 
 
 def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) -> Any:
-    """Map a function with two results over trees like the first, giving two such trees."""
+    """Map a function that returns two results over trees, and return two trees."""
     leaves, structure = tree.flatten(first)
     others = [structure.flatten_up_to(x) for x in rest]
     pairs = [function(*xs) for xs in zip(leaves, *others, strict=True)]
@@ -168,14 +169,15 @@ def map_pairs(function: Callable[..., tuple[Any, ...]], first: Any, *rest: Any) 
 
 
 class Optimizer(struct.PyTreeNode):
-    """An optimizer with its state and its target, the parameters.
+    """An optimizer together with its state and its target, which are the parameters.
 
-    It is a tree, so that it can be jitted and saved. Made by `create` of an `OptimizerDef`, such as
-    `Adam(learning_rate=0.1).create(params)`. Each step gives a new one.
+    It is a tree, so it can be passed to jitted functions and saved. The method `create` of an
+    `OptimizerDef` makes one, as in `Adam(learning_rate=0.1).create(params)`. Each step returns a
+    new `Optimizer`.
 
     Args:
-        optimizer_def: the rule, which is not part of the tree.
-        state: state of the rule.
+        optimizer_def: definition of the optimizer, which is not part of the tree.
+        state: state of the optimizer.
         target: tree of parameters.
 
     >>> from toile import optim
@@ -195,7 +197,7 @@ class Optimizer(struct.PyTreeNode):
         """Return the optimizer after a step.
 
         Args:
-            grads: tree of gradients like the target.
+            grads: gradients, a tree with the structure of the target.
             hyper_param_overrides: hyperparameters for this step only, for instance
                 `learning_rate=0.1`.
         """
@@ -209,8 +211,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the loss and its gradient at the target (deprecated).
 
         Args:
-            loss_fn: function from parameters to the loss, or to a pair (loss, aux), which gives
-                (loss, aux, gradient).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
+                pair, the result is (loss, aux, gradient).
         """
         warnings.warn(
             "Optimizer.compute_gradient is deprecated: use toile.grad or toile.value_and_grad",
@@ -226,8 +228,8 @@ class Optimizer(struct.PyTreeNode):
         """Return the optimizer after a step, and the loss (deprecated).
 
         Args:
-            loss_fn: function from parameters to the loss, or to a pair (loss, aux), which gives
-                (optimizer, loss, aux).
+            loss_fn: function of the parameters that returns the loss, or a pair (loss, aux). For a
+                pair, the result is (optimizer, loss, aux).
             hyper_param_overrides: hyperparameters for this step only.
         """
         warnings.warn(
@@ -240,10 +242,10 @@ class Optimizer(struct.PyTreeNode):
     def replicate(
         self, devices: Sequence[Device] | None = None, axis_name: str = "batch"
     ) -> Optimizer:
-        """Copy the optimizer to each device, for steps that take the mean gradient.
+        """Copy the optimizer to each device, so that steps use the mean gradient of all devices.
 
         Args:
-            devices: devices to copy to; None for all local ones.
+            devices: devices to copy to. None means all local devices.
             axis_name: name of the mapped axis.
         """
         devices = local_devices() if devices is None else devices
@@ -251,7 +253,7 @@ class Optimizer(struct.PyTreeNode):
         return jax_utils.replicate(self, devices=devices).replace(optimizer_def=definition)
 
     def unreplicate(self) -> Optimizer:
-        """Return the optimizer that was replicated, with the values of the first device."""
+        """Undo `replicate`, and return the optimizer with the values of the first device."""
         definition = self.optimizer_def
         if not isinstance(definition, ReplicatedOptimizer):
             raise ValueError(
@@ -261,11 +263,11 @@ class Optimizer(struct.PyTreeNode):
         return jax_utils.unreplicate(self).replace(optimizer_def=definition.optimizer_def)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the dict {"target": ..., "state": ...}, to be saved."""
+        """Return the dict `{"target": ..., "state": ...}`, which can be saved."""
         return self.optimizer_def.state_dict(self.target, self.state)
 
     def restore_state(self, state: dict[str, Any]) -> Optimizer:
-        """Return the optimizer with parameters and state from a state dict.
+        """Return an optimizer with the parameters and the state of a state dict.
 
         Args:
             state: dict that `state_dict` returned.
@@ -289,14 +291,14 @@ serialization.register_serialization_state(
 
 
 class ReplicatedOptimizer(OptimizerDef):
-    """An optimizer with a copy on each device, whose steps take the mean gradient.
+    """An optimizer with a copy on each device, whose steps use the mean gradient of all devices.
 
-    `Optimizer.replicate` makes one. Steps have to run under `toile.pmap` or the like, with the name
-    of the axis.
+    `Optimizer.replicate` makes one. Steps must run under `toile.pmap` or a similar transform, with
+    the same axis name.
 
     Args:
-        optimizer_def: the rule.
-        devices: devices that hold a copy; None for all local ones.
+        optimizer_def: definition of the optimizer.
+        devices: devices that get a copy. None means all local devices.
         axis_name: name of the mapped axis, over which gradients are averaged.
 
     >>> from toile import optim
@@ -335,7 +337,7 @@ class ReplicatedOptimizer(OptimizerDef):
 
 
 class _Slot:
-    """The place of a parameter, as a leaf that traversals can select by path, shape and dtype."""
+    """The position of a parameter, a leaf that traversals can select by path, shape and dtype."""
 
     def __init__(self, index: int, param: Any) -> None:
         self.index = index
@@ -343,10 +345,11 @@ class _Slot:
 
 
 class MultiOptimizer(OptimizerDef):
-    """An optimizer with several rules, each for the parameters that a traversal selects.
+    """An optimizer that applies different optimizers to different parameters.
 
-    Parameters that no traversal selects stay unchanged, with state None. Overrides of
-    hyperparameters go to all rules; `hyper_params=[...]` gives each its own.
+    A traversal selects the parameters of each optimizer. Parameters that no traversal selects stay
+    unchanged, and their state is None. Hyperparameters that a step overrides are passed to all
+    optimizers. To set them for each optimizer separately, pass a list as `hyper_params`.
 
     Args:
         traversals_and_optimizers: pairs (traversal, optimizer definition).
@@ -368,7 +371,7 @@ class MultiOptimizer(OptimizerDef):
         super().__init__([o.hyper_params for o in self.sub_optimizers])
 
     def _chosen(self, leaves: list[Any], structure: Any) -> list[list[int]]:
-        """The positions of the leaves that each traversal selects."""
+        """Return the positions of the leaves that each traversal selects."""
         slots = structure.unflatten([_Slot(i, p) for i, p in enumerate(leaves)])
         return [[slot.index for slot in t.iterate(slots)] for t in self.traversals]
 

@@ -1,6 +1,7 @@
-"""Loss scaling for 16-bit gradients, with the largest scale that keeps them finite.
+"""Loss scaling for 16-bit gradients, which uses the largest scale that keeps them finite.
 
-This is the scale of `flax.optim`; that of `toile.training.dynamic_scale` also has bounds.
+This is the class of `flax.optim`. The class in `toile.training.dynamic_scale` also limits the
+scale.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class DynamicScaleResult(NamedTuple):
 
     Args:
         dynamic_scale: scale for the next step.
-        finite: boolean scalar, whether all gradients are finite; if not, skip the step.
-        aux: value of the function, or the pair (value, aux).
-        grad: gradients in float32, scaled back.
+        finite: boolean scalar, True if all gradients are finite. If it is False, skip the step.
+        aux: value of the function, or the pair (value, aux) with `has_aux=True`.
+        grad: gradients in float32, divided by the scale.
 
     >>> from toile import optim
     >>> result = optim.DynamicScale(scale=4.0).value_and_grad(jnp.square)(jnp.array(3.0))
@@ -40,7 +41,7 @@ class DynamicScaleResult(NamedTuple):
 
 
 def all_finite(grads: PyTree) -> Array:
-    """Tell whether all elements of a tree of arrays are finite.
+    """Return whether all elements of a tree of arrays are finite.
 
     Args:
         grads: tree of arrays.
@@ -60,7 +61,7 @@ def all_finite(grads: PyTree) -> Array:
 def scaled_value_and_grad(
     fun: Callable[..., Any], scale: Any, argnums: Any, has_aux: bool, axis_name: Any
 ) -> Callable[..., tuple[Any, Any]]:
-    """value_and_grad of `scale * fun`, scaled back; float32 gradients, means over axis_name."""
+    """Make a function that computes the value and float32 gradients of `fun` with a scaled loss."""
 
     @functools.wraps(fun)
     def scaled(*args: Any) -> Any:
@@ -79,18 +80,18 @@ def scaled_value_and_grad(
 
 
 class DynamicScale(struct.PyTreeNode):
-    """Loss scaling for float16: as large a scale as gradients allow.
+    """Loss scaling for float16, with the largest scale for which gradients are finite.
 
-    Small gradients become 0 in float16. Multiplying the loss by a scale avoids that; the scale
-    shrinks where gradients overflow and grows after enough finite steps. This is the scale of
-    `flax.optim`, without bounds; that of `toile.training.dynamic_scale` has bounds.
+    Small gradients become 0 in float16. Multiplying the loss by a scale avoids this. The scale
+    shrinks when gradients overflow, and grows after enough finite steps. This class comes from
+    `flax.optim` and does not limit the scale; the class in `toile.training.dynamic_scale` does.
 
     Args:
         growth_factor: factor by which the scale grows.
-        backoff_factor: factor by which it shrinks where gradients are not finite.
-        growth_interval: number of finite steps after which it grows.
-        fin_steps: number of finite steps since it last changed.
-        scale: the scale.
+        backoff_factor: factor by which the scale shrinks if gradients are not finite.
+        growth_interval: number of finite steps after which the scale grows.
+        fin_steps: number of finite steps since the scale last changed.
+        scale: the current scale.
 
     >>> from toile import optim
     >>> scaled = optim.DynamicScale(scale=4.0)
@@ -115,7 +116,8 @@ class DynamicScale(struct.PyTreeNode):
             fun: function to differentiate.
             argnums: positions of the arguments to differentiate with respect to.
             has_aux: whether `fun` returns a pair (value, aux).
-            axis_name: mapped axis over which gradients are averaged; None for no averaging.
+            axis_name: name of the mapped axis over which gradients are averaged. None means no
+                averaging.
 
         Returns:
             A function with the arguments of `fun` that returns a `DynamicScaleResult`.
@@ -130,7 +132,7 @@ class DynamicScale(struct.PyTreeNode):
         return value_and_grad_of
 
     def _after(self, finite: Any) -> Any:
-        """The scale for the next step."""
+        """Return the `DynamicScale` for the next step."""
         grow = self.fin_steps == self.growth_interval
         grown, shrunk = self._bounded(
             self.scale * self.growth_factor, self.scale * self.backoff_factor
@@ -140,5 +142,5 @@ class DynamicScale(struct.PyTreeNode):
         return self.replace(fin_steps=steps, scale=jnp.where(finite, kept, shrunk))
 
     def _bounded(self, grown: Any, shrunk: Any) -> tuple[Any, Any]:
-        """The larger and the smaller scale to choose from, which have no bounds here."""
+        """Return the larger and the smaller scale to choose from, without limits."""
         return grown, shrunk

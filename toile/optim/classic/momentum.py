@@ -1,4 +1,4 @@
-"""Gradient descent, with momentum, and with momentum and layer-wise rates (LARS)."""
+"""Gradient descent, momentum, and momentum with a learning rate for each array (LARS)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class GradientDescentHyperParams:
 
 
 class GradientDescent(OptimizerDef):
-    """Gradient descent: `p - learning_rate * g`.
+    """Gradient descent, which moves a parameter with gradient `g` by `-learning_rate * g`.
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
 
     >>> from toile import optim
     >>> optimizer = optim.GradientDescent(learning_rate=0.5).create(jnp.array([1.0]))
@@ -60,20 +60,23 @@ class MomentumParamState:
 
 
 def _moved(grad: Any, momentum: Any, beta: Any, nesterov: bool) -> tuple[Any, Any]:
-    """The direction of the step and the new momentum."""
+    """Return the direction of the step and the new momentum."""
     momentum = beta * momentum + grad
     return (grad + beta * momentum if nesterov else momentum), momentum
 
 
 class Momentum(OptimizerDef):
-    """Gradient descent with momentum: `m = beta * m + g`, then `p - learning_rate * m`.
+    """Gradient descent with momentum.
+
+    For a gradient `g`, the momentum becomes `m = beta * m + g`, and the parameter moves by
+    `-learning_rate * m`.
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
         beta: decay rate of the momentum.
-        weight_decay: factor of the parameter that is added to the gradient (a penalty on the
-            squared norm).
-        nesterov: whether the step is along `g + beta * m` (Nesterov's momentum).
+        weight_decay: strength of the weight decay; `weight_decay * p` is added to the gradient of a
+            parameter `p`, which has the effect of a penalty on its squared norm.
+        nesterov: whether to use Nesterov momentum, which moves along `g + beta * m`.
 
     >>> from toile import optim
     >>> optimizer = optim.Momentum(learning_rate=0.5, beta=0.5).create(jnp.array([1.0]))
@@ -121,20 +124,20 @@ class LARSParamState:
 
 
 class LARS(OptimizerDef):
-    """LARS: momentum whose step in each array has a length proportional to the norm of the array.
+    """LARS: momentum whose step for each array is proportional to the norm of the array.
 
-    The learning rate of an array is multiplied by
-    `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 where a norm
-    is 0. With that rate r, `m = beta * m + r * (g + weight_decay * p)` and the array becomes
-    `p - m` (You et al., 2017).
+    For an array `p` with gradient `g`, the learning rate is multiplied by
+    `trust_coefficient * norm(p) / (norm(g) + weight_decay * norm(p) + eps)`, or by 1 if one of the
+    norms is 0. Let `r` be the product. The momentum becomes
+    `m = beta * m + r * (g + weight_decay * p)`, and the array becomes `p - m` (You et al., 2017).
 
     Args:
-        learning_rate: step size; None if it is given to `apply_gradient` at each step.
+        learning_rate: step size. With None, it must be passed to `apply_gradient` in each step.
         beta: decay rate of the momentum.
-        weight_decay: factor of the parameter that is added to the gradient.
-        trust_coefficient: factor of the ratio of norms.
+        weight_decay: strength of the weight decay; `weight_decay * p` is added to the gradient.
+        trust_coefficient: factor by which the ratio of norms is multiplied.
         eps: small number added to the denominator of the ratio.
-        nesterov: whether to use Nesterov's momentum, which looks one step ahead.
+        nesterov: whether to use Nesterov momentum, which looks one step ahead.
 
     >>> from toile import optim
     >>> definition = optim.LARS(learning_rate=1.0, trust_coefficient=0.1)

@@ -1,4 +1,4 @@
-"""What the rules of several optimizers share."""
+"""Helpers that several optimizers share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["is_off", "learning_rate_of"]
 
 
 def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
-    """The learning rate, which must be set before the first step."""
+    """Return the learning rate, or raise an error if it is not set."""
     if hyper_params.learning_rate is None:
         name = type(definition).__name__
         raise ValueError(
@@ -19,5 +19,5 @@ def learning_rate_of(definition: Any, hyper_params: Any) -> Any:
 
 
 def is_off(x: Any) -> bool:
-    """True for the number 0; a traced value counts as on."""
+    """Return whether `x` is the Python number 0; an array or tracer never is."""
     return isinstance(x, (int, float)) and x == 0

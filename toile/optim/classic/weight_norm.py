@@ -1,4 +1,4 @@
-"""Weight normalization: a parameter as a direction and a scale, each with its own gradient."""
+"""Weight normalization, which optimizes the direction and scale of parameters separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["WeightNorm"]
 
 @struct.dataclass
 class WeightNormHyperParams:
-    """Those of the wrapped optimizer and those of `WeightNorm`."""
+    """The hyperparameters of the wrapped optimizer and of `WeightNorm`."""
 
     inner: Any
     wn_decay: Any
@@ -24,7 +24,7 @@ class WeightNormHyperParams:
 
 @struct.dataclass
 class WeightNormParamState:
-    """States of direction and scale, and scale / |direction| after the last step."""
+    """The states of direction and scale, and `scale / |direction|` after the last step."""
 
     direction_state: Any
     scale_state: Any
@@ -32,16 +32,18 @@ class WeightNormParamState:
 
 
 class WeightNorm(OptimizerDef):
-    """Weight normalization: an optimizer that updates direction and length of weights separately.
+    """An optimizer that updates the direction and the norm of weights separately.
 
-    Each parameter is `s * v / norm(v)`, and the wrapped optimizer moves v and s (Salimans and
-    Kingma, 2016). Norms are taken over all axes but the last; parameters with no other axis
-    (biases) are passed to the wrapped optimizer unchanged.
+    With weight normalization, each parameter is written as `s * v / norm(v)`, and the wrapped
+    optimizer updates `v` and `s` (Salimans and Kingma, 2016). Norms are taken over all axes but the
+    last. Biases, and other parameters for which such a norm would cover a single element, are
+    passed to the wrapped optimizer unchanged.
 
     Args:
-        wrapped_optimizer: definition of the optimizer that moves v and s.
-        wn_decay: factor of v that is added to its gradient.
-        wn_eps: small number added to the norm of v.
+        wrapped_optimizer: definition of the optimizer that updates `v` and `s`.
+        wn_decay: strength of the weight decay of `v`; `wn_decay * v` is added to the gradient of
+            `v`.
+        wn_eps: small number added to the norm of `v`.
 
     >>> from toile import optim
     >>> definition = optim.WeightNorm(optim.Momentum(learning_rate=0.5))
@@ -105,7 +107,7 @@ def _norm(x: Any) -> Any:
 
 
 def _split(param: Any, state: Any, grad: Any, decay: Any) -> tuple[Any, Any, Any, Any]:
-    """Direction and scale of a parameter, and the gradients of both."""
+    """Return the direction and the scale of a parameter, and the gradients of both."""
     if not _is_normalized(param):
         return param, (), grad, ()
     axes = tuple(range(param.ndim - 1))
@@ -118,7 +120,7 @@ def _split(param: Any, state: Any, grad: Any, decay: Any) -> tuple[Any, Any, Any
 
 
 def _merge(direction: Any, scale: Any, eps: Any) -> tuple[Any, Any]:
-    """The parameter and the factor of its direction."""
+    """Return the parameter and the factor by which its direction is multiplied."""
     if not _is_normalized(direction):
         return direction, ()
     mult = scale / (eps + _norm(direction))
@@ -126,7 +128,7 @@ def _merge(direction: Any, scale: Any, eps: Any) -> tuple[Any, Any]:
 
 
 def _joined(structure: Any, state: Any, mults: list[Any]) -> OptimizerState:
-    """The wrapped optimizer's state, regrouped by parameter."""
+    """Return the state of the wrapped optimizer, regrouped by parameter."""
     directions = structure.flatten_up_to(state.param_states["direction"])
     scales = structure.flatten_up_to(state.param_states["scale"])
     each = zip(directions, scales, mults, strict=True)

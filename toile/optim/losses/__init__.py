@@ -1,7 +1,7 @@
-"""Loss functions, with the names, arguments and values of Optax.
+"""Loss functions with the same names, arguments and values as in Optax.
 
-Each takes arrays of predictions and targets and gives the loss of every example (or element); the
-caller takes the mean over a batch. All are differentiable and run under jit and vmap.
+Most of them take arrays of predictions and targets and return the loss of each example or element;
+the caller takes the mean over the batch. They are differentiable and work under `jit` and `vmap`.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -12,7 +12,7 @@ Axes = int | tuple[int, ...] | None
 
 
 def check_dtype(name: str, kind: Any, **arrays: Any) -> None:
-    """Raise TypeError unless the dtype of each array is of a kind (`jnp.floating`, ...)."""
+    """Raise TypeError unless the dtype of each array is of a given kind, such as `jnp.floating`."""
     for argument, x in arrays.items():
         dtype = jnp.result_type(x)
         if not jnp.issubdtype(dtype, kind):
@@ -22,12 +22,12 @@ def check_dtype(name: str, kind: Any, **arrays: Any) -> None:
 
 
 def check_floating(name: str, **arrays: Any) -> None:
-    """Raise TypeError unless each array is floating."""
+    """Raise TypeError unless each array has a floating-point dtype."""
     check_dtype(name, jnp.floating, **arrays)
 
 
 def check_same_shape(name: str, **arrays: Any) -> None:
-    """Raise ValueError unless the arrays have one shape: losses do not broadcast by accident."""
+    """Raise ValueError unless all arrays have the same shape, to avoid accidental broadcasting."""
     shapes = {argument: jnp.shape(x) for argument, x in arrays.items()}
     if len(set(shapes.values())) > 1:
         raise ValueError(f"{name}: shape mismatch: needed equal shapes, got {shapes}")

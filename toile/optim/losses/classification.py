@@ -1,6 +1,7 @@
-"""Cross entropies: between logits and labels, independent (sigmoid) or exclusive (softmax).
+"""Cross entropies for labels that are independent (sigmoid) or exclusive (softmax).
 
-`axis` holds the classes and leaves the shape; `where` says which of them to count.
+The result has the shape of the logits without `axis`, the axis of the classes. `where` masks
+classes or examples.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ __all__ = [
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the cross entropy of each logit with its label, for independent binary labels.
+    """Compute the binary cross entropy of each logit and its label, for independent labels.
 
-    The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`, and stays
-    precise where p is near 0 or 1.
+    The loss is `-labels * log(p) - (1 - labels) * log(1 - p)` with `p = sigmoid(logits)`. It is
+    computed from the logits and stays precise where `p` is near 0 or 1.
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: array of probabilities of "yes" between 0 and 1, which is broadcast against
+        labels: probabilities of the positive class, between 0 and 1, which are broadcast against
             `logits`.
 
     Returns:
@@ -49,16 +50,17 @@ def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
 def sigmoid_focal_loss(
     logits: ArrayLike, labels: ArrayLike, *, alpha: ArrayLike | None = None, gamma: ArrayLike = 2.0
 ) -> Array:
-    """Compute the binary cross entropy times a factor that is small for easy examples.
+    """Compute the focal loss: binary cross entropy times a factor that is small for easy examples.
 
-    The factor is `(1 - p)**gamma`, with p the probability that is given to the label (Lin et al.,
-    2017). Detectors use it, where most examples are background.
+    The factor is `(1 - p)**gamma`, where `p` is the predicted probability of the label (Lin et al.,
+    2017). The loss is used for object detection, where most examples are background.
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: array of 0, 1 or values between, which is broadcast against `logits`.
-        alpha: weight of the label 1, where the label 0 has `1 - alpha`; None for no weights.
-        gamma: how strongly easy examples are discounted; 0 for none.
+        labels: array of numbers from 0 to 1, which is broadcast against `logits`.
+        alpha: weight of examples with label 1; those with label 0 have weight `1 - alpha`. None
+            means no weights.
+        gamma: exponent that reduces the loss of easy examples. 0 gives the plain cross entropy.
 
     Returns:
         The loss of each element.
@@ -86,7 +88,7 @@ def sigmoid_focal_loss(
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the cross entropy of softmax(logits) with the probabilities of the classes.
+    """Compute the cross entropy between `softmax(logits)` and the probabilities of the classes.
 
     The loss is `-sum(labels * log_softmax(logits))`.
 
@@ -94,12 +96,13 @@ def softmax_cross_entropy(
         logits: unnormalized scores, a floating-point array.
         labels: probabilities of the classes, for instance one-hot vectors, broadcast against
             `logits`.
-        axis: axis or axes of the classes, which are summed over.
-        where: mask of the classes to count, in the shape of `logits`, or of the examples, in that
-            shape without `axis`; None for all. An example that is left out has loss 0.
+        axis: axis or axes of the classes.
+        where: boolean mask of the classes to include, with the shape of `logits`, or of the
+            examples to include, with that shape without `axis`. None means all. The loss of an
+            excluded example is 0.
 
     Returns:
-        The loss of each example, without `axis`.
+        The loss of each example, with the shape of `logits` without `axis`.
 
     Raises:
         TypeError: `logits` is not floating-point.
@@ -115,7 +118,7 @@ def softmax_cross_entropy(
 
 
 def _with_classes(where: Any, logits: Any, axis: Any) -> Any:
-    """A mask of examples as a mask of logits."""
+    """Add the class axis to a mask of examples; return any other mask unchanged."""
     if where is None or where.ndim == logits.ndim:
         return where
     return jnp.expand_dims(where, axis)
@@ -125,18 +128,19 @@ def softmax_cross_entropy_with_integer_labels(
     logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the cross entropy of softmax(logits) with classes given as integers.
+    """Compute the cross entropy between `softmax(logits)` and classes given as integers.
 
-    It is that of `softmax_cross_entropy` with one-hot labels, without making them. A label out of
-    range gives NaN.
+    The result equals `softmax_cross_entropy` with one-hot labels, but these are not computed. For a
+    label that is out of range, the loss is NaN.
 
     Args:
         logits: unnormalized scores, a floating-point array.
-        labels: index of the right class of each example, an integer array in the shape of `logits`
-            without `axis`.
+        labels: index of the correct class of each example, an integer array with the shape of
+            `logits` without `axis`.
         axis: axis of the classes; if it is a tuple of axes, labels index the flattened axes.
-        where: mask of the classes to count, in the shape of `logits`, or of the examples, in that
-            shape without `axis`; None for all. An example that is left out has loss 0.
+        where: boolean mask of the classes to include, with the shape of `logits`, or of the
+            examples to include, with that shape without `axis`. None means all. The loss of an
+            excluded example is 0.
 
     Returns:
         The loss of each example.
@@ -172,7 +176,7 @@ def _canonical(axis: int, ndim: int) -> int:
 
 
 def _last(x: Any, axes: tuple[int, ...]) -> Any:
-    """An array with some axes moved to the end and flattened to one."""
+    """Move some axes to the end, and flatten them to one."""
     axes = tuple(_canonical(a, x.ndim) for a in axes)
     rest = tuple(a for a in range(x.ndim) if a not in axes)
     x = x.transpose(rest + axes)
@@ -186,13 +190,14 @@ def _weighted_log_softmax(x: Any, weights: Any) -> Any:
 
 @custom_jvp
 def weighted_logsoftmax(x: ArrayLike, weights: ArrayLike) -> Array:
-    """Compute `weights * log_softmax(x)` over the last axis; 0 where a weight is 0.
+    """Compute `weights * log_softmax(x)` over the last axis, with 0 where a weight is 0.
 
-    It is 0 there even if the logarithm is infinite, and so is its derivative by `x`.
+    Where a weight is 0, the result and its derivative with respect to `x` are 0, even if the
+    logarithm is infinite.
 
     Args:
         x: unnormalized scores.
-        weights: factors of the log probabilities.
+        weights: factors by which the log probabilities are multiplied.
 
     Returns:
         An array of the shape of `x`.
@@ -214,11 +219,11 @@ def _weighted_logsoftmax_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute `softmax_cross_entropy` where logits may be -inf for classes with label 0.
+    """Compute `softmax_cross_entropy` for logits that may be -inf for classes with label 0.
 
     Args:
         logits: unnormalized scores, a floating-point array; classes are on the last axis.
-        labels: probabilities of the classes, in the shape of `logits`.
+        labels: probabilities of the classes, with the shape of `logits`.
 
     Returns:
         The loss of each example.
@@ -239,7 +244,7 @@ def poly_loss_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, *, epsilon: ArrayLike = 2.0, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the cross entropy plus a multiple of the probability missing from the right class.
+    """Compute the cross entropy plus a multiple of one minus the probability of the correct class.
 
     The loss is `softmax_cross_entropy + epsilon * sum(labels * (1 - softmax(logits)))` (Leng et
     al., 2022).
@@ -248,12 +253,13 @@ def poly_loss_cross_entropy(
         logits: unnormalized scores, a floating-point array.
         labels: probabilities of the classes, a floating-point array that is broadcast against
             `logits`.
-        epsilon: weight of the added term; 0 for the plain cross entropy.
-        axis: axis or axes of the classes, which are summed over.
-        where: mask of the classes to count, in the shape of `logits`; None for all.
+        epsilon: weight of the added term. 0 gives the plain cross entropy.
+        axis: axis or axes of the classes.
+        where: boolean mask of the classes to include, with the shape of `logits`. None means all
+            classes.
 
     Returns:
-        The loss of each example, without `axis`.
+        The loss of each example, with the shape of `logits` without `axis`.
 
     Raises:
         TypeError: `logits` or `labels` are not floating-point.

@@ -1,9 +1,9 @@
-r"""Connectionist temporal classification: labels without their alignment to frames.
+r"""Connectionist temporal classification, a loss for labels that are not aligned to frames.
 
-The forward recursion keeps, for each frame t and each n, the log probability of having emitted n
-labels with a blank last (`blank`) or with the n-th label last (`label`). A blank may be skipped
-between two different labels, not between equal ones; what is forbidden has weight `log_epsilon`,
-which stands for log 0.
+For each frame and each `n`, the forward recursion computes the log probability that the first `n`
+labels have been emitted and that the frame is a blank (`blank`) or the `n`-th label (`label`). A
+blank may be skipped between two different labels, but not between equal ones. Forbidden transitions
+get the log probability `log_epsilon`, which stands for `log(0)`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ def ctc_loss(
 ) -> Array:
     """Compute the negative log likelihood of label sequences that are not aligned to frames.
 
-    Connectionist temporal classification sums over all ways to spread the labels over the frames,
-    with repetitions and blanks (Graves et al., 2006). Speech recognition uses it. Where a sequence
-    does not fit into its frames the loss is very large, about `-log_epsilon`.
+    Connectionist temporal classification (CTC) sums over all ways to assign the labels to the
+    frames, with repetitions and blanks (Graves et al., 2006). It is used in speech recognition. If
+    a sequence has too many labels for its frames, the loss is very large, about `-log_epsilon`.
 
     Args:
-        logits: unnormalized scores of the classes in each frame, of shape (batch, frames, classes).
-        logit_paddings: 1.0 for frames that are padding, else 0.0, of shape (batch, frames).
+        logits: unnormalized scores of the classes for each frame, of shape (batch, frames,
+            classes).
+        logit_paddings: array of shape (batch, frames), 1.0 for frames that are padding, else 0.0.
         labels: integer classes, of shape (batch, labels), padded on the right.
-        label_paddings: 1.0 for labels that are padding, else 0.0, of shape (batch, labels).
+        label_paddings: array of shape (batch, labels), 1.0 for labels that are padding, else 0.0.
         blank_id: class that stands for no label.
-        log_epsilon: number that stands for log(0).
+        log_epsilon: number used for `log(0)`.
 
     Returns:
         The loss of each sequence, of shape (batch,).
 
     Raises:
-        ValueError: the ranks or shapes do not fit each other.
+        ValueError: an array has the wrong rank, or the shapes do not match.
 
     >>> from toile import optim
     >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
@@ -57,23 +58,25 @@ def ctc_loss_with_forward_probs(
     logits: ArrayLike, logit_paddings: ArrayLike, labels: ArrayLike, label_paddings: ArrayLike, *,
     blank_id: int = 0, log_epsilon: ArrayLike = -1e5,
 ) -> tuple[Array, Array, Array]:
-    """Compute `ctc_loss` and the log probabilities of its recursion.
+    """Compute `ctc_loss` and the log probabilities of its forward recursion.
 
     Args:
-        logits: unnormalized scores of the classes in each frame, of shape (batch, frames, classes).
-        logit_paddings: 1.0 for frames that are padding, else 0.0, of shape (batch, frames).
+        logits: unnormalized scores of the classes for each frame, of shape (batch, frames,
+            classes).
+        logit_paddings: array of shape (batch, frames), 1.0 for frames that are padding, else 0.0.
         labels: integer classes, of shape (batch, labels), padded on the right.
-        label_paddings: 1.0 for labels that are padding, else 0.0, of shape (batch, labels).
+        label_paddings: array of shape (batch, labels), 1.0 for labels that are padding, else 0.0.
         blank_id: class that stands for no label.
-        log_epsilon: number that stands for log(0).
+        log_epsilon: number used for `log(0)`.
 
     Returns:
-        The loss of each sequence, of shape (batch,); the log probabilities of having emitted n
-        labels with a blank last, of shape (frames, batch, labels + 1); and those with the n-th
-        label last, of shape (frames, batch, labels).
+        Three arrays. The first is the loss of each sequence, of shape (batch,). The other two are
+        the log probabilities, for each frame and `n`, that the first `n` labels have been emitted.
+        In the second array, of shape (frames, batch, labels + 1), the last symbol is a blank. In
+        the third, of shape (frames, batch, labels), it is the `n`-th label.
 
     Raises:
-        ValueError: the ranks or shapes do not fit each other.
+        ValueError: an array has the wrong rank, or the shapes do not match.
 
     >>> from toile import optim
     >>> logits, labels = jnp.zeros((1, 2, 2)), jnp.array([[1]])
@@ -119,7 +122,7 @@ def ctc_loss_with_forward_probs(
 
 
 def _merge(blank: Any, label: Any) -> Any:
-    """Add to the probability of n labels and a blank that of n labels, for n >= 1."""
+    """Add the probabilities of `n` labels that end with a blank or with a label, for `n >= 1`."""
     return jnp.concatenate([blank[:, :1], jnp.logaddexp(blank[:, 1:], label)], axis=-1)
 
 

@@ -1,6 +1,7 @@
 """Kullback-Leibler divergences of predicted from target distributions.
 
-Predictions are logarithms of probabilities, along `axis`; `where` says which elements to count.
+Predictions are logarithms of probabilities. `axis` is the axis of each distribution, and `where`
+masks its elements.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ def kl_divergence(
 ) -> Array:
     """Compute the Kullback-Leibler divergence of predicted from target distributions.
 
-    It is `sum(targets * (log(targets) - log_predictions))`, where terms with a target of 0 are 0.
+    The divergence is `sum(targets * (log(targets) - log_predictions))`. Terms with a target of 0
+    are 0.
 
     Args:
         log_predictions: logarithms of predicted probabilities, floating-point.
-        targets: target probabilities, floating-point, broadcast against the predictions.
-        axis: axis or axes of the distributions, which are summed over.
-        where: mask of the elements to count, broadcast against the inputs; None for all.
+        targets: target probabilities, floating-point, which are broadcast against the predictions.
+        axis: axis or axes of each distribution.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. None
+            means all elements.
 
     Returns:
-        The divergence of each distribution, without `axis`.
+        The divergence of each distribution, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -49,19 +52,20 @@ def kl_divergence_with_log_targets(
     log_predictions: ArrayLike, log_targets: ArrayLike, axis: Axes = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Compute the Kullback-Leibler divergence where targets are logarithms as well.
+    """Compute the Kullback-Leibler divergence for targets that are logarithms, too.
 
-    It is `sum(exp(log_targets) * (log_targets - log_predictions))`.
+    The divergence is `sum(exp(log_targets) * (log_targets - log_predictions))`.
 
     Args:
         log_predictions: logarithms of predicted probabilities, floating-point.
-        log_targets: logarithms of target probabilities, floating-point, broadcast against the
-            predictions.
-        axis: axis or axes of the distributions, which are summed over.
-        where: mask of the elements to count, broadcast against the inputs; None for all.
+        log_targets: logarithms of target probabilities, floating-point, which are broadcast against
+            the predictions.
+        axis: axis or axes of each distribution.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. None
+            means all elements.
 
     Returns:
-        The divergence of each distribution, without `axis`.
+        The divergence of each distribution, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -81,18 +85,19 @@ def kl_divergence_with_log_targets(
 def generalized_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """Compute the Kullback-Leibler divergence of distributions that need not sum to 1.
+    """Compute the Kullback-Leibler divergence of weights that need not sum to 1.
 
-    It is `kl_divergence` plus `sum(exp(log_predictions) - targets)`, and is never negative.
+    The result is `kl_divergence` plus `sum(exp(log_predictions) - targets)`. It is never negative.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.
-        targets: target weights, floating-point, broadcast against the predictions.
-        axis: axis or axes of the distributions, which are summed over.
-        where: mask of the elements to count, broadcast against the inputs; None for all.
+        targets: target weights, floating-point, which are broadcast against the predictions.
+        axis: axis or axes of each distribution.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. None
+            means all elements.
 
     Returns:
-        The divergence of each distribution, without `axis`.
+        The divergence of each distribution, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -109,16 +114,17 @@ def generalized_kl_divergence(
 def convex_kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axes = -1, where: ArrayLike | None = None
 ) -> Array:
-    """The former name of `generalized_kl_divergence` (deprecated).
+    """Compute `generalized_kl_divergence`; this is its former name, which is deprecated.
 
     Args:
         log_predictions: logarithms of predicted weights, floating-point.
-        targets: target weights, floating-point, broadcast against the predictions.
-        axis: axis or axes of the distributions, which are summed over.
-        where: mask of the elements to count, broadcast against the inputs; None for all.
+        targets: target weights, floating-point, which are broadcast against the predictions.
+        axis: axis or axes of each distribution.
+        where: boolean mask of the elements to include, which is broadcast against the inputs. None
+            means all elements.
 
     Returns:
-        The divergence of each distribution, without `axis`.
+        The divergence of each distribution, with the shape of the inputs without `axis`.
 
     >>> import warnings
     >>> from toile import optim

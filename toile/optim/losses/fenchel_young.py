@@ -1,4 +1,4 @@
-"""Fenchel-Young losses: a max function minus the score of the target."""
+"""Fenchel-Young losses, the difference of a smoothed maximum and the score of the target."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["make_fenchel_young_loss"]
 
 
 def make_fenchel_young_loss(max_fun: Callable[..., ArrayLike]) -> Callable[..., Array]:
-    """Make a loss from a smoothed maximum: `max_fun(scores) - dot(targets, scores)`.
+    """Make the loss `max_fun(scores) - dot(targets, scores)` from a smoothed maximum.
 
-    With `logsumexp` it is the softmax cross entropy (Blondel et al., 2020).
+    With `logsumexp`, it is the softmax cross entropy (Blondel et al., 2020).
 
     Args:
-        max_fun: function from a vector of scores (and further arguments) to a scalar.
+        max_fun: function that maps a vector of scores, and optionally other arguments, to a scalar.
 
     Returns:
-        A function of (scores, targets, further arguments for `max_fun`), whose vectors are on the
-        last axis; it returns the loss of each vector.
+        A function `f(scores, targets, *args, **kwargs)` that returns the loss of each vector. The
+        vectors are on the last axis, and the additional arguments are passed to `max_fun`.
 
     >>> from toile import optim
     >>> loss = optim.make_fenchel_young_loss(toile.nn.logsumexp)

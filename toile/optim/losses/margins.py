@@ -1,6 +1,7 @@
 """Losses that require a margin between scores: hinge, perceptron, sparsemax.
 
-Two classes are targets in {-1, 1} (sparsemax: {0, 1}); many are integer labels over the last axis.
+For two classes, targets are -1 or 1 (0 or 1 for sparsemax). For more classes, they are integer
+labels, and the last axis of the scores contains the classes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ __all__ = [
 
 
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """Compute the hinge loss of two classes: `max(0, 1 - output * target)`.
+    """Compute the hinge loss for two classes, `max(0, 1 - output * target)`.
 
-    It is 0 for outputs on the right side with a margin of 1 (support vector machines).
+    It is 0 for outputs on the correct side with a margin of at least 1. Support vector machines use
+    it.
 
     Args:
         predictor_outputs: real scores.
@@ -40,11 +42,11 @@ def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 
 
 def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """Compute the perceptron loss of two classes: `max(0, -output * target)`.
+    """Compute the perceptron loss for two classes, `max(0, -output * target)`.
 
     Args:
         predictor_outputs: real scores.
-        targets: array of -1 or 1, in the same shape.
+        targets: array of -1 or 1, of the same shape.
 
     Returns:
         The loss of each element.
@@ -61,13 +63,13 @@ def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
 
 
 def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the sparsemax loss of two classes.
+    """Compute the sparsemax loss for two classes.
 
-    With x the logit, negated where the label is 1, it is 0 for `x <= -1`, x for `x >= 1` and
-    `(x + 1)**2 / 4` between (Martins and Astudillo, 2016).
+    Let `x` be the logit, negated where the label is 1. The loss is 0 for `x <= -1`, `x` for
+    `x >= 1`, and `(x + 1)**2 / 4` in between (Martins and Astudillo, 2016).
 
     Args:
-        logits: real scores of the class 1.
+        logits: real scores of class 1.
         labels: array of 0 or 1, which is broadcast against the logits.
 
     Returns:
@@ -81,19 +83,19 @@ def sparsemax_loss(logits: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def _score_of(scores: Any, one_hot: Any) -> Any:
-    """The dot products of rows."""
+    """Compute the dot product of each pair of rows."""
     return jnp.vectorize(jnp.dot, signature="(n),(n)->()")(scores, one_hot)
 
 
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute by how much the best wrong score plus 1 exceeds the right score.
+    """Compute the hinge loss for several classes.
 
-    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`, which is 0 where the right
-    score leads by 1.
+    The loss is `max(scores + 1 - one_hot(labels)) - scores[labels]`. It is 0 if the score of the
+    correct class exceeds all others by at least 1.
 
     Args:
         scores: scores of the classes, which are on the last axis.
-        labels: index of the right class of each example.
+        labels: index of the correct class of each example.
 
     Returns:
         The loss of each example.
@@ -107,14 +109,14 @@ def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute by how much the best score exceeds the right score.
+    """Compute the perceptron loss for several classes, `max(scores) - scores[labels]`.
 
     Args:
         scores: scores of the classes, which are on the last axis.
-        labels: index of the right class of each example.
+        labels: index of the correct class of each example.
 
     Returns:
-        The loss of each example, 0 where the right score is the best.
+        The loss of each example. It is 0 if the correct class has the highest score.
 
     >>> from toile import optim
     >>> optim.multiclass_perceptron_loss(jnp.array([[1.0, 1.5, 0.0]]), jnp.array([0]))
@@ -125,14 +127,15 @@ def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 
 
 def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """Compute the sparsemax loss, which is 0 where the right score leads by 1.
+    """Compute the sparsemax loss for several classes.
 
-    It is to the sparsemax, the nearest point of the probability simplex, what the cross entropy is
-    to the softmax (Martins and Astudillo, 2016).
+    The loss is 0 if the score of the correct class exceeds all others by at least 1. It relates to
+    the sparsemax, the nearest point of the probability simplex, as the cross entropy relates to the
+    softmax (Martins and Astudillo, 2016).
 
     Args:
         scores: scores of the classes, of shape (batch, classes).
-        labels: index of the right class of each example, of shape (batch,).
+        labels: index of the correct class of each example, of shape (batch,).
 
     Returns:
         The loss of each example, of shape (batch,).

@@ -1,4 +1,4 @@
-"""Losses of orderings: the last axis lists the items that are to be ordered by their scores."""
+"""Losses for ranking, in which the last axis lists the items to rank by their scores."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ def ranking_softmax_loss(
     logits: ArrayLike, labels: ArrayLike, *, where: ArrayLike | None = None,
     weights: ArrayLike | None = None, reduce_fn: Callable[..., Array] | None = jnp.mean,
 ) -> Array:
-    """Compute the cross entropy between softmax(logits) and the relevance of listed items.
+    """Compute the cross entropy between `softmax(logits)` and the relevance of the items in a list.
 
-    The loss of a list is `-sum(labels * log_softmax(logits))` over its items.
+    The loss of a list is `-sum(labels * log_softmax(logits))`, summed over its items.
 
     Args:
-        logits: scores of the items, floating-point; a list is on the last axis.
-        labels: relevance of the items, in the same shape; larger is better.
-        where: mask of the items that count; None for all. A list without any does not count, and
-            has loss 0 where losses are kept.
-        weights: weights of the items; None for equal ones.
-        reduce_fn: function that joins the losses of the lists; None to keep them.
+        logits: scores of the items, a floating-point array. The last axis is the list.
+        labels: relevance of the items, an array of the same shape; larger is better.
+        where: boolean mask of the items to include. None means all items. A list without any
+            included item is excluded from the reduction; if there is no reduction, its loss is 0.
+        weights: weights of the items. None means equal weights.
+        reduce_fn: function that reduces the losses of the lists, such as `jnp.mean`. None means no
+            reduction.
 
     Returns:
-        The joined loss, or the losses without the last axis.
+        The reduced loss. With `reduce_fn=None`, the loss of each list, with the shape of `logits`
+        without the last axis.
 
     Raises:
         TypeError: `logits` is not floating-point.
@@ -52,7 +54,7 @@ def ranking_softmax_loss(
 
 
 def _reduced(loss: Any, where: Any, reduce_fn: Callable[..., Any] | None) -> Any:
-    """The reduced loss; lists without an item that counts contribute 0."""
+    """Return the reduced loss; lists without an included item contribute 0."""
     if reduce_fn is None:
         return loss if where is None else jnp.where(where, loss, 0.0)
     out = reduce_fn(loss, where=where)

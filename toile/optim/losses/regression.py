@@ -1,6 +1,6 @@
-"""Losses of numbers and vectors: squares, Huber, log-cosh, cosines.
+"""Losses for numbers and vectors: squared error, Huber, log-cosh and cosine.
 
-Without targets the predictions are the errors.
+If no targets are given, the predictions are treated as the errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array of the same shape; None where the predictions are the errors.
+        targets: array of the same shape; None if the predictions are the errors.
 
     Returns:
         An array of the shape of `predictions`.
@@ -45,11 +45,11 @@ def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> A
 
 
 def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """Compute half the square of each error, whose derivative is the error itself.
+    """Compute half the square of each error, so that the derivative is the error itself.
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array of the same shape; None where the predictions are the errors.
+        targets: array of the same shape; None if the predictions are the errors.
 
     Returns:
         An array of the shape of `predictions`.
@@ -68,16 +68,16 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 def huber_loss(
     predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: ArrayLike = 1.0
 ) -> Array:
-    """Compute half the square of small errors, and a straight line for large ones.
+    """Compute the Huber loss, which is quadratic for small errors and linear for large ones.
 
-    With e the absolute error, the loss is `0.5 * e**2` where `e <= delta` and
-    `delta * (e - 0.5 * delta)` elsewhere, so that outliers count less than with squared errors.
+    For an absolute error `e`, the loss is `0.5 * e**2` if `e <= delta`, and
+    `delta * (e - 0.5 * delta)` otherwise. Outliers have less influence than with squared errors.
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None where the predictions are the
+        targets: array that is broadcast against `predictions`; None if the predictions are the
             errors.
-        delta: error at which the line begins.
+        delta: absolute error at which the linear part begins.
 
     Returns:
         The loss of each element.
@@ -97,11 +97,13 @@ def huber_loss(
 
 
 def log_cosh(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """Compute `log(cosh(error))`: about `error**2 / 2` near 0 and `|error| - log(2)` far from it.
+    """Compute `log(cosh(error))`, which is smooth and grows linearly for large errors.
+
+    It is close to `error**2 / 2` for small errors and to `|error| - log(2)` for large ones.
 
     Args:
         predictions: floating-point array of predictions.
-        targets: array that is broadcast against `predictions`; None where the predictions are the
+        targets: array that is broadcast against `predictions`; None if the predictions are the
             errors.
 
     Returns:
@@ -125,17 +127,19 @@ def cosine_similarity(
 ) -> Array:
     """Compute the cosine of the angle between vectors.
 
-    A vector of zeros gives NaN unless `epsilon` is positive.
+    For a vector of zeros, the result is NaN unless `epsilon` is positive.
 
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: lower bound for squared lengths.
+        epsilon: lower bound for the squared norms of the vectors.
         axis: axis or axes of the vectors.
-        where: mask of the elements to count, broadcast against the vectors; None for all.
+        where: boolean mask of the elements to include, which is broadcast against the vectors. None
+            means all elements.
 
     Returns:
-        An array without `axis`: 1 for equal directions, -1 for opposite ones.
+        The cosine for each pair of vectors, from -1 for opposite directions to 1 for equal ones.
+        The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.
@@ -163,12 +167,14 @@ def cosine_distance(
     Args:
         predictions, targets: floating-point arrays of vectors, which are broadcast against each
             other.
-        epsilon: lower bound for squared lengths.
+        epsilon: lower bound for the squared norms of the vectors.
         axis: axis or axes of the vectors.
-        where: mask of the elements to count, broadcast against the vectors; None for all.
+        where: boolean mask of the elements to include, which is broadcast against the vectors. None
+            means all elements.
 
     Returns:
-        An array without `axis`: 0 for equal directions, 2 for opposite ones.
+        The distance for each pair of vectors, from 0 for equal directions to 2 for opposite ones.
+        The shape is that of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

@@ -1,6 +1,7 @@
-"""Losses of masks: one minus the overlap of predicted and true regions.
+"""Losses for segmentation, which measure the overlap of predicted and true regions.
 
-The first axis is the batch, the last the classes; the axes between are summed over.
+The first axis is the batch, and the last axis contains the classes. The losses sum over the axes
+between them.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ def dice_loss(
     apply_softmax: bool = True, reduction: Literal["mean", "sum", "none"] = "mean",
     ignore_background: bool = False, axis: int | tuple[int, ...] | None = None,
 ) -> Array:
-    """Compute one minus the overlap of predicted and true regions, for each class.
+    """Compute the Dice loss: one minus the overlap of predicted and true regions.
 
-    With t, p and n the sums of true positives, false positives and false negatives, the overlap is
-    `(t + smooth) / (t + alpha * p + beta * n + smooth)`: the Dice coefficient, or with other
-    `alpha` and `beta` that of Tversky. Predictions or targets without an axis of classes get one.
+    The overlap of a class is `(t + smooth) / (t + alpha * p + beta * n + smooth)`, where `t`, `p`
+    and `n` are the sums of true positives, false positives and false negatives. With the default
+    `alpha` and `beta`, this is the Dice coefficient, otherwise the Tversky index. If only one of
+    `predictions` and `targets` has a class axis, the other one gets a class axis of size 1.
 
     Args:
-        predictions: logits (of a sigmoid if there is one class, else of a softmax), or
-            probabilities if `apply_softmax` is false; of shape (batch, ..., classes).
-        targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
-        class_weights: weight of each class, of shape (classes,); None for equal ones.
-        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
+        predictions: logits, or probabilities if `apply_softmax` is False; an array of shape (batch,
+            ..., classes). Logits are passed to a sigmoid if there is one class, else to a softmax.
+        targets: true regions, 1.0 inside and 0.0 outside; an array of the same shape.
+        class_weights: weight of each class, of shape (classes,). None means equal weights.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
         alpha: weight of false positives.
         beta: weight of false negatives.
-        apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
-            classes.
-        reduction: how the losses of the classes are joined: "mean", "sum" or "none".
-        ignore_background: whether class 0 is left out (if there are several).
-        axis: axes that are summed over; None for all but the first and the last.
+        apply_softmax: whether predictions are logits. If False, they must be probabilities that sum
+            to 1 over the classes.
+        reduction: the way to combine the losses of the classes: "mean", "sum" or "none".
+        ignore_background: whether to exclude class 0, if there are several classes.
+        axis: axes to sum over. None means all axes but the first and the last.
 
     Returns:
-        The loss of each example, of shape (batch,), or with "none" of shape (batch, classes).
+        The loss of each example, of shape (batch,). With `reduction="none"`, the loss of each
+        example and class, of shape (batch, classes).
 
     Raises:
-        ValueError: the shapes differ, `reduction` is another string, or probabilities do not sum to
+        ValueError: the shapes differ, `reduction` is not supported, or probabilities do not sum to
             1.
 
     >>> from toile import optim
@@ -102,21 +105,21 @@ def multiclass_generalized_dice_loss(
     predictions: ArrayLike, targets: ArrayLike, *, smooth: ArrayLike = 1.0,
     apply_softmax: bool = True, ignore_background: bool = False,
 ) -> Array:
-    """Compute the mean `dice_loss` with classes weighted by the inverse square of their sizes.
+    """Compute the mean `dice_loss`, with each class weighted by its inverse squared size.
 
-    Small regions then count as much as large ones (Sudre et al., 2017).
+    The weights let small regions count as much as large ones (Sudre et al., 2017).
 
     Args:
-        predictions: logits, or probabilities if `apply_softmax` is false; of shape (batch, ...,
-            classes).
-        targets: true regions, 1.0 inside and 0.0 outside, in the same shape.
-        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
-        apply_softmax: whether predictions are logits. Probabilities have to sum to 1 over the
-            classes.
-        ignore_background: whether class 0 is left out.
+        predictions: logits, or probabilities if `apply_softmax` is False; an array of shape (batch,
+            ..., classes).
+        targets: true regions, 1.0 inside and 0.0 outside; an array of the same shape.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
+        apply_softmax: whether predictions are logits. If False, they must be probabilities that sum
+            to 1 over the classes.
+        ignore_background: whether to exclude class 0.
 
     Returns:
-        A scalar: the mean over examples and classes.
+        A scalar, the mean over examples and classes.
 
     Raises:
         ValueError: the shapes differ, or probabilities do not sum to 1.
@@ -151,8 +154,8 @@ def binary_dice_loss(
 
     Args:
         predictions: logits, of shape (batch, ...) or (batch, ..., 1).
-        targets: true region, 1.0 inside and 0.0 outside, in the same shape.
-        smooth: number added to the numerator and the denominator, to avoid 0 / 0 in empty regions.
+        targets: true region, 1.0 inside and 0.0 outside; an array of the same shape.
+        smooth: number added to the numerator and the denominator, to avoid 0 / 0 for empty regions.
         apply_sigmoid: whether predictions are logits. If False, predictions must be 1 everywhere,
             because `dice_loss` requires probabilities that sum to 1 over the classes.
 

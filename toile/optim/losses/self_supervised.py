@@ -1,4 +1,4 @@
-"""Losses of embeddings: like examples lie near each other, unlike ones far apart."""
+"""Losses for embeddings, which move similar examples together and others apart."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ __all__ = ["ntxent", "triplet_margin_loss"]
 def ntxent(embeddings: ArrayLike, labels: ArrayLike, temperature: ArrayLike = 0.07) -> Array:
     """Compute the normalized temperature-scaled cross entropy of embeddings.
 
-    For each pair of examples with equal labels it is the cross entropy of picking the partner out
-    of the partner and all examples with other labels, by cosine similarity over `temperature`; the
-    result is the mean over pairs (SimCLR; Chen et al., 2020). Without any such pair it is NaN.
+    The loss of a pair of examples with the same label is a softmax cross entropy, in which the
+    second example is the correct class and all examples with other labels are the wrong classes.
+    The logits are the cosine similarities to the first example, divided by `temperature`. The
+    result is the mean over all such pairs (SimCLR; Chen et al., 2020). If there are none, it is
+    NaN.
 
     Args:
         embeddings: floating-point array of shape (batch, features).
-        labels: array of shape (batch,); examples with equal labels belong together.
-        temperature: divisor of the similarities; smaller values weigh near examples more.
+        labels: array of shape (batch,). Examples with equal labels form pairs.
+        temperature: divisor of the similarities. Smaller values give more weight to the most
+            similar examples.
 
     Returns:
         A scalar.
@@ -61,22 +64,23 @@ def triplet_margin_loss(
     anchors: ArrayLike, positives: ArrayLike, negatives: ArrayLike, axis: int = -1,
     norm_degree: ArrayLike = 2, margin: ArrayLike = 1.0, eps: ArrayLike = 1e-6,
 ) -> Array:
-    """Compute the triplet loss, which is 0 if an anchor is nearer to its positive by a margin.
+    """Compute the triplet loss, which moves anchors closer to positives than to negatives.
 
-    The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, with the
-    distance `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.
+    The loss is `max(0, distance(anchor, positive) - distance(anchor, negative) + margin)`, where
+    the distance of `a` and `b` is `(sum((a - b)**norm_degree) + eps)**(1 / norm_degree)`.
 
     Args:
         anchors: floating-point array of vectors.
-        positives: vectors that belong to the anchors, in the same shape.
-        negatives: vectors that do not, in the same shape.
+        positives: vectors that are similar to the anchors, an array of the same shape.
+        negatives: vectors that are not similar to the anchors, an array of the same shape.
         axis: axis of the vectors.
-        norm_degree: order of the norm. Differences are not made absolute, so it should be even.
-        margin: by how much the positive should be nearer.
-        eps: small number that keeps the derivative at equal vectors finite.
+        norm_degree: order of the norm. It should be even, because the absolute value of differences
+            is not taken.
+        margin: amount by which the positive should be nearer than the negative.
+        eps: small number that keeps the derivative finite if two vectors are equal.
 
     Returns:
-        The loss of each triplet, without `axis`.
+        The loss of each triplet, with the shape of the inputs without `axis`.
 
     Raises:
         TypeError: an input is not floating-point.

@@ -1,4 +1,4 @@
-"""Labels made less certain."""
+"""Label smoothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def smooth_labels(
 ) -> Array:
     """Mix one-hot labels with the uniform distribution.
 
-    The result is `(1 - alpha) * labels + alpha / n`, with n the number of classes, which keeps a
-    classifier from becoming too certain (Szegedy et al., 2016).
+    The result is `(1 - alpha) * labels + alpha / n`, where `n` is the number of classes. Training
+    with it keeps a classifier from becoming overconfident (Szegedy et al., 2016).
 
     Args:
         labels: floating-point array of one-hot vectors.
-        alpha: weight of the uniform distribution; 0.1 is a usual value.
+        alpha: weight of the uniform distribution; 0.1 is a typical value.
         axis: axis or axes of the classes.
-        where: mask of the classes to count in n; None for all.
+        where: boolean mask of the classes to count in `n`. None means all classes.
 
     Returns:
         An array of the shape of `labels`.

@@ -1,8 +1,8 @@
-"""Hyperparameters as functions of the step: constants, decays, warm-ups and their combinations.
+"""Schedules: hyperparameters that are functions of the step count.
 
-A schedule is a function from the number of steps taken (a Python number, an array or a tracer) to a
-value. Names, arguments and values are Optax's; a schedule computes nothing on the host, so that it
-runs inside a jitted update.
+A schedule maps the number of steps taken (a Python number, an array or a tracer) to a value. There
+are constants, decays, warm-ups and combinations of them. Names, arguments and values are the same
+as in Optax. A schedule computes nothing on the host, so it can run inside a jitted update.
 """
 
 from toile.engine.lazy import attach as _attach

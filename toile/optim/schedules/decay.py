@@ -1,6 +1,7 @@
-"""Schedules of one piece: constant, polynomial, linear, exponential and cosine.
+"""Basic schedules: constant, polynomial, linear, exponential and cosine.
 
-Outside its transition a schedule keeps the value at the nearer end.
+Before its transition, a schedule has the initial value. After it, most schedules keep the final
+value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def constant_schedule(value: ArrayLike) -> Schedule:
         value: the value.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> optim.constant_schedule(0.1)(1000)
@@ -36,21 +37,21 @@ def polynomial_schedule(
     init_value: ArrayLike, end_value: ArrayLike, power: ArrayLike, transition_steps: int,
     transition_begin: int = 0,
 ) -> Schedule:
-    """Make a schedule that goes from one value to another as a power of the remaining time.
+    """Make a schedule that goes from one value to another along a polynomial.
 
-    With t going from 0 to 1 in `transition_steps` steps, the value is
-    `(init_value - end_value) * (1 - t)**power + end_value`. It is constant before and after. With
-    `transition_steps <= 0` it stays `init_value`.
+    The value is `(init_value - end_value) * (1 - t)**power + end_value`, where `t` goes from 0 to 1
+    in `transition_steps` steps. Before and after the transition, the value is constant. If
+    `transition_steps <= 0`, it is always `init_value`.
 
     Args:
-        init_value: value at the start.
-        end_value: value at the end.
-        power: exponent; 1 for a straight line.
-        transition_steps: number of steps from the first value to the last.
+        init_value: initial value.
+        end_value: final value.
+        power: exponent; 1 gives a straight line.
+        transition_steps: number of steps in the transition.
         transition_begin: number of steps before the transition starts; negative values count as 0.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.polynomial_schedule(1.0, 0.0, power=2, transition_steps=10)
@@ -74,16 +75,17 @@ def linear_schedule(
 ) -> Schedule:
     """Make a schedule that goes from one value to another in a straight line.
 
-    It is constant before and after. With `transition_steps <= 0` it stays `init_value`.
+    Before and after the transition, the value is constant. If `transition_steps <= 0`, it is always
+    `init_value`.
 
     Args:
-        init_value: value at the start.
-        end_value: value at the end.
-        transition_steps: number of steps from the first value to the last.
+        init_value: initial value.
+        end_value: final value.
+        transition_steps: number of steps in the transition.
         transition_begin: number of steps before the transition starts; negative values count as 0.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.linear_schedule(0.0, 1.0, transition_steps=4)
@@ -97,24 +99,23 @@ def exponential_decay(
     init_value: ArrayLike, transition_steps: int, decay_rate: ArrayLike, transition_begin: int = 0,
     staircase: bool = False, end_value: ArrayLike | None = None,
 ) -> Schedule:
-    """Make a schedule that is multiplied by a constant at regular intervals.
+    """Make a schedule that decays exponentially.
 
-    The value is `init_value * decay_rate**(step / transition_steps)`. With `transition_steps <= 0`
-    or a `decay_rate` of 0 it stays `init_value`.
+    The value is `init_value * decay_rate**(step / transition_steps)`, where steps are counted from
+    `transition_begin`. If `transition_steps <= 0` or `decay_rate == 0`, it is always `init_value`.
 
     Args:
-        init_value: value at the start.
-        transition_steps: number of steps after which the value has been multiplied by `decay_rate`
-            once.
-        decay_rate: factor; less than 1 to decay.
+        init_value: initial value.
+        transition_steps: number of steps in which the value is multiplied by `decay_rate` once.
+        decay_rate: factor, less than 1 for a decay.
         transition_begin: number of steps before the transition starts; negative values count as 0.
-        staircase: whether the exponent is rounded down, so that the value changes every
-            `transition_steps` steps only.
-        end_value: bound of the value: from below if `decay_rate < 1`, else from above; None for
-            no bound.
+        staircase: whether to round down the exponent, so that the value changes only every
+            `transition_steps` steps.
+        end_value: bound for the value: a lower bound if `decay_rate < 1`, else an upper bound. None
+            means no bound.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.exponential_decay(1.0, transition_steps=10, decay_rate=0.5, staircase=True)
@@ -141,20 +142,20 @@ def exponential_decay(
 def cosine_decay_schedule(
     init_value: ArrayLike, decay_steps: int, alpha: ArrayLike = 0.0, exponent: ArrayLike = 1.0
 ) -> Schedule:
-    """Make a schedule that falls along half a cosine wave.
+    """Make a schedule that decays along half a cosine wave.
 
-    With t going from 0 to 1 in `decay_steps` steps, the value is
-    `init_value * ((1 - alpha) * (0.5 * (1 + cos(pi * t)))**exponent + alpha)`; after that it stays
-    at its end (Loshchilov and Hutter, 2017).
+    The value is `init_value * ((1 - alpha) * (0.5 * (1 + cos(pi * t)))**exponent + alpha)`, where
+    `t` goes from 0 to 1 in `decay_steps` steps. After that, the value is constant (Loshchilov and
+    Hutter, 2017).
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         decay_steps: number of steps of the decay.
-        alpha: value at the end, relative to `init_value`.
-        exponent: power of the wave; 1 for the plain wave.
+        alpha: final value, relative to `init_value`.
+        exponent: power to which the cosine wave is raised.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `decay_steps` is not positive.
@@ -179,5 +180,5 @@ def cosine_decay_schedule(
 
 
 def _as_float(count: Any) -> Any:
-    """A Python int as a float, because it may not fit into 32 bits."""
+    """Convert a Python int to a float, because it may not fit into 32 bits."""
     return float(count) if isinstance(count, int) else count

@@ -1,4 +1,4 @@
-"""Schedules made of others: one after another, a warm-up before a decay, warm restarts."""
+"""Schedules that are made of others, such as a warm-up before a decay, or warm restarts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = [
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Make a schedule from several, one after another.
+    """Join several schedules into one, which uses them one after the other.
 
     Args:
-        schedules: schedules in their order; each counts its steps from the boundary where it
+        schedules: schedules in their order. Each one counts steps from the boundary at which it
             begins.
         boundaries: steps at which the second, third, ... schedule begins.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> parts = [optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 10)]
@@ -52,12 +52,12 @@ def warmup_constant_schedule(
     """Make a schedule that rises in a straight line and then stays constant.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value from step `warmup_steps` on.
-        warmup_steps: number of steps of the rise.
+        warmup_steps: number of steps over which the value rises.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.warmup_constant_schedule(0.0, 1.0, warmup_steps=4)
@@ -74,15 +74,15 @@ def warmup_cosine_decay_schedule(
     """Make a schedule that rises in a straight line and then falls along half a cosine wave.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value at step `warmup_steps`.
-        warmup_steps: number of steps of the rise.
-        decay_steps: total number of steps, including the rise.
+        warmup_steps: number of steps over which the value rises.
+        decay_steps: total number of steps, including the warm-up.
         end_value: value at step `decay_steps` and after it.
-        exponent: power of the wave; 1 for the plain wave.
+        exponent: power to which the cosine wave is raised.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `decay_steps` is not greater than `warmup_steps`.
@@ -106,19 +106,18 @@ def warmup_exponential_decay_schedule(
     """Make a schedule that rises in a straight line and then decays exponentially.
 
     Args:
-        init_value: value at the start.
+        init_value: initial value.
         peak_value: value at step `warmup_steps`.
-        warmup_steps: number of steps of the rise.
-        transition_steps: number of steps after which the value has been multiplied by `decay_rate`
-            once.
-        decay_rate: factor; less than 1 to decay.
-        transition_begin: number of steps between the rise and the decay.
-        staircase: whether the value changes every `transition_steps` steps only.
-        end_value: bound of the value in the decay: from below if `decay_rate < 1`, else from above;
-            None for no bound.
+        warmup_steps: number of steps over which the value rises.
+        transition_steps: number of steps in which the value is multiplied by `decay_rate` once.
+        decay_rate: factor, less than 1 for a decay.
+        transition_begin: number of steps between the warm-up and the decay.
+        staircase: whether the value changes only every `transition_steps` steps.
+        end_value: bound for the value during the decay: a lower bound if `decay_rate < 1`, else an
+            upper bound. None means no bound.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> schedule = optim.warmup_exponential_decay_schedule(0.0, 1.0, 10, 10, 0.5)
@@ -133,14 +132,14 @@ def warmup_exponential_decay_schedule(
 
 
 def sgdr_schedule(cosine_kwargs: Iterable[Mapping[str, Any]]) -> Schedule:
-    """Make a schedule of several cycles, each a rise and a fall (warm restarts).
+    """Make a schedule of several cycles, each with a warm-up and a cosine decay (warm restarts).
 
     Args:
-        cosine_kwargs: for each cycle a dict with the arguments of `warmup_cosine_decay_schedule`; a
-            cycle lasts `decay_steps` steps.
+        cosine_kwargs: for each cycle, a dict with the arguments of `warmup_cosine_decay_schedule`.
+            A cycle lasts `decay_steps` steps.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     >>> from toile import optim
     >>> cycle = dict(init_value=0.0, peak_value=1.0, warmup_steps=2, decay_steps=10)

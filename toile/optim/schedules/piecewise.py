@@ -1,6 +1,7 @@
-"""Schedules that are given by their values at some steps: stairs, lines or cosines between them.
+"""Schedules that are constant, linear or cosine-shaped between given steps.
 
-A dict {step: factor} says by what the value is multiplied at each step; the factors accumulate.
+A dict `{step: factor}` defines by which factor the value is multiplied at each step. The factors
+accumulate.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ def _check_scales(name: str, scales: Mapping[int, Any]) -> None:
 def piecewise_constant_schedule(
     init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """Make a schedule that is multiplied by factors at certain steps.
+    """Make a piecewise constant schedule, which is multiplied by a factor at given steps.
 
     Args:
-        init_value: value at the start.
-        boundaries_and_scales: dict from steps to factors, which accumulate; None for a constant.
+        init_value: initial value.
+        boundaries_and_scales: dict from steps to factors, which accumulate. With None, the schedule
+            is constant.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: a factor is negative.
@@ -71,20 +73,21 @@ def piecewise_interpolate_schedule(
     interpolate_type: Literal["linear", "cosine"], init_value: ArrayLike,
     boundaries_and_scales: Mapping[int, ArrayLike] | None = None,
 ) -> Schedule:
-    """Make a schedule that goes through given values, with lines or waves between them.
+    """Make a schedule that interpolates between values at given steps.
 
     Args:
-        interpolate_type: "linear" for straight lines, "cosine" for half cosine waves.
+        interpolate_type: shape between two steps: "linear" for a straight line, "cosine" for half a
+            cosine wave.
         init_value: value at step 0.
-        boundaries_and_scales: dict from steps to factors, which accumulate: at each step the value
-            is that of the step before times the factor. After the last it stays; None for a
-            constant.
+        boundaries_and_scales: dict from steps to factors, which accumulate. At each of these steps,
+            the value is the value at the previous one times the factor. After the last of them, the
+            value is constant. With None, the whole schedule is constant.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
-        ValueError: a factor is negative, or `interpolate_type` is another string.
+        ValueError: a factor is negative, or `interpolate_type` is not supported.
 
     >>> from toile import optim
     >>> schedule = optim.piecewise_interpolate_schedule("linear", 1.0, {4: 0.5, 8: 0.5})
@@ -121,10 +124,10 @@ def linear_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, pct_final: float = 0.85,
     div_factor: float = 25.0, final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Make a schedule of three lines: up to a peak, back, and down to almost nothing.
+    """Make a schedule of three lines: up to a peak, back down, and then almost to zero.
 
-    It starts at `peak_value / div_factor`, which the second line reaches again; the third ends at
-    `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
+    The first line starts at `peak_value / div_factor`, and the second line returns to this value.
+    The third line ends at `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
 
     Args:
         transition_steps: total number of steps.
@@ -135,7 +138,7 @@ def linear_onecycle_schedule(
         final_div_factor: ratio of the first value to the last.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `transition_steps` is not positive.
@@ -158,7 +161,7 @@ def cosine_onecycle_schedule(
     transition_steps: int, peak_value: ArrayLike, pct_start: float = 0.3, div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> Schedule:
-    """Make a schedule of two half cosine waves: up to a peak, and down to almost nothing.
+    """Make a schedule of two half cosine waves: up to a peak, and then almost to zero.
 
     It starts at `peak_value / div_factor` and ends at
     `peak_value / (div_factor * final_div_factor)` (Smith and Topin, 2018).
@@ -171,7 +174,7 @@ def cosine_onecycle_schedule(
         final_div_factor: ratio of the first value to the last.
 
     Returns:
-        The schedule: a function from the number of steps taken to the value.
+        A schedule: a function that maps the number of steps taken to a value.
 
     Raises:
         ValueError: `transition_steps` is not positive.

@@ -1,4 +1,4 @@
-"""The dtypes of trees."""
+"""Functions that read and convert the dtypes of trees."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def cast_like(tree: PyTree, other_tree: PyTree) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        other_tree: tree of the same structure; where a leaf has no dtype, that of `tree` is
-            unchanged.
+        other_tree: tree of the same structure. If one of its leaves has no dtype, the leaf of
+            `tree` stays unchanged.
 
     Returns:
         A tree like `tree`.
@@ -51,20 +51,20 @@ def cast(tree: PyTree, dtype: DTypeLike | None) -> PyTree:
 def dtype(
     tree: PyTree, mixed_dtype_handler: Literal["promote", "highest", "lowest"] | None = None
 ) -> DTypeLike:
-    """Return the dtype of all leaves of a tree.
+    """Return the common dtype of the leaves of a tree.
 
     Args:
-        tree: tree of arrays; without leaves the dtype is the default one.
-        mixed_dtype_handler: what to return where dtypes differ: "promote" for what they promote to,
-            "highest" for the one that can hold all others, "lowest" for the one that all others can
-            hold; None for an error.
+        tree: tree of arrays. If it has no leaves, the default floating-point dtype is returned.
+        mixed_dtype_handler: what to do if the dtypes differ. "promote" returns the dtype that they
+            promote to, "highest" the one among them that all others promote to, and "lowest" the
+            one that promotes to all others. None raises an error.
 
     Returns:
         A dtype.
 
     Raises:
-        ValueError: dtypes differ and `mixed_dtype_handler` is None, or neither of two dtypes can
-            hold the other.
+        ValueError: dtypes differ and `mixed_dtype_handler` is None, or two dtypes cannot be ordered
+            because neither promotes to the other.
 
     >>> from toile import optim
     >>> mixed = {"a": jnp.ones(1), "b": jnp.ones(1, jnp.bfloat16)}
@@ -89,7 +89,7 @@ def dtype(
 
 
 def _ordered(one: Any, two: Any) -> tuple[Any, Any]:
-    """The lower and the higher of two dtypes, if one of them promotes to the other."""
+    """Return the lower and the higher of two dtypes, if one of them promotes to the other."""
     promoted = jnp.promote_types(one, two)
     if promoted == one:
         return two, one

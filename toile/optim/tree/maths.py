@@ -1,6 +1,7 @@
-"""Arithmetic on trees, leaf by leaf; and the moving averages that optimizers keep.
+"""Arithmetic on trees, and the moving averages that optimizers compute.
 
-A leaf that is None in the updates stays None: that parameter has no gradient in this step.
+In the functions for moving averages, a leaf of the updates that is None stays None, because its
+parameter has no gradient in this step.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 
 
 def map_present(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """f of each leaf of the first tree that is not None; None where it is."""
+    """Apply `f` to each leaf of the first tree, except that leaves that are None stay None."""
     on_leaf = lambda x, *others: None if x is None else f(x, *others)
     return trees.map(on_leaf, tree, *rest, is_leaf=lambda x: x is None)
 
@@ -40,7 +41,7 @@ def add(tree_x: PyTree, tree_y: PyTree, *other_trees: PyTree) -> PyTree:
         tree_x, tree_y, other_trees: trees of the same structure.
 
     Returns:
-        The sum, a tree of that structure.
+        The sum, a tree of the same structure.
 
     >>> from toile import optim
     >>> optim.tree.add({"a": jnp.array([1.0])}, {"a": jnp.array([2.0])})
@@ -101,7 +102,7 @@ def scale(scalar: ArrayLike, tree: PyTree) -> PyTree:
     """Multiply a tree by a number.
 
     Args:
-        scalar: number, or array that broadcasts against every leaf.
+        scalar: number, or array that is broadcast against every leaf.
         tree: tree of arrays.
 
     Returns:
@@ -118,8 +119,8 @@ def add_scale(tree_x: PyTree, scalar: ArrayLike, tree_y: PyTree) -> PyTree:
     """Add a multiple of one tree to another.
 
     Args:
-        tree_x: tree of arrays; where a leaf is None the result is None.
-        scalar: factor of `tree_y`.
+        tree_x: tree of arrays; leaves that are None stay None.
+        scalar: factor by which `tree_y` is multiplied.
         tree_y: tree of the same structure.
 
     Returns:
@@ -140,7 +141,7 @@ def _vdot(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def vdot(tree_x: PyTree, tree_y: PyTree) -> ArrayLike:
-    """Compute the inner product of two trees, conjugate in the first one.
+    """Compute the inner product of two trees; the first one is conjugated.
 
     Args:
         tree_x, tree_y: trees of the same structure and shapes.
@@ -160,8 +161,8 @@ def sum(tree: PyTree, associative_reduction: bool = False) -> ArrayLike:
 
     Args:
         tree: tree of arrays.
-        associative_reduction: whether leaves are added in pairs, pairs of pairs and so on, which
-            rounds less than adding them one after the other.
+        associative_reduction: whether to add the sums of the leaves in pairs, then pairs of pairs,
+            and so on. This has smaller rounding errors than adding them one after the other.
 
     Returns:
         A scalar; 0 for a tree without leaves.
@@ -182,13 +183,13 @@ def _extreme(reduce_leaf: Callable, combine: Callable, start: float, tree: Any) 
 
 
 def max(tree: PyTree) -> ArrayLike:
-    """Find the largest element of all leaves.
+    """Return the largest element of all leaves.
 
     Args:
         tree: tree of arrays.
 
     Returns:
-        A scalar; -inf where there is no element.
+        A scalar; -inf if there are no elements.
 
     >>> from toile import optim
     >>> optim.tree.max({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
@@ -198,13 +199,13 @@ def max(tree: PyTree) -> ArrayLike:
 
 
 def min(tree: PyTree) -> ArrayLike:
-    """Find the smallest element of all leaves.
+    """Return the smallest element of all leaves.
 
     Args:
         tree: tree of arrays.
 
     Returns:
-        A scalar; inf where there is no element.
+        A scalar; inf if there are no elements.
 
     >>> from toile import optim
     >>> optim.tree.min({"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)})
@@ -230,7 +231,7 @@ def size(tree: PyTree) -> int:
 
 
 def conj(tree: PyTree) -> PyTree:
-    """Conjugate all elements.
+    """Take the complex conjugate of all elements.
 
     Args:
         tree: tree of arrays.
@@ -271,14 +272,14 @@ def norm(tree: PyTree, ord: int | str | float | None = None, squared: bool = Fal
     Args:
         tree: tree of arrays.
         ord: 2 or None for the Euclidean norm, 1 for the sum of absolute values, `jnp.inf` or "inf"
-            for the largest one.
+            for the largest absolute value.
         squared: whether to return the square of the norm.
 
     Returns:
         A real scalar.
 
     Raises:
-        ValueError: `ord` is another value.
+        ValueError: `ord` is not supported.
 
     >>> from toile import optim
     >>> optim.tree.norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
@@ -301,7 +302,7 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
 
     Args:
         tree: tree of arrays.
-        shape: shape of the new axes.
+        shape: sizes of the new axes.
 
     Returns:
         A tree of arrays of shape `(*shape, *leaf.shape)`.
@@ -314,11 +315,11 @@ def batch_shape(tree: PyTree, shape: tuple[int, ...] = ()) -> PyTree:
 
 
 def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Make zeros in the shapes of the leaves.
+    """Make a tree of zeros with the shapes of the leaves.
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.
@@ -331,11 +332,11 @@ def zeros_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
-    """Make ones in the shapes of the leaves.
+    """Make a tree of ones with the shapes of the leaves.
 
     Args:
         tree: tree of arrays.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.
@@ -348,12 +349,12 @@ def ones_like(tree: PyTree, dtype: DTypeLike | None = None) -> PyTree:
 
 
 def full_like(tree: PyTree, fill_value: ArrayLike, dtype: DTypeLike | None = None) -> PyTree:
-    """Fill the shapes of the leaves with one value.
+    """Make a tree filled with one value, with the shapes of the leaves.
 
     Args:
         tree: tree of arrays.
         fill_value: the value.
-        dtype: dtype of the result; None for that of each leaf.
+        dtype: dtype of the result; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `tree`.
@@ -372,8 +373,8 @@ def clip(
 
     Args:
         tree: tree of arrays.
-        min_value: lower bound; None for no lower bound.
-        max_value: upper bound; None for no upper bound.
+        min_value: lower bound; None means no lower bound.
+        max_value: upper bound; None means no upper bound.
 
     Returns:
         A tree like `tree`.
@@ -386,15 +387,15 @@ def clip(
 
 
 def where(condition: ArrayLike, tree_x: PyTree, tree_y: PyTree) -> PyTree:
-    """Choose between the leaves of two trees.
+    """Choose each element from one of two trees, depending on a condition.
 
     Args:
-        condition: boolean, or boolean array that broadcasts against every leaf.
-        tree_x: tree whose elements are taken where the condition is true.
-        tree_y: tree of the same structure, whose elements are taken where it is false.
+        condition: boolean, or boolean array that is broadcast against every leaf.
+        tree_x: tree whose elements are chosen where the condition is True.
+        tree_y: tree of the same structure, whose elements are chosen where the condition is False.
 
     Returns:
-        A tree of that structure.
+        A tree of the same structure.
 
     >>> from toile import optim
     >>> optim.tree.where(True, {"a": jnp.array([1.0])}, {"a": jnp.array([2.0])})
@@ -412,7 +413,7 @@ def allclose(
         a, b: trees of the same structure.
         rtol: tolerance relative to the elements of `b`.
         atol: absolute tolerance.
-        equal_nan: whether NaN equals NaN.
+        equal_nan: whether NaN counts as equal to NaN.
 
     Returns:
         A boolean scalar.
@@ -432,11 +433,11 @@ def _norm_power(g: Array, order: int) -> Array:
 
 
 def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int) -> PyTree:
-    """Update a moving average of powers: `(1 - decay) * g**order + decay * m`.
+    """Update a moving average of powers to `(1 - decay) * g**order + decay * m`.
 
     Args:
-        updates: tree of gradients g; where a leaf is None the result is None.
-        moments: tree of averages m.
+        updates: tree of gradients `g`; leaves that are None stay None.
+        moments: tree of averages `m`.
         decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
         order: power of the gradients.
 
@@ -453,14 +454,14 @@ def update_moment(updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
 def update_moment_per_elem_norm(
     updates: PyTree, moments: PyTree, decay: ArrayLike, order: int
 ) -> PyTree:
-    """Update a moving average of `|g|**order`, which is real for complex gradients too.
+    """Update a moving average of `|g|**order`, which is real even for complex gradients.
 
     Args:
-        updates: tree of gradients g; where a leaf is None the result is None.
+        updates: tree of gradients `g`; leaves that are None stay None.
         moments: tree of averages.
         decay: decay rate of the average; the closer it is to 1, the more steps the average covers.
-        order: power of the absolute values. Real gradients are not made absolute, so it should be
-            even.
+        order: power of the absolute values. It should be even, because the absolute value of real
+            gradients is not taken.
 
     Returns:
         The tree of new averages.
@@ -477,11 +478,11 @@ def update_moment_per_elem_norm(
 def update_infinity_moment(
     updates: PyTree, moments: PyTree, decay: ArrayLike, eps: ArrayLike
 ) -> PyTree:
-    """Update a decaying maximum: `max(|g| + eps, decay * m)`.
+    """Update a decaying maximum to `max(|g| + eps, decay * m)`.
 
     Args:
-        updates: tree of gradients g; where a leaf is None the result is None.
-        moments: tree of maxima m.
+        updates: tree of gradients `g`; leaves that are None stay None.
+        moments: tree of maxima `m`.
         decay: decay rate of the maximum.
         eps: small number added to the absolute gradients.
 
@@ -496,14 +497,14 @@ def update_infinity_moment(
 
 
 def bias_correction(moment: PyTree, decay: ArrayLike, count: ArrayLike) -> PyTree:
-    """Divide a moving average by `1 - decay**count`, the weight that it has so far.
+    """Correct a moving average for its start at zero by dividing it by `1 - decay**count`.
 
-    An average that starts at zero is too small in the first steps; this corrects it.
+    Without the correction, an average that starts at zero is too small in the first steps.
 
     Args:
         moment: tree of averages.
         decay: decay rate of the average.
-        count: number of steps averaged, at least 1.
+        count: number of steps in the average, at least 1.
 
     Returns:
         The tree of corrected averages.

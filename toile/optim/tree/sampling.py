@@ -1,4 +1,4 @@
-"""Random trees."""
+"""Trees of random numbers and random keys."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def random_like(
     rng_key: Array, target_tree: PyTree, sampler: Callable[..., Array] = random.normal,
     dtype: DTypeLike | None = None,
 ) -> PyTree:
-    """Draw samples in the shapes of the leaves.
+    """Draw random samples with the shapes of the leaves of a tree.
 
     Args:
         rng_key: random key.
         target_tree: tree of arrays.
-        sampler: function from (key, shape, dtype) to samples.
-        dtype: dtype of the samples; None for that of each leaf.
+        sampler: function `sampler(key, shape, dtype)` that returns samples.
+        dtype: dtype of the samples; None keeps the dtype of each leaf.
 
     Returns:
         A tree like `target_tree`.
@@ -55,13 +55,13 @@ def random_like(
 
 
 def unwrap_random_key_data(input_tree: PyTree) -> PyTree:
-    """Replace random keys by the integers that they hold.
+    """Replace random keys in a tree by the arrays of integers that represent them.
 
     Args:
         input_tree: any tree.
 
     Returns:
-        The tree, whose other leaves are unchanged.
+        The new tree. Leaves that are not keys are unchanged.
 
     >>> from toile import optim
     >>> optim.tree.unwrap_random_key_data({"key": key(0), "w": 1.0})

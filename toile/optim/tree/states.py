@@ -1,7 +1,8 @@
-"""What optimizer states contain: values found, set and mapped by name, through any wrapping.
+"""Functions that find, set and map values in optimizer states by name.
 
-States are NamedTuples, dicts and tuples of them. A name is a field of a NamedTuple, the name of its
-class, or a key of a dict. Paths are those of `toile.tree_util`, with NamedTupleKey for a field.
+States are NamedTuples, dicts, and tuples of these. A name is a field of a NamedTuple, the name of
+its class, or a key of a dict. Paths are those of `toile.tree_util`, with a `NamedTupleKey` for a
+field.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Filter = Callable[[KeyPath, Any], bool]
 
 @dataclass(frozen=True)
 class NamedTupleKey:
-    """A step of a path into a field of a NamedTuple.
+    """An entry of a path that leads to a field of a NamedTuple.
 
     Args:
         tuple_name: name of the NamedTuple's class.
@@ -46,7 +47,7 @@ class NamedTupleKey:
 
 @register_pytree_node_class
 class ParamsPlaceholder:
-    """Stands for all parameters in the state that `map_params` makes; a tree without leaves."""
+    """Placeholder for all parameters in a state that `map_params` makes; a tree without leaves."""
 
     def tree_flatten(self):
         return (), None
@@ -58,10 +59,10 @@ class ParamsPlaceholder:
 
 @runtime_checkable
 class Initable(Protocol):
-    """Anything with init(params), such as a gradient transformation."""
+    """The type of objects with a method `init(params)`, such as gradient transformations."""
 
     def init(self, params: Any) -> Any:
-        """The state for these parameters."""
+        """Make the state for a tree of parameters."""
 
 
 def map_params(
@@ -69,21 +70,22 @@ def map_params(
     *rest: PyTree, transform_non_params: Callable[..., Any] | None = None,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> PyTree:
-    """Apply a function to the leaves of those parts of a state that are trees like the parameters.
+    """Apply a function to those parts of a state that have the structure of the parameters.
 
-    In the state of `adam` these are the two averages, but not the counter. Shardings of the
-    parameters can be carried over to the state in this way.
+    In the state of `adam`, these parts are the two averages, but not the counter. Use this
+    function, for example, to apply the shardings of the parameters to the state.
 
     Args:
-        initable: transformation (or its `init`) that made the state.
-        f: function of a leaf of the state, and of the leaves of `rest`.
+        initable: transformation that made the state, or its `init` function.
+        f: function of a leaf of the state and the corresponding leaves of `rest`.
         state: state of the transformation.
-        rest: trees like the parameters.
-        transform_non_params: function of the other parts of the state; None to keep them.
-        is_leaf: function that says where the trees like the parameters end, as in `toile.tree.map`.
+        rest: trees with the structure of the parameters.
+        transform_non_params: function that is applied to the other leaves of the state. With None,
+            they stay unchanged.
+        is_leaf: function that returns True for values to treat as leaves, as in `toile.tree.map`.
 
     Returns:
-        A tree like the state.
+        A tree with the structure of the state.
 
     >>> from toile import optim
     >>> tx = optim.adam(0.1)
@@ -105,12 +107,13 @@ def map_params(
 def get_all_with_path(
     tree: PyTree, key: Hashable, filtering: Filter | None = None
 ) -> list[tuple[KeyPath, Any]]:
-    """Find all values under a name in a tree, each with its path.
+    """Find all values with a given name in a tree, and their paths.
 
     Args:
         tree: tree, for instance the state of an optimizer.
         key: field of a NamedTuple, name of its class, or key of a dict.
-        filtering: function from (path, value) to a bool, True for values to keep; None for all.
+        filtering: function `f(path, value)`; only values for which it returns True are returned.
+            With None, all are returned.
 
     Returns:
         A list of pairs (path, value), outermost first.
@@ -128,19 +131,20 @@ def get_all_with_path(
 def get(
     tree: PyTree, key: Hashable, default: PyTree = None, filtering: Filter | None = None
 ) -> Any:
-    """Find the one value under a name in a tree.
+    """Find the value with a given name in a tree.
 
     Args:
         tree: tree, for instance the state of an optimizer.
         key: field of a NamedTuple, name of its class, or key of a dict.
-        default: value to return where there is none.
-        filtering: function from (path, value) to a bool, True for values to look at; None for all.
+        default: value to return if there is no such value.
+        filtering: function `f(path, value)`; only values for which it returns True are considered.
+            With None, all are considered.
 
     Returns:
         The value.
 
     Raises:
-        KeyError: there are several.
+        KeyError: there are several such values.
 
     >>> from toile import optim
     >>> state = optim.adam(1e-3).init(jnp.zeros(1))
@@ -155,18 +159,19 @@ def get(
 
 
 def set(tree: PyTree, filtering: Filter | None = None, /, **kwargs: PyTree) -> PyTree:
-    """Return a tree with all values under some names replaced.
+    """Replace all values with given names in a tree.
 
     Args:
         tree: tree, for instance the state of an optimizer.
-        filtering: function from (path, value) to a bool, True for values to replace; None for all.
+        filtering: function `f(path, value)`; only values for which it returns True are replaced.
+            With None, all are replaced.
         kwargs: new values by name.
 
     Returns:
         The new tree.
 
     Raises:
-        KeyError: a name does not occur.
+        KeyError: a name does not occur in the tree.
 
     >>> from toile import optim
     >>> state = optim.tree.set(optim.adam(1e-3).init(jnp.zeros(1)), count=jnp.int32(7))
@@ -195,7 +200,7 @@ def _has_key(node: Any, key: Any) -> bool:
 
 
 def _children(path: KeyPath, node: Any) -> list[tuple[KeyPath, Any]]:
-    """The values inside a NamedTuple or a dict, each with its path."""
+    """Return the values inside a NamedTuple or a dict, each with its path."""
     if _is_named_tuple(node):
         name = type(node).__name__
         return [((*path, NamedTupleKey(name, f)), getattr(node, f)) for f in node._fields]
@@ -203,7 +208,7 @@ def _children(path: KeyPath, node: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def _holders(path: KeyPath, tree: Any, key: Any) -> Iterator[tuple[KeyPath, Any]]:
-    """The outermost nodes that have the key."""
+    """Yield the outermost nodes that have the key."""
     stop = lambda x: _has_key(x, key) or _is_named_tuple(x)
     for inner, node in tree_flatten_with_path(tree, is_leaf=stop)[0]:
         if _has_key(node, key):
