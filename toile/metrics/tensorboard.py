@@ -1,7 +1,7 @@
 """A SummaryWriter like that of `flax.metrics.tensorboard`, which does not need TensorFlow.
 
-Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard shows
-scalars, images, audio, histograms, text and hyperparameters.
+Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard
+shows scalars, images, audio, histograms, text and hyperparameters.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         An array of the shape of `a` without `axis`, of a floating dtype.
 
     Raises:
-        ValueError: `nan_policy` has any other value, including `"raise"`.
+        ValueError: `nan_policy` is invalid, including `"raise"`.
 
     >>> from toile.scipy import stats
     >>> stats.sem(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(3)
