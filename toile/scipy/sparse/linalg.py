@@ -330,7 +330,7 @@ def _rotate(row, i, cs, sn):
 
 
 def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
-    """Run one restart, and update the least-squares problem by rotations, to stop early if possible."""
+    """Run one restart; updating the least-squares problem by rotations allows it to stop early."""
     V = _basis(unit, restart)
     dtype = jnp.result_type(*tree_leaves(b))
     target = jnp.zeros(restart + 1, dtype).at[0].set(norm.astype(dtype))

@@ -26,7 +26,7 @@ def i0e(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.bessel_i0e(*inexact("i0e", x))
 
@@ -38,7 +38,7 @@ def i0(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("i0", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i0e(x)
@@ -53,7 +53,7 @@ def i1e(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.bessel_i1e(*inexact("i1e", x))
 
@@ -65,7 +65,7 @@ def i1(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("i1", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i1e(x)
@@ -84,7 +84,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
         n_iter: order at which the recurrence starts; it should be well above `v` and `z`.
 
     Returns:
-        An array of shape `(v + 1, *z.shape)`, of a floating dtype.
+        An array of shape `(v + 1, *z.shape)`, with a floating-point dtype.
 
     Raises:
         ValueError: `z` is complex.

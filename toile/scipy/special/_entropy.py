@@ -23,7 +23,7 @@ def expit(x: ArrayLike) -> Array:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype; for real `x`, values from 0 to 1.
+        A floating-point array with the shape of `x`; for real `x`, values from 0 to 1.
     """
     return lax.logistic(*inexact("expit", x))
 
@@ -36,7 +36,7 @@ def logit(x: ArrayLike) -> Array:
         x: probabilities; the result is -inf at 0, inf at 1 and NaN outside.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("logit", x)
     return jnp.log(x / (1 - x))
@@ -73,8 +73,8 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
         y: numbers whose logarithm is taken.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     >>> from toile.scipy import special
     >>> special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 1.0]))
@@ -93,8 +93,8 @@ def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
         y: numbers to which 1 is added before the logarithm is taken.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return _xlog1py(*inexact("xlog1py", x, y))
 
@@ -116,7 +116,7 @@ def entr(x: ArrayLike) -> Array:
         x: probabilities, or other real numbers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -135,8 +135,8 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
         p, q: probabilities, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -162,8 +162,8 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -186,8 +186,8 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     x, lmbda = inexact("boxcox", x, lmbda)
     return _box_cox(jnp.log(x), lmbda)
@@ -203,8 +203,8 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     x, lmbda = inexact("boxcox1p", x, lmbda)
     return _box_cox(jnp.log1p(x), lmbda)
@@ -218,7 +218,7 @@ def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
         axis: axis or axes along which the results sum to 1; None for all.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     Differences:
         The default of `toile.nn.softmax` is the last axis; here, as in SciPy, it is all axes.
@@ -234,7 +234,7 @@ def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
         axis: axis or axes along which the exponentials of the results sum to 1; None for all.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     Differences:
         The default of `toile.nn.log_softmax` is the last axis; here, as in SciPy, it is all axes.

@@ -29,10 +29,10 @@ def erf(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.erf(*inexact("erf", x))
 
@@ -44,10 +44,10 @@ def erfc(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.erfc(*inexact("erfc", x))
 
@@ -59,7 +59,7 @@ def erfinv(x: ArrayLike) -> Array:
         x: values of `erf`; the result is -inf at -1, inf at 1 and NaN outside.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.erf_inv(*inexact("erfinv", x))
 
@@ -71,7 +71,7 @@ def erfcinv(y: ArrayLike) -> Array:
         y: values of `erfc`; the result is inf at 0, -inf at 2 and NaN outside.
 
     Returns:
-        An array of the shape of `y`, of a floating dtype.
+        A floating-point array with the shape of `y`.
 
     Raises:
         ValueError: `y` is complex.
@@ -123,7 +123,7 @@ def wofz(z: ArrayLike) -> Array:
         z: array or number, real or complex.
 
     Returns:
-        A complex array of the shape of `z`.
+        A complex array with the shape of `z`.
     """
     (z,) = inexact("wofz", z)
     return _wofz(z.astype(to_complex(z.dtype)))
@@ -158,7 +158,8 @@ def erfcx(x: ArrayLike) -> Array:
         x: array or number, real or complex.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
     """
     (x,) = inexact("erfcx", x)
     return _wofz(x * 1j) if is_complex(x) else _erfcx(x)
@@ -193,7 +194,7 @@ def dawsn(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -287,7 +288,7 @@ def ndtr(x: ArrayLike) -> Array:
         x: array or number of dtype `float32` or `float64`.
 
     Returns:
-        An array of the shape and dtype of `x`, of values from 0 to 1.
+        An array with the shape and dtype of `x`, of values from 0 to 1.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.
@@ -312,7 +313,7 @@ def ndtri(p: ArrayLike) -> Array:
             outside.
 
     Returns:
-        An array of the shape and dtype of `p`.
+        An array with the shape and dtype of `p`.
 
     Raises:
         TypeError: `p` has another dtype; integers are not converted.
@@ -357,7 +358,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
             (`float32`) or -20 (`float64`).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` has another dtype, or `series_order` is not an integer.
@@ -436,8 +437,8 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
         a: slope of the upper bound of `Y`; for negative `a`, the result is `-owens_t(h, -a)`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     h, a = inexact("owens_t", h, a)
     return _owens_t(*jnp.broadcast_arrays(h, a))

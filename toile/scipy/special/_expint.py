@@ -122,8 +122,8 @@ def expn(n: ArrayLike, x: ArrayLike) -> Array:
         x: nonnegative numbers. The result is NaN where `n` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -143,7 +143,7 @@ def exp1(x: ArrayLike) -> Array:
         x: nonnegative numbers; the result is inf at 0 and NaN for negative numbers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -172,7 +172,7 @@ def expi(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -250,7 +250,7 @@ def spence(x: ArrayLike) -> Array:
         x: array or number of dtype `float32` or `float64`; the result is NaN for negative numbers.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.

@@ -27,7 +27,7 @@ def gammaln(x: ArrayLike) -> Array:
         x: real array or number; the result is inf at 0 and at negative integers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.lgamma(*inexact("gammaln", x))
 
@@ -40,7 +40,7 @@ def gammasgn(x: ArrayLike) -> Array:
             zero.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype: 1, -1 or NaN.
+        A floating-point array with the shape of `x`: 1, -1 or NaN.
 
     Raises:
         ValueError: `x` is complex.
@@ -62,7 +62,8 @@ def gamma(x: ArrayLike) -> Array:
             the sign of the zero at a real 0.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
     """
     (x,) = inexact("gamma", x)
     if is_complex(x):
@@ -80,7 +81,8 @@ def loggamma(x: ArrayLike) -> Array:
             and negative integers.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
 
     Differences:
         SciPy's result is inf at a real 0.
@@ -161,8 +163,8 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     a, b = inexact("betaln", a, b)
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
@@ -177,8 +179,8 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -198,8 +200,8 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
         x: upper ends of the integral, from 0 to 1; the result is NaN outside.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -218,7 +220,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
         exact: must be False; other values are not supported.
 
     Returns:
-        An array of the shape of `n`, of a floating dtype. It is accurate to a few units in the last
+        A floating-point array with the shape of `n`. It is accurate to a few units in the last
         place, even for small `n`.
 
     Raises:
@@ -235,12 +237,12 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 
     Args:
         N: number of things.
-        k: number of things that are chosen; the result is 0 where it is negative or above `N`.
+        k: number of things that are chosen. The result is 0 where it is negative or above `N`.
         repetition: whether a thing may be chosen more than once.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to. It is accurate to a few units in the last place, even for small numbers.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to. It is accurate to a few units in the last place, even for small numbers.
 
     Differences:
         SciPy also has `exact`, for integers of any size.
@@ -263,7 +265,7 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
         d: dimension, an integer.
 
     Returns:
-        An array of the shape of `a`, of a floating dtype.
+        A floating-point array with the shape of `a`.
 
     Differences:
         SciPy raises an error if `a` is too small; toile does not check it.
@@ -282,10 +284,10 @@ def digamma(x: ArrayLike) -> Array:
         x: real array or number; the result is NaN at negative integers, and -inf at 0.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.digamma(*inexact("digamma", x))
 
@@ -298,8 +300,8 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
         x: real array or number, which is broadcast against `n`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: `n` is not of integer type, or `x` is complex.
@@ -325,8 +327,8 @@ def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
         x: upper ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return lax.igamma(*inexact_broadcast("gammainc", a, x))
 
@@ -341,8 +343,8 @@ def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
         x: lower ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return lax.igammac(*inexact_broadcast("gammaincc", a, x))
 
@@ -360,8 +362,8 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
         q: base of the first term, which is required; 1 gives the Riemann zeta function.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         NotImplementedError: `q` is None.
@@ -409,8 +411,8 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
         m: number of factors; it need not be an integer.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.

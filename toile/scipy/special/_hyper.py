@@ -67,8 +67,8 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
         x: real argument. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -233,8 +233,8 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
         x: real argument, from -1 to 1. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Differences:
         SciPy's function is correct for all real `x`. Here the series is summed below -1 too,

@@ -156,7 +156,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         keepdims: whether to keep the axis in the result, with size 1.
 
     Returns:
-        An array of the shape of `a` without `axis`, of a floating dtype.
+        A floating-point array with the shape of `a` without `axis`.
 
     Raises:
         ValueError: `nan_policy` is invalid, including `"raise"`.

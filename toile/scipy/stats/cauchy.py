@@ -24,8 +24,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -45,8 +45,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -60,13 +60,13 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1/2 + arctan(y)/π`, where `y` is `(x - loc) / scale`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -75,16 +75,16 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the Cauchy distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the Cauchy distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -98,13 +98,13 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1 - cdf`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -114,16 +114,16 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the Cauchy distribution.
+    """Compute the logarithm of `sf`, the survival function of the Cauchy distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -133,9 +133,10 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Cauchy distribution from the upper end: the inverse of `sf`.
+    """Compute upper quantiles of the Cauchy distribution, as the inverse of `sf`.
 
-    The result is `loc - scale * tan(π (q - 1/2))`: inf at 0, -inf at 1, NaN outside.
+    The result is `loc - scale * tan(π (q - 1/2))`. It is inf at `q = 0`, -inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -143,8 +144,8 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -154,9 +155,10 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Cauchy distribution: the inverse of `cdf`.
+    """Compute quantiles of the Cauchy distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * tan(π (q - 1/2))`: -inf at 0, inf at 1, NaN outside.
+    The result is `loc + scale * tan(π (q - 1/2))`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -164,8 +166,8 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.

@@ -17,7 +17,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     """Compute the logarithm of the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`; the result is -inf below `loc`.
+    `(x - loc) / scale`. The result is -inf below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -26,8 +26,8 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them. At
@@ -45,7 +45,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     """Compute the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`; the result is 0 below `loc`.
+    `(x - loc) / scale`. The result is 0 below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -54,8 +54,8 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them. At
@@ -76,14 +76,14 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     `loc`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -92,17 +92,17 @@ def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
 
 
 def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the chi-squared distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the chi-squared distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -117,14 +117,14 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     `loc`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -133,17 +133,17 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the chi-squared distribution.
+    """Compute the logarithm of `sf`, the survival function of the chi-squared distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.

@@ -27,7 +27,7 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
         alpha: vector of positive concentrations.
 
     Returns:
-        An array of the shape of `x` without its first axis.
+        An array with the shape of `x` without its first axis.
 
     Raises:
         ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
@@ -66,7 +66,7 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
         alpha: vector of positive concentrations.
 
     Returns:
-        An array of the shape of `x` without its first axis.
+        An array with the shape of `x` without its first axis.
 
     Raises:
         ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.

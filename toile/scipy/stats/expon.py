@@ -15,7 +15,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is -inf below
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is -inf below
     `loc`.
 
     Args:
@@ -24,8 +24,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -37,7 +37,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is 0 below `loc`.
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is 0 below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -45,8 +45,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -60,13 +60,13 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -77,18 +77,18 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the exponential distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the exponential distribution.
 
     Where `(x - loc) / scale` is below the precision of the dtype, the result is -inf.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -97,18 +97,18 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the exponential distribution.
+    """Compute the logarithm of `sf`, the survival function of the exponential distribution.
 
     The result is `-(x - loc) / scale`, and 0 below `loc`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -124,13 +124,13 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `exp(-(x - loc) / scale)`, and 1 below `loc`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -139,9 +139,10 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the exponential distribution: the inverse of `cdf`.
+    """Compute quantiles of the exponential distribution, as the inverse of `cdf`.
 
-    The result is `loc - scale * log(1 - q)`: `loc` at 0, inf at 1, NaN outside.
+    The result is `loc - scale * log(1 - q)`. It is `loc` at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -149,8 +150,8 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.

@@ -22,11 +22,11 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
         beta: positive shape parameter.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
     """
     x, beta = inexact("gennorm.logpdf", x, beta)
     return jnp.log(0.5 * beta) - lax.lgamma(1 / beta) - jnp.abs(x) ** beta
@@ -38,15 +38,15 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
     The result is `(1 + sign(x) special.gammainc(1/beta, |x|^beta)) / 2`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         beta: positive shape parameter.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
     """
     x, beta = inexact("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
@@ -63,10 +63,10 @@ def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
         beta: positive shape parameter.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
     """
     return lax.exp(logpdf(x, beta))

@@ -15,7 +15,7 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Compute the logarithm of the probability `pmf` of the multinomial distribution.
+    """Compute the logarithm of the probability mass function of the multinomial distribution.
 
     The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
     result is -inf where the sum of `x` is not `n`.

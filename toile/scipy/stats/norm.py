@@ -25,8 +25,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -47,8 +47,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN where `scale` is not positive; toile does not check it.
@@ -62,13 +62,13 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `Φ(y)`, where `y` is `(x - loc) / scale` and `Φ` is `special.ndtr`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -84,18 +84,18 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the normal distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the normal distribution.
 
     The result is accurate far into the lower tail, where `cdf` is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -107,9 +107,10 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the normal distribution: the inverse of `cdf`.
+    """Compute quantiles of the normal distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * special.ndtri(q)`: -inf at 0, inf at 1, NaN outside.
+    The result is `loc + scale * special.ndtri(q)`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -117,7 +118,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
+        The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.
@@ -129,18 +130,18 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the normal distribution.
+    """Compute the logarithm of `sf`, the survival function of the normal distribution.
 
     The result is accurate far into the upper tail, where `sf` is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -158,13 +159,13 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1 - cdf`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
@@ -177,7 +178,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the normal distribution from the upper end: the inverse of `sf`.
+    """Compute upper quantiles of the normal distribution, as the inverse of `sf`.
 
     It is computed as `ppf(1 - q)`: for very small `q`, `-ppf(q, -loc, scale)` is more accurate.
 
@@ -187,7 +188,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
+        The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.

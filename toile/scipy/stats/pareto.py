@@ -1,4 +1,4 @@
-"""The Pareto distribution with shape parameter `b`, on [loc + scale, ∞)."""
+"""The Pareto distribution with shape parameter `b`, on `[loc + scale, ∞)`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
 def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is -inf below
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is -inf below
     `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -45,18 +45,18 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is 0 below
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is 0 below
     `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -70,14 +70,14 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     The result is `1 - y^-b`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -88,17 +88,17 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the Pareto distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the Pareto distribution.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -108,19 +108,19 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 
 
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the Pareto distribution.
+    """Compute the logarithm of `sf`, the survival function of the Pareto distribution.
 
     The result is `-b log(y)`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -136,14 +136,14 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
     The result is `y^-b`, where `y` is `(x - loc) / scale`, and 1 below `loc + scale`.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.
@@ -156,19 +156,19 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Pareto distribution: the inverse of `cdf`.
+    """Compute quantiles of the Pareto distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in [0, 1].
+    The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy returns NaN for parameters outside their range; toile does not check them.

@@ -13,19 +13,19 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the Poisson distribution.
+    """Compute the logarithm of the probability mass function of the Poisson distribution.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is -inf below `loc`
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is -inf below `loc`
     and where `k` is not an integer.
 
     Args:
-        k: values whose probability is computed.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: values whose probabilities are computed.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
         SciPy requires `k - loc` to be an integer, not `k`.
@@ -43,17 +43,17 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Poisson distribution equals `k`.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is 0 below `loc` and
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is 0 below `loc` and
     where `k` is not an integer.
 
     Args:
-        k: values whose probability is computed.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: values whose probabilities are computed.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
         SciPy requires `k - loc` to be an integer, not `k`.
@@ -67,13 +67,13 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`, and 0 below `loc`.
 
     Args:
-        k: values to compare the variable with.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: points at which the function is evaluated.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
     """
     k, mu, loc = inexact("poisson.cdf", k, mu, loc)
     x = k - loc
@@ -95,12 +95,12 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
 
     Args:
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted; it does not change the entropy.
 
     Returns:
-        The entropies, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The entropies, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.entropy(jnp.array([0.0, 1.0])).round(3)

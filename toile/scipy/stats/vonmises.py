@@ -23,12 +23,12 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
         kappa: positive concentration around 0.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
-        is NaN here.
+        SciPy's function also accepts `loc` and `scale`, and allows `kappa = 0`, for which the
+        result is NaN here.
     """
     x, kappa = inexact("vonmises.logpdf", x, kappa)
     value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * np.pi * lax.bessel_i0e(kappa))
@@ -46,11 +46,11 @@ def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
         kappa: positive concentration around 0.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
-        is NaN here.
+        SciPy's function also accepts `loc` and `scale`, and allows `kappa = 0`, for which the
+        result is NaN here.
     """
     return lax.exp(logpdf(x, kappa))
