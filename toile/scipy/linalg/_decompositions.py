@@ -33,7 +33,7 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     with `a = L Lᴴ`.
 
     Args:
-        a: matrices of shape (..., n, n). Only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
@@ -61,7 +61,7 @@ def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     """Compute the Cholesky factor of a Hermitian positive definite matrix for use in `cho_solve`.
 
     Args:
-        a: matrices of shape (..., n, n). Only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
@@ -105,7 +105,7 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
 
     Args:
         c_and_lower: the tuple `(factor, lower)` that `cho_factor` returns.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
         overwrite_b, check_finite: ignored.
 
     Returns:
@@ -137,8 +137,8 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
     """Solve `a x = b` for a triangular matrix `a`.
 
     Args:
-        a: matrices of shape (..., n, n). Only the triangle that `lower` selects is read.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
+        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
         trans: system to solve: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or `aᴴ x = b` (2 or
             `"C"`).
         lower: whether `a` is lower triangular.
@@ -177,7 +177,7 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
     orthonormal.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         full_matrices: whether `u` and `vh` are square. If False, `u` has `min(m, n)` columns and
             `vh` has `min(m, n)` rows.
         compute_uv: whether to return `u` and `vh`.
@@ -196,7 +196,7 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     """Compute the determinant of a square matrix.
 
     Args:
-        a: matrices of shape (..., n, n).
+        a: matrices of shape `(..., n, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
@@ -211,7 +211,7 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     To solve `a x = b`, use `solve`, which is faster and more accurate.
 
     Args:
-        a: matrices of shape (..., n, n).
+        a: matrices of shape `(..., n, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
@@ -230,7 +230,7 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
     """Compute the eigenvalues and eigenvectors of a Hermitian matrix.
 
     Args:
-        a: matrices of shape (..., n, n). The mean of `a` and `aᴴ` is used, which is Hermitian.
+        a: matrices of shape `(..., n, n)`. The mean of `a` and `aᴴ` is used, which is Hermitian.
         b: must be None; other values are not supported.
         lower: ignored, because both triangles of `a` are read.
         eigvals_only: whether to return only the eigenvalues.
@@ -264,7 +264,7 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
     """Compute the Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
 
     Args:
-        a: matrices of shape (..., n, n), of a floating or complex dtype.
+        a: matrices of shape `(..., n, n)`, of a floating or complex dtype.
         output: `"complex"` for a complex `T`, which is upper triangular. With `"real"`, the `T` of
             a real matrix is real, and has a 2 × 2 block on its diagonal for each pair of complex
             eigenvalues.
@@ -295,7 +295,8 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     All elements of `H` below its first subdiagonal are 0.
 
     Args:
-        a: matrices of shape (..., n, n), of a floating or complex dtype. Integers are not accepted.
+        a: matrices of shape `(..., n, n)`, of a floating or complex dtype. Integers are not
+            accepted.
         calc_q: whether to return `Q`.
         overwrite_a, check_finite: ignored.
 
@@ -321,7 +322,7 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False,
     """Compute the LU factorization of a matrix for use in `lu_solve`.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
@@ -340,7 +341,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
 
     Args:
         lu_and_piv: the tuple `(lu, pivots)` that `lu_factor` returns.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
         trans: system to solve: `a x = b` (0), `aᵀ x = b` (1) or `aᴴ x = b` (2).
         overwrite_b, check_finite: ignored.
 
@@ -382,7 +383,7 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
     triangular.
 
     Args:
-        a: one matrix of shape (m, n).
+        a: one matrix of shape `(m, n)`.
         permute_l: whether to return the product `P L` instead of `P` and `L`.
         overwrite_a, check_finite: ignored.
 
@@ -413,7 +414,7 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
     `Q` has orthonormal columns, and `R` is upper triangular.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         overwrite_a, lwork, check_finite: ignored.
         mode: `"full"` for a square `Q`, `"economic"` for a `Q` with `min(m, n)` columns, or `"r"`
             to return the full `R` without `Q`.
@@ -440,7 +441,7 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
     """Multiply a matrix by the factor `Q` of the economic QR decomposition of another matrix.
 
     Args:
-        a: matrix of shape (m, n) to decompose; `Q` has shape (m, min(m, n)).
+        a: matrix of shape `(m, n)` to decompose; `Q` has shape (m, min(m, n)).
         c: matrix or vector to multiply by `Q`.
         mode: `"left"` to compute `Q c`, `"right"` to compute `c Q`.
         pivoting: whether to permute the columns of `a`, as in `qr`.
@@ -484,8 +485,8 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
     """Solve `a x = b` for a square matrix `a`.
 
     Args:
-        a: matrices of shape (..., n, n).
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        a: matrices of shape `(..., n, n)`.
+        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
         lower: whether to read the lower triangle of `a` if `assume_a` is `"pos"`; otherwise
             ignored.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
@@ -581,7 +582,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
     `u` has orthonormal columns or rows, and `p` is Hermitian and positive semidefinite.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         side: side of `p` in the product: `"right"` for `a = u p`, `"left"` for `a = p u`.
         method: `"qdwh"` for an iterative method, or `"svd"` for the singular value decomposition.
             `"qdwh"` requires `m >= n` for `side="right"` and `m < n` for `side="left"`.
@@ -648,7 +649,7 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     """Convert a real Schur form to a complex Schur form, whose `T` is upper triangular.
 
     Args:
-        T, Z: real Schur form of matrices of shape (..., n, n), which `schur` returns.
+        T, Z: real Schur form of matrices of shape `(..., n, n)`, which `schur` returns.
         check_finite: ignored.
 
     Returns:

@@ -78,7 +78,7 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     """Compute the exponential of a square matrix: the sum of `A^k / k!` over `k = 0, 1, 2, ...`.
 
     Args:
-        A: matrices of shape (..., n, n).
+        A: matrices of shape `(..., n, n)`.
         upper_triangular: whether `A` is known to be upper triangular, which saves work.
         max_squarings: largest number of squarings. If the norm of a matrix is so large that it
             needs more, the result is NaN.
@@ -131,7 +131,7 @@ def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
     """Compute the exponential of a square matrix and its derivative in a given direction.
 
     Args:
-        A: matrices of shape (..., n, n).
+        A: matrices of shape `(..., n, n)`.
         E: direction, with the shape of `A`.
         method: ignored.
         compute_expm: whether to return the exponential.
@@ -158,7 +158,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """Compute the principal square root of a square matrix: `X` with `X X = A`.
 
     Args:
-        A: one matrix of shape (n, n).
+        A: one matrix of shape `(n, n)`.
         blocksize: must be 1; other values are not supported.
 
     Returns:
@@ -231,7 +231,7 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
     Parlett's recurrence, which is inaccurate if eigenvalues are close to each other.
 
     Args:
-        A: one matrix of shape (n, n), of a floating or complex dtype.
+        A: one matrix of shape `(n, n)`, of a floating or complex dtype.
         func: function to apply; it is called with the vector of eigenvalues.
         disp: if False, an estimate of the error is returned too.
 
@@ -305,9 +305,9 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
     """Solve the Sylvester equation `A X + X B = C`.
 
     Args:
-        A: matrices of shape (..., m, m).
-        B: matrices of shape (..., n, n).
-        C: matrices of shape (..., m, n).
+        A: matrices of shape `(..., m, m)`.
+        B: matrices of shape `(..., n, n)`.
+        C: matrices of shape `(..., m, n)`.
         method: `"schur"` to use Schur decompositions, or `"eigen"` to use eigenvalue
             decompositions. `"eigen"` is less accurate if `A` or `B` is close to a matrix that
             cannot be diagonalized.

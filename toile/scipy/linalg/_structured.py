@@ -27,7 +27,7 @@ def block_diag(*arrs: ArrayLike) -> Array:
         arrs: blocks with at most two dimensions. A number or a vector is a block with one row.
 
     Returns:
-        The matrix, with the dtype that the blocks promote to. It has shape (1, 0) if there are no
+        The matrix, with the dtype that the blocks promote to. It has shape `(1, 0)` if there are no
         blocks.
 
     Raises:
@@ -72,7 +72,7 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
             complex conjugate of `c`.
 
     Returns:
-        Matrices of shape (..., m, n), where `m` and `n` are the lengths of `c` and `r`.
+        Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
 
     >>> from toile.scipy import linalg
     >>> linalg.toeplitz(jnp.array([1, 2, 3]))
@@ -100,7 +100,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
             zeros, with the length of `c`.
 
     Returns:
-        Matrices of shape (..., m, n), where `m` and `n` are the lengths of `c` and `r`.
+        Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
 
     Raises:
         ValueError: an argument is a scalar.
@@ -132,7 +132,7 @@ def circulant(c: ArrayLike) -> Array:
         c: first columns, along the last axis; leading axes are batch axes.
 
     Returns:
-        Matrices of shape (..., n, n). Each column is the previous column rotated down by one.
+        Matrices of shape `(..., n, n)`. Each column is the previous column rotated down by one.
 
     >>> from toile.scipy import linalg
     >>> linalg.circulant(jnp.array([1, 2, 3]))
@@ -155,7 +155,7 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
             diagonal.
 
     Returns:
-        Matrices of shape (..., n, n).
+        Matrices of shape `(..., n, n)`.
 
     Raises:
         ValueError: the lengths do not match.
@@ -183,7 +183,7 @@ def companion(a: ArrayLike) -> Array:
             first must not be 0.
 
     Returns:
-        Matrices of shape (..., n, n) and a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
 
     Raises:
         ValueError: there are fewer than 2 coefficients.
@@ -215,7 +215,7 @@ def fiedler(a: ArrayLike) -> Array:
         a: numbers along the last axis; leading axes are batch axes.
 
     Returns:
-        Matrices of shape (..., n, n).
+        Matrices of shape `(..., n, n)`.
     """
     a = _vectors("fiedler", a)
     return jnp.abs(a[..., None] - a[..., None, :])
@@ -231,7 +231,7 @@ def fiedler_companion(a: ArrayLike) -> Array:
             first must not be 0.
 
     Returns:
-        Matrices of shape (..., n, n) and a floating-point dtype, where `n` is the degree.
+        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
 
     Raises:
         ValueError: there are no coefficients.
@@ -270,7 +270,7 @@ def convolution_matrix(a: ArrayLike, n: int,
         mode: part of the convolution that is computed, as in `toile.numpy.convolve`.
 
     Returns:
-        Matrices of shape (..., m, n), where `m` is the length of the convolution.
+        Matrices of shape `(..., m, n)`, where `m` is the length of the convolution.
 
     Raises:
         ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is invalid.
@@ -310,7 +310,7 @@ def hilbert(n: int) -> Array:
         n: number of rows and columns.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
     """
     a = jnp.arange(n, dtype=default_float())[:, None]
     return 1 / (a + a.T + 1)
@@ -323,7 +323,7 @@ def invhilbert(n: int) -> Array:
         n: number of rows and columns.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
 
     Differences:
         SciPy has an argument `exact`, which computes integers of any size.
@@ -356,7 +356,7 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
             transpose, or `"symmetric"` for the product of the two. None means `"symmetric"`.
 
     Returns:
-        A matrix of shape (n, n), of dtype `float32`.
+        A matrix of shape `(n, n)`, of dtype `float32`.
 
     Raises:
         ValueError: `kind` is invalid.
@@ -386,7 +386,7 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
         kind: form of the Pascal matrix, as in `pascal`.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
 
     Raises:
         ValueError: `kind` is invalid.
@@ -411,7 +411,7 @@ def helmert(n: int, full: bool = False) -> Array:
         full: whether to add a constant first row, `1/√n`, which makes the matrix square.
 
     Returns:
-        A matrix of shape (n - 1, n), or (n, n) if `full` is True, of the default float dtype.
+        A matrix of shape `(n - 1, n)`, or `(n, n)` if `full` is True, of the default float dtype.
 
     Raises:
         ValueError: `n` is less than 1.
@@ -437,7 +437,7 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
         dtype: dtype of the elements.
 
     Returns:
-        A matrix of shape (n, n), made by Sylvester's construction.
+        A matrix of shape `(n, n)`, made by Sylvester's construction.
 
     Raises:
         ValueError: `n` is not a power of 2.
@@ -466,7 +466,7 @@ def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
         dtype: complex dtype of the elements; None for the default.
 
     Returns:
-        A matrix of shape (n, n).
+        A matrix of shape `(n, n)`.
 
     Raises:
         ValueError: `scale` is invalid, or `dtype` is not complex.

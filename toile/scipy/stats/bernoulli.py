@@ -15,8 +15,8 @@ __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the Bernoulli distribution.
 
-    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0. The result is -inf outside
-    `[0, 1]`.
+    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is -inf where
+    `k - loc` is outside `[0, 1]`.
 
     Args:
         k: values whose probabilities are computed.
@@ -40,8 +40,8 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Bernoulli distribution equals `k`.
 
-    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0. The result is 0 outside
-    `[0, 1]`.
+    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is 0 where
+    `k - loc` is outside `[0, 1]`.
 
     Args:
         k: values whose probabilities are computed.
@@ -62,8 +62,8 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
     """Compute the probability that a variable with the Bernoulli distribution is at most `k`.
 
-    The result is 0 below 0, `1 - p` from 0 up to 1, and 1 from 1 on; NaN where `p` is not in
-    `[0, 1]`.
+    The result is 0 where `k < 0`, `1 - p` where `0 ≤ k < 1`, and 1 where `k ≥ 1`. It is NaN where
+    `p` is not in `[0, 1]`.
 
     Args:
         k: points at which the function is evaluated.
@@ -85,7 +85,8 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
     """Compute quantiles of the Bernoulli distribution, as the inverse of `cdf`.
 
-    The result is 0 up to `q = 1 - p` and 1 beyond; NaN where `p` or `q` is not in `[0, 1]`.
+    The result is 0 where `q ≤ 1 - p`, and 1 where `q > 1 - p`. It is NaN where `p` or `q` is not in
+    `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -96,7 +97,7 @@ def ppf(q: ArrayLike, p: ArrayLike) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc`, and its result is `-1` at `q = 0`.
+        SciPy's function also accepts `loc`, and its result is -1 at `q = 0`.
 
     >>> from toile.scipy.stats import bernoulli
     >>> bernoulli.ppf(jnp.array([0.2, 0.8]), 0.5)

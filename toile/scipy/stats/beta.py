@@ -17,7 +17,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the beta distribution.
 
-    The interval is `[loc, loc + scale]`. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    On the interval `[loc, loc + scale]`, the density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
     where `y` is `(x - loc) / scale` and `B` is `special.beta`. The result is -inf outside the
     interval. It is NaN where `a`, `b` or `scale` is not positive.
 
@@ -43,7 +43,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the beta distribution.
 
-    The interval is `[loc, loc + scale]`. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    On the interval `[loc, loc + scale]`, the density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
     where `y` is `(x - loc) / scale` and `B` is `special.beta`. The result is 0 outside the
     interval. It is NaN where `a`, `b` or `scale` is not positive.
 
@@ -70,7 +70,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the beta distribution is at most `x`.
 
-    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale` limited to `[0, 1]`.
+    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale`, clipped to `[0, 1]`.
 
     Args:
         x: points at which the function is evaluated.
@@ -84,7 +84,7 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
 
     >>> from toile.scipy.stats import beta
     >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
@@ -110,7 +110,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(cdf(x, a, b, loc, scale))
 
@@ -118,7 +118,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the beta distribution is greater than `x`.
 
-    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale` limited to
+    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale`, clipped to
     `[0, 1]`.
 
     Args:
@@ -133,7 +133,7 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
@@ -155,6 +155,6 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(sf(x, a, b, loc, scale))

@@ -1,4 +1,4 @@
-"""The beta-binomial distribution: a binomial distribution with a beta-distributed probability."""
+"""The beta-binomial distribution: a binomial distribution whose `p` has a beta distribution."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["logpmf", "pmf"]
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the beta-binomial distribution.
 
-    The variable is the number of successes in `n` trials whose probability of success is drawn once
-    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
-    is `k - loc`, `C` is the binomial coefficient and `B` is `special.beta`. The result is -inf
-    outside the support `0 ≤ y ≤ n`. It is NaN where `n` is negative, or `a` or `b` is not positive.
+    The variable is the number of successes in `n` trials with the same probability of success,
+    which is drawn from a beta distribution. The probability is
+    `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
+    and `B` is `special.beta`. The result is -inf outside the support `0 ≤ y ≤ n`. It is NaN where
+    `n` is negative, or where `a` or `b` is not positive.
 
     Args:
         k: values whose probabilities are computed.
@@ -46,10 +47,11 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the beta-binomial distribution equals `k`.
 
-    The variable is the number of successes in `n` trials whose probability of success is drawn once
-    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
-    is `k - loc`, `C` is the binomial coefficient and `B` is `special.beta`. The result is 0 outside
-    the support `0 ≤ y ≤ n`. It is NaN where `n` is negative, or `a` or `b` is not positive.
+    The variable is the number of successes in `n` trials with the same probability of success,
+    which is drawn from a beta distribution. The probability is
+    `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
+    and `B` is `special.beta`. The result is 0 outside the support `0 ≤ y ≤ n`. It is NaN where `n`
+    is negative, or where `a` or `b` is not positive.
 
     Args:
         k: values whose probabilities are computed.

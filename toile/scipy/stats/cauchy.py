@@ -28,7 +28,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     y, scale = standardized("cauchy.logpdf", x, loc, scale)
     return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -69,7 +69,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return 0.5 + 1 / np.pi * jnp.arctan(standardized("cauchy.cdf", x, loc, scale)[0])
 
@@ -87,7 +87,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.log(cdf(x, loc, scale))
 
@@ -107,7 +107,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("cauchy.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
@@ -126,7 +126,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("cauchy.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -148,7 +148,7 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("cauchy.isf", q, loc, scale)
     return lax.neg(ppf(q, lax.neg(loc), scale))
@@ -170,7 +170,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
     # tan(pi (q - 1/2)) is -1 / tan(pi q) and 1 / tan(pi (1 - q)), exact near q = 0 and q = 1.

@@ -28,7 +28,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.logpdf", x, loc, scale)
     return jnp.where(x < loc, -np.inf, -((x - loc) / scale + jnp.log(scale)))
@@ -49,7 +49,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -69,7 +69,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.cdf", x, loc, scale)
     y = (loc - x) / scale
@@ -79,7 +79,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `cdf`, the distribution function of the exponential distribution.
 
-    Where `(x - loc) / scale` is below the precision of the dtype, the result is -inf.
+    The result is -inf where `(x - loc) / scale` is smaller than the precision of the dtype.
 
     Args:
         x: points at which the function is evaluated.
@@ -91,7 +91,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.log1p(-sf(x, loc, scale))
 
@@ -111,7 +111,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.logsf", x, loc, scale)
     y = (loc - x) / scale
@@ -133,7 +133,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logsf(x, loc, scale))
 
@@ -154,7 +154,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("expon.ppf", q, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

@@ -79,7 +79,7 @@ def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     x, a, loc, scale = inexact("gamma.cdf", x, a, loc, scale)
     return gammainc(a, clamp(0, (x - loc) / scale, np.inf))
@@ -99,7 +99,7 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(cdf(x, a, loc, scale))
 
@@ -120,7 +120,7 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     x, a, loc, scale = inexact("gamma.sf", x, a, loc, scale)
     y = (x - loc) / scale
@@ -141,6 +141,6 @@ def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(sf(x, a, loc, scale))

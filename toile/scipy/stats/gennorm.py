@@ -14,8 +14,8 @@ __all__ = ["cdf", "logpdf", "pdf"]
 def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
-    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. For `beta = 1` it is a Laplace
+    distribution, and for `beta = 2` a normal distribution with scale `1/√2`.
 
     Args:
         x: points at which the density is evaluated.
@@ -26,7 +26,8 @@ def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `logpdf((x - loc) / scale, beta) - log(scale)`.
     """
     x, beta = inexact("gennorm.logpdf", x, beta)
     return jnp.log(0.5 * beta) - lax.lgamma(1 / beta) - jnp.abs(x) ** beta
@@ -46,7 +47,8 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `cdf((x - loc) / scale, beta)`.
     """
     x, beta = inexact("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
@@ -55,8 +57,8 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
-    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. For `beta = 1` it is a Laplace
+    distribution, and for `beta = 2` a normal distribution with scale `1/√2`.
 
     Args:
         x: points at which the density is evaluated.
@@ -67,6 +69,7 @@ def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's function also accepts `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `pdf((x - loc) / scale, beta) / scale`.
     """
     return lax.exp(logpdf(x, beta))

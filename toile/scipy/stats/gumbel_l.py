@@ -1,4 +1,4 @@
-"""The left-skewed Gumbel distribution (of minima)."""
+"""The left-skewed Gumbel distribution, which describes minima."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the left-skewed Gumbel distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * log(-log(1 - p))`, and NaN where `p` is not strictly between 0 and
-    1.
+    The result is `loc + scale * log(-log(1 - p))`. It is NaN where `p` is not strictly between 0
+    and 1.
 
     Args:
         p: probabilities, from 0 to 1.
@@ -103,8 +103,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's result is -inf at 0 and inf at 1, and NaN where `scale` is not positive; toile does
-        not check `scale`.
+        SciPy's result is -inf at 0, inf at 1, and NaN where `scale` is not positive. toile does not
+        check `scale`.
     """
     p, loc, scale = inexact("gumbel_l.ppf", p, loc, scale)
     value = loc + scale * jnp.log(xlog1py(-1, -p))

@@ -1,4 +1,4 @@
-"""The right-skewed Gumbel distribution (of maxima)."""
+"""The right-skewed Gumbel distribution, which describes maxima."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the right-skewed Gumbel distribution, as the inverse of `cdf`.
 
-    The result is `loc - scale * log(-log(p))`, and NaN where `p` is not strictly between 0 and 1.
+    The result is `loc - scale * log(-log(p))`. It is NaN where `p` is not strictly between 0 and 1.
 
     Args:
         p: probabilities, from 0 to 1.
@@ -103,8 +103,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy's result is -inf at 0 and inf at 1, and NaN where `scale` is not positive; toile does
-        not check `scale`.
+        SciPy's result is -inf at 0, inf at 1, and NaN where `scale` is not positive. toile does not
+        check `scale`.
     """
     p, loc, scale = inexact("gumbel_r.ppf", p, loc, scale)
     value = loc - scale * jnp.log(xlogy(-1, p))
@@ -114,8 +114,8 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a right-skewed Gumbel variable is greater than `x`.
 
-    It is computed as `1 - cdf(x)`, which rounds to 0 far in the upper tail; `exp(logsf(x))` is
-    accurate there. The result is NaN where `scale` is not positive.
+    The result is computed as `1 - cdf(x)`, which is rounded to 0 far in the upper tail. Use
+    `exp(logsf(x))` there, which is accurate. The result is NaN where `scale` is not positive.
 
     Args:
         x: points at which the function is evaluated.
@@ -133,8 +133,8 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the right-skewed Gumbel distribution.
 
-    The result is `log(1 - exp(-exp(-y)))`, where `y` is `(x - loc) / scale`; it is accurate far
-    into the upper tail. It is NaN where `scale` is not positive.
+    The result is `log(1 - exp(-exp(-y)))`, where `y` is `(x - loc) / scale`. It is accurate even
+    far in the upper tail. It is NaN where `scale` is not positive.
 
     Args:
         x: points at which the function is evaluated.

@@ -29,7 +29,7 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.logpdf", x, loc, scale)
     variance = jnp.square(scale)
@@ -51,7 +51,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -74,7 +74,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import norm
     >>> norm.cdf(jnp.array([-jnp.inf, 0.0, jnp.inf]))
@@ -86,7 +86,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `cdf`, the distribution function of the normal distribution.
 
-    The result is accurate far into the lower tail, where `cdf` is 0.
+    The result is accurate even far in the lower tail, where `cdf` is rounded to 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -101,7 +101,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return log_ndtr(standardized("norm.logcdf", x, loc, scale)[0])
 
@@ -124,7 +124,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return jnp.asarray(ndtri(q) * scale + loc, float)
 
@@ -132,7 +132,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the normal distribution.
 
-    The result is accurate far into the upper tail, where `sf` is 0.
+    The result is accurate even far in the upper tail, where `sf` is rounded to 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -147,7 +147,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -171,7 +171,7 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
@@ -180,7 +180,8 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute upper quantiles of the normal distribution, as the inverse of `sf`.
 
-    It is computed as `ppf(1 - q)`: for very small `q`, `-ppf(q, -loc, scale)` is more accurate.
+    The result is computed as `ppf(1 - q)`. For very small `q`, `-ppf(q, -loc, scale)` is more
+    accurate.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -194,6 +195,6 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return ppf(1 - q, loc, scale)

@@ -14,7 +14,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
               scale: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """((x - loc)/scale, b, scale, whether x is below the support)."""
+    """Return `(x - loc) / scale`, `b`, `scale`, and whether `x` is below the support."""
     x, b, loc, scale = inexact(name, x, b, loc, scale)
     return (x - loc) / scale, b, scale, x < loc + scale
 
@@ -36,7 +36,7 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, scale, below = _standard("pareto.logpdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, -(jnp.log(scale / b) + (b + 1) * jnp.log(y)))
@@ -59,7 +59,7 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.exp(logpdf(x, b, loc, scale))
 
@@ -80,7 +80,7 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.cdf", x, b, loc, scale)
     value = 1 - y**-b
@@ -101,7 +101,7 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.logcdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, jnp.log1p(-(y**-b)))
@@ -123,7 +123,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.logsf", x, b, loc, scale)
     value = -(b * jnp.log(y))
@@ -146,7 +146,7 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
         dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
 
     >>> from toile.scipy.stats import pareto
     >>> pareto.sf(jnp.array([1.0, 2.0, 4.0]), 1)
@@ -158,7 +158,8 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the Pareto distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in `[0, 1]`.
+    The result is `loc + scale * (1 - q)^(-1/b)`. It is inf at `q = 1`, and NaN where `q` is not in
+    `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -171,7 +172,7 @@ def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     q, b, loc, scale = inexact("pareto.ppf", q, b, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

@@ -28,7 +28,7 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
         that they promote to.
 
     Differences:
-        SciPy requires `k - loc` to be an integer, not `k`.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.logpmf(0, jnp.array([1.0, 2.0]))
@@ -56,7 +56,7 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
         dtype that they promote to.
 
     Differences:
-        SciPy requires `k - loc` to be an integer, not `k`.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
     """
     return jnp.exp(logpmf(k, mu, loc))
 
@@ -82,7 +82,7 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def _entropy_sum(mu, terms, reach):
-    """-Σ p log p over k up to `reach`, in `terms` terms."""
+    """Compute `-Σ p log p` over the first `terms` values of `k` that are below `reach`."""
     k = jnp.arange(terms, dtype=mu.dtype).reshape((terms,) + (1,) * mu.ndim)
     p = jnp.where(k < jnp.ceil(reach), pmf(k, mu), 0.0)
     return jnp.sum(entr(p), axis=0)
@@ -91,8 +91,8 @@ def _entropy_sum(mu, terms, reach):
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the entropy of the Poisson distribution, in nats.
 
-    For `mu` below 100 it is summed over the probabilities; from 100 on, it is computed from the
-    asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
+    For `mu` below 100, the entropy is a sum over the probabilities. For larger `mu`, it is computed
+    from the asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
 
     Args:
         mu: nonnegative mean of the distribution before it is shifted by `loc`.

@@ -1,4 +1,4 @@
-"""The normal distribution truncated to `[a, b]` standard deviations around `loc`."""
+"""The normal distribution, truncated at `a` and `b` standard deviations from `loc`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def _log_difference(x: Array, y: Array) -> Array:
-    """log(exp(x) - exp(y))."""
+    """Compute `log(exp(x) - exp(y))`."""
     signs = jnp.stack([jnp.ones_like(x), -jnp.ones_like(y)])
     return logsumexp(jnp.stack([x, y]), b=signs, axis=0)
 
 
 def _log_mass(a: Array, b: Array) -> Array:
-    """log(Φ(b) - Φ(a)); the right tail is mirrored to the left, where Φ is accurate."""
+    """Compute `log(Φ(b) - Φ(a))`; the right tail is mirrored to the left, where Φ is accurate."""
     a, b = jnp.broadcast_arrays(a, b)
     left, right = b <= 0, a > 0
     low = jnp.where(right, -b, a)
@@ -35,14 +35,16 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the truncated normal distribution.
 
-    The distribution is normal, with location `loc` and scale `scale`, and restricted to
-    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
-    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function. The
-    result is -inf outside the interval. It is NaN where `a` is not less than `b`.
+    The distribution is a normal distribution with location `loc` and scale `scale` that is
+    restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    standard normal density and distribution function. The result is -inf outside the interval. It
+    is NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -54,7 +56,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
@@ -67,14 +69,16 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the truncated normal distribution.
 
-    The distribution is normal, with location `loc` and scale `scale`, and restricted to
-    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
-    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function. The
-    result is 0 outside the interval. It is NaN where `a` is not less than `b`.
+    The distribution is a normal distribution with location `loc` and scale `scale` that is
+    restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    standard normal density and distribution function. The result is 0 outside the interval. It is
+    NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -86,7 +90,7 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import truncnorm
     >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
@@ -103,7 +107,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -134,12 +139,13 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     """Compute the probability that a truncated normal variable is at most `x`.
 
     The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
-    standard normal distribution function; 0 below the interval and 1 above it. It is NaN where `a`
+    standard normal distribution function. It is 0 below the interval, 1 above it, and NaN where `a`
     is not less than `b`.
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -164,7 +170,8 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
@@ -189,7 +196,8 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
     Args:
         x: points at which the function is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 

@@ -15,8 +15,8 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the uniform distribution.
 
-    The interval is `[loc, loc + scale]`. The density is `1 / scale` in it, both ends included. The
-    result is -inf outside the interval.
+    The density is `1 / scale` on the interval `[loc, loc + scale]`, including both ends. The result
+    is -inf outside the interval.
 
     Args:
         x: points at which the density is evaluated.
@@ -37,8 +37,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the uniform distribution.
 
-    The interval is `[loc, loc + scale]`. The density is `1 / scale` in it, both ends included. The
-    result is 0 outside the interval.
+    The density is `1 / scale` on the interval `[loc, loc + scale]`, including both ends. The result
+    is 0 outside the interval.
 
     Args:
         x: points at which the density is evaluated.
@@ -62,8 +62,8 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the uniform distribution is at most `x`.
 
-    The interval is `[loc, loc + scale]`. The result is `(x - loc) / scale` inside the interval, 0
-    below it and 1 above it.
+    The result is `(x - loc) / scale` on the interval `[loc, loc + scale]`, 0 below it and 1 above
+    it.
 
     Args:
         x: points at which the function is evaluated.
@@ -87,7 +87,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute quantiles of the uniform distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * q`, and NaN where `q` is not in `[0, 1]`.
+    The result is `loc + scale * q`. It is NaN where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -99,7 +99,7 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import uniform
     >>> uniform.ppf(jnp.array([0.0, 0.5, 1.0]), loc=2, scale=2)

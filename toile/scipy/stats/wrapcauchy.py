@@ -15,7 +15,7 @@ __all__ = ["logpdf", "pdf"]
 def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the wrapped Cauchy distribution.
 
-    The interval is `[0, 2π]`. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
+    On the interval `[0, 2π]`, the density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
     -inf outside the interval. It is NaN where `c` is not strictly between 0 and 1.
 
     Args:
@@ -38,7 +38,7 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Compute the probability density of the wrapped Cauchy distribution.
 
-    The interval is `[0, 2π]`. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
+    On the interval `[0, 2π]`, the density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
     0 outside the interval. It is NaN where `c` is not strictly between 0 and 1.
 
     Args:
