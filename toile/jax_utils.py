@@ -101,7 +101,7 @@ def _first_copy(x: Any) -> Any:
 
 
 def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
-    """Compute the mean over a mapped axis; deprecated, use `toile.lax.pmean` instead.
+    """Compute the mean over a mapped axis. Deprecated: use `toile.lax.pmean` instead.
 
     Args:
         xs: tree of arrays.
@@ -150,7 +150,7 @@ def partial_eval_by_shape(
 
 
 def _parse_spec(spec: Any) -> ShapeDtypeStruct:
-    """Convert a shape, or a pair of a shape and a dtype."""
+    """Convert a shape, or a pair of a shape and a dtype, to a ShapeDtypeStruct."""
     parts = tuple(spec)
     if len(parts) == 2 and isinstance(parts[0], Iterable):
         return ShapeDtypeStruct(tuple(parts[0]), parts[1])

@@ -127,7 +127,7 @@ def trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> Iterator[None]:
-    """Record a profile of a `with` block, like `start_trace` before it and `stop_trace` after it.
+    """Record a profile of a `with` block by calling `start_trace` and `stop_trace`.
 
     Args:
         log_dir: folder for the profile. Files are written to its subfolder `plugins/profile/TIME`,

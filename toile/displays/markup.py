@@ -115,5 +115,5 @@ def table(
 
 
 def left_out(count: int, what: str) -> str:
-    """Return a line that says how many items are not shown; empty if all of them are."""
+    """Return a line that says how many items are not shown, or an empty string if none."""
     return paragraph(pale(f"… and {quantity(count, f'more {what}')}")) if count > 0 else ""

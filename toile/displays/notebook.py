@@ -30,15 +30,16 @@ def kernel_shell() -> Any:
 class LiveDisplay:
     """One output of a notebook cell, which is redrawn at most once every `interval` seconds.
 
-    If `refresh` is called too early, a timer draws later, or the output is drawn at the end of the
-    cell. Another cell, or the same cell when it runs again, gets a new output.
+    If `refresh` is called before the interval has passed, a timer redraws the output later, at the
+    latest at the end of the cell. Another cell, or the same cell when it runs again, gets a new
+    output.
 
     Args:
         draw: a function without arguments that returns a dict from MIME types ("text/html",
             "text/plain") to texts.
         interval: smallest number of seconds between two drawings.
         tick: number of seconds after which the output is redrawn even if `refresh` is not called.
-            This goes on until `close`. With None, only `refresh` redraws it.
+            This continues until `close` is called. With None, only `refresh` redraws the output.
     """
 
     def __init__(

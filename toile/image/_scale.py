@@ -27,9 +27,9 @@ class ResizeMethod(enum.Enum):
     """The way in which `resize` and `scale_and_translate` interpolate between pixels.
 
     `NEAREST` copies the nearest pixel. `LINEAR` interpolates linearly, and `CUBIC` with cubic
-    polynomials. `CUBIC_PYTORCH` uses the coefficients and the edge handling of PyTorch, but equals
-    `CUBIC` with antialiasing. `LANCZOS3` and `LANCZOS5` use a windowed sinc function of radius 3
-    or 5. `AREA` averages the input pixels that an output pixel covers.
+    polynomials. `CUBIC_PYTORCH` uses the coefficients and the edge handling of PyTorch; with
+    antialiasing, it is the same as `CUBIC`. `LANCZOS3` and `LANCZOS5` use a windowed sinc function
+    of radius 3 or 5. `AREA` averages the input pixels that an output pixel covers.
     """
 
     NEAREST = 0
@@ -114,7 +114,7 @@ _KERNELS = {
 
 
 def _area_weights(n_in, n_out, inv_scale, translation, dtype):
-    """Return how much of each input pixel each output pixel covers, of shape `(n_in, n_out)`."""
+    """Return the overlaps of input and output pixels, a matrix of shape `(n_in, n_out)`."""
     left = jnp.arange(n_out, dtype=dtype) * inv_scale - translation * inv_scale
     low = jnp.arange(n_in, dtype=dtype)
     overlap = jnp.minimum((left + inv_scale)[None, :], (low + 1.0)[:, None])
@@ -146,7 +146,7 @@ def _weights(n_in, n_out, scale, translation, method, antialias):
 
 
 def _edge_padded(n_in, sample, kernel, radius, dtype):
-    """Return the weights with the edge repeated: taps outside the image count for the edge."""
+    """Return the weights, with those outside the image added to the nearest edge pixel."""
     tap = np.arange(-radius, n_in + radius)
     weights = kernel(jnp.abs(sample[None, :] - jnp.asarray(tap, dtype=dtype)[:, None]))
     folded = jnp.zeros((n_in, sample.shape[0]), dtype=dtype)
@@ -187,8 +187,8 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
 
     A point of the image at coordinate `u` moves to `u * scale + translation`, where the center of
     pixel `i` is at `i + 0.5`. Pixels of the result that lie outside the moved image are 0; with
-    `CUBIC_PYTORCH` and `antialias=False`, those near its edge repeat the edge instead. The result
-    can be differentiated with respect to `image`, `scale` and `translation`.
+    `CUBIC_PYTORCH` and `antialias=False`, those near its edge repeat the edge pixels instead. The
+    result can be differentiated with respect to `image`, `scale` and `translation`.
 
     Args:
         image: array with any number of axes.

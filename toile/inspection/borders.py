@@ -30,7 +30,7 @@ def borders(fused: Fused, group: Group, labels: dict[int, str]) -> list[str]:
 
 
 def made_of(fused: Fused, a: Atom) -> Var | None:
-    """Return the variable that an operand is or views, or None for a constant."""
+    """Return the variable of an operand, which may be a view of it; None for a constant."""
     base = a if isinstance(a, Literal) else fused.bases.get(a, a)
     return None if isinstance(base, Literal) else base
 

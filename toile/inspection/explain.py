@@ -29,7 +29,7 @@ UNFOLDED = 20  # kernels that a notebook shows at once
 
 @dataclass
 class Compilation:
-    """Where the code of kernels came from, and how long that took.
+    """How many kernels were compiled or found in a cache, and how long that took.
 
     Args:
         texts: number of different kernels.
@@ -120,7 +120,7 @@ class Explanation:
         yield self._compiled_line()
 
     def _head(self) -> str:
-        """The first line: the number of kernels, how they run and what they cost."""
+        """Return the first line: the number of kernels, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
         more = f" ({inner} including those in loops)" if inner > len(self.kernels) else ""
         launches = quantity(self.launches, "launch")
@@ -275,7 +275,7 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """Make a function that shows what a call would run, without running it.
+    """Make a function that shows which kernels a call of `f` would run, without running them.
 
     The explanation lists the compiled kernels with the source lines they come from, which
     operations were fused, the numbers of floating-point operations and bytes, the memory plan and

@@ -1,9 +1,9 @@
 """A description of a plan's kernels: what each computes, its source lines, and the bytes it moves.
 
 One `Kernel` stands for one group of equations that were fused, and contains all launches and GPU
-library calls of the group. There can be several: a matrix product needs a launch to pack its
-operands, and a long sum needs one for partial sums and one to add them. A `Kernel` can also be a
-loop with the kernels of its bodies, or a step that runs in Python.
+library calls of the group. A group can have several launches: a matrix product has one that packs
+its operands, and a long sum has one that computes partial sums and one that adds them. A `Kernel`
+can also be a loop with the kernels of its bodies, or a step that runs in Python.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Kernel:
 
 
 def weight(e: Equation) -> float:
-    """Estimate the work of an equation: its elements, which count 15-fold if it is costly."""
+    """Estimate the work of an equation: its number of elements, times 15 for costly functions."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
     n = e.ins[0].aval.size if e.op.is_reduction else max(sizes, default=1)
     return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
@@ -159,7 +159,7 @@ def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> N
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
-    """Record which kernels form a chain, which runs block by block."""
+    """Record which kernels run together as a chain."""
     for step in plan.steps:
         for chain in getattr(step, "launches", ()):
             links = getattr(chain, "links", ())
@@ -247,7 +247,7 @@ def _inside(e: Equation) -> Iterator[Equation]:
 
 
 def _name(k: Kernel) -> None:
-    """Set the kind of a kernel, which for a loop is set already."""
+    """Set the kind of a kernel, unless it is a loop, whose kind is already set."""
     if k.python:
         k.kind = "Python"
     elif not k.bodies:

@@ -150,7 +150,7 @@ class Bench:
             t.times.append(self.run(t.table))
 
     def inner_round(self) -> None:
-        """Run all steps, timing the kernels of regions and the steps of one loop iteration."""
+        """Run all steps, and time the kernels of regions and the steps of one loop iteration."""
         self.begin()
         for t in self.steps:
             self._inside(t)
@@ -194,7 +194,7 @@ class Bench:
             x[...] = kept
 
     def _bodies_to_run(self, t: Timed) -> list[Callable[[], list[Timed]]]:
-        """Return functions that return the steps of one iteration, part by part.
+        """Return one function for each body that an iteration runs; it returns the body's steps.
 
         The body of a while loop has no steps if its condition is false."""
         if isinstance(t.step, SwitchStep):

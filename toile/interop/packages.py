@@ -1,4 +1,4 @@
-"""Which packages are redirected: those that import jax or flax.
+"""Decide which packages are redirected: those that import jax or flax.
 
 The packages that toile is tested with are listed here. Another package is redirected if its
 distribution requires jax or flax, or if the user has loaded it by name with `load`. All others
@@ -42,7 +42,7 @@ def is_redirected(root: str) -> bool:
 
 @functools.cache
 def _needs_jax(root: str) -> bool:
-    """Whether the distribution with the package's name requires jax or flax without extras."""
+    """Whether the distribution of this name requires jax or flax, apart from optional extras."""
     if root in sys.stdlib_module_names or root in ("toile", "jaxlib"):
         return False
     try:

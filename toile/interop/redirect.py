@@ -120,7 +120,7 @@ class Loader(SourceFileLoader):
 
 
 class Finder:
-    """A finder that finds `toile.interop.<package>...` in the installed `<package>`."""
+    """A finder that looks up `toile.interop.<package>...` in the installed `<package>`."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

@@ -73,7 +73,7 @@ def load(data: bytes) -> dict[str, np.ndarray]:
         A dict from names to NumPy arrays, which are writable.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are not in this format.
+        toile.errors.UnreadableFileError: the bytes are damaged or in another format.
 
     >>> load(save({"w": np.arange(3)}))
     {'w': array([0, 1, 2])}
@@ -105,7 +105,7 @@ def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) 
 
     Args:
         tensors: dict from names to arrays.
-        metadata: dict of strings to save with the arrays; None saves none.
+        metadata: dict of strings to save with the arrays; None if there are none.
 
     Returns:
         The bytes.
@@ -130,7 +130,7 @@ def save_file(
     Args:
         tensors: dict from names to arrays.
         filename: path of the file.
-        metadata: dict of strings to save with the arrays; None saves none.
+        metadata: dict of strings to save with the arrays; None if there are none.
 
     Raises:
         TypeError: a name or an entry of `metadata` is not a string, or the format does not support
@@ -249,7 +249,7 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
 
 
 def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
-    """Return the format's name of the dtype, the name, and the array in little-endian order."""
+    """Return the code of the dtype, the name, and the array in little-endian byte order."""
     if type(name) is not str or name == _METADATA:
         raise TypeError(f"safetensors.{who}: needed a string as name, got {name!r}{here()}")
     x = np.asarray(x)

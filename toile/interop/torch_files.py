@@ -80,8 +80,9 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
 
     Raises:
         toile.errors.UnreadableFileError: the file is damaged, or it contains other objects, such as
-            a module; the message names them. Save `model.state_dict()` instead of a module. It is
-            also raised if the arrays need more than 16 MiB plus 8 times the size of the file.
+            a module; the message names them. Save `model.state_dict()` instead of a module. The
+            error is also raised if the arrays need more than 16 MiB plus 8 times the size of the
+            file.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -192,7 +193,7 @@ class _Tensors(Machine):
         return stored.swapped[half]
 
     def make_room(self, size: int) -> None:
-        """Count the bytes of an array before it is allocated, and refuse the file if too many."""
+        """Count the bytes of an array before it is allocated, and refuse too large a total."""
         self.charge(200)
         self.room -= size
         if self.room < 0:

@@ -130,7 +130,7 @@ class Machine:
         return values
 
     def marked(self) -> list[Any]:
-        """Remove the values since the last mark, and the mark, and return the values."""
+        """Remove the last mark and the values after it from the stack, and return the values."""
         at = len(self.stack) - 1
         while at >= 0 and self.stack[at] is not MARK:
             at -= 1
@@ -316,7 +316,7 @@ def _reduce(m: Machine) -> None:
 
 
 def _build(m: Machine) -> None:
-    """Drop the state of an object, which must be a dict; a state dict stores versions there."""
+    """Discard the state of an object, which must be a dict; state dicts store versions there."""
     target, _ = m.popped(2)
     if type(target) is not dict:
         fail("a state for a dict", f"one for {shown(target)}")

@@ -84,12 +84,14 @@ def _bias(shapes: Shapes) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Dense(Rule):
-    """A rule for Linear ↔ Dense and DenseGeneral, whose kernel is the transposed weight.
+    """A rule to convert between Linear and Dense or DenseGeneral.
+
+    The kernel is the transposed weight.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
-        flattened: shape `(channels, height, width)` of the image if the inputs are a flattened
-            image, since channels come first in torch and last in toile; None if they are not.
+        flattened: shape `(channels, height, width)` if the inputs are a flattened image; None
+            otherwise. The channels come first in torch and last in toile.
         output_axes: number of output axes of a DenseGeneral kernel. With None, it is inferred from
             the bias, or else from the name (`query`, `key`, `value`, `out`).
     """
@@ -125,7 +127,7 @@ class Dense(Rule):
 
 @dataclass(frozen=True)
 class Conv(Rule):
-    """A rule for Conv1d, Conv2d and Conv3d ↔ Conv, with or without groups.
+    """A rule to convert between Conv1d, Conv2d or Conv3d and Conv, with or without groups.
 
     In torch the weight has shape `(out, in, *space)`; in toile the kernel has shape
     `(*space, in, out)`.
@@ -149,7 +151,7 @@ class Conv(Rule):
 
 @dataclass(frozen=True)
 class ConvTranspose(Rule):
-    """A rule for ConvTranspose1d, 2d and 3d with one group ↔ ConvTranspose.
+    """A rule to convert between ConvTranspose1d, 2d or 3d with one group and ConvTranspose.
 
     In torch the weight has shape `(in, out, *space)` and is flipped when it is applied. In toile
     the kernel has shape `(*space, in, out)` and is not flipped. With `transpose_kernel`, it has
@@ -182,7 +184,7 @@ class ConvTranspose(Rule):
 
 @dataclass(frozen=True)
 class Norm(Rule):
-    """A rule for BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm.
+    """A rule to convert BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm layers.
 
     It converts the scale, the bias and the running statistics, as far as the layer has them.
 
@@ -209,7 +211,7 @@ class Norm(Rule):
 
 @dataclass(frozen=True)
 class Embed(Rule):
-    """A rule for Embedding ↔ Embed, which have the same table.
+    """A rule to convert between Embedding and Embed, which have the same table.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -221,7 +223,7 @@ class Embed(Rule):
 
 @dataclass(frozen=True)
 class PReLU(Rule):
-    """A rule for PReLU with one parameter ↔ PReLU.
+    """A rule to convert PReLU layers with one parameter.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -236,7 +238,7 @@ class PReLU(Rule):
 
 @dataclass(frozen=True)
 class Leaf(Rule):
-    """A rule for a single parameter that belongs to no layer, such as learned positions.
+    """A rule to convert a single parameter that belongs to no layer, such as learned positions.
 
     Args:
         path: path of the variable.
@@ -311,9 +313,9 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 
 @dataclass(frozen=True)
 class LSTM(_Recurrent):
-    """A rule for a layer of LSTM, or an LSTMCell ↔ LSTMCell or OptimizedLSTMCell.
+    """A rule to convert between torch's LSTM or LSTMCell and LSTMCell or OptimizedLSTMCell.
 
-    The two biases of torch are added.
+    It converts one layer of an LSTM. In torch it has two biases, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -335,9 +337,10 @@ class LSTM(_Recurrent):
 
 @dataclass(frozen=True)
 class GRU(_Recurrent):
-    """A rule for a layer of GRU, or a GRUCell ↔ GRUCell.
+    """A rule to convert between torch's GRU or GRUCell and toile's GRUCell.
 
-    The two biases of torch are added for the gates r and z. Both are kept for n.
+    It converts one layer of a GRU. In torch it has two biases, which are added for the gates r and
+    z. For n both are kept.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -368,9 +371,10 @@ class GRU(_Recurrent):
 
 @dataclass(frozen=True)
 class RNN(_Recurrent):
-    """A rule for a layer of RNN with tanh, or an RNNCell ↔ SimpleCell.
+    """A rule to convert between torch's RNN or RNNCell and toile's SimpleCell.
 
-    The two biases of torch are added.
+    It converts one layer of an RNN, whose nonlinearity must be tanh. In torch it has two biases,
+    which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -393,7 +397,7 @@ _PROJECTIONS = ("query", "key", "value")
 
 @dataclass(frozen=True)
 class Attention(Rule):
-    """A rule for MultiheadAttention ↔ MultiHeadDotProductAttention.
+    """A rule to convert between MultiheadAttention and MultiHeadDotProductAttention.
 
     Weights of shape `(heads * depth, in)` become kernels of shape `(in, heads, depth)`. torch
     stores the three projections in one matrix, unless keys or values have a different size. If a
@@ -451,8 +455,8 @@ def infer(path: str, shapes: Shapes, siblings: frozenset[str]) -> Rule | None:
     """Infer the rule of a layer from its variables, or return None if no rule fits.
 
     A transposed convolution is recognized by its name. `siblings` contains the names of the layers
-    beside it. It serves to distinguish a projection of attention from a Conv with one spatial axis,
-    whose kernel also has rank 3."""
+    in the same module. They distinguish a projection of attention from a Conv with one spatial
+    axis, because both have kernels of rank 3."""
     if "params" in shapes:
         return Leaf(path)
     below = {leaf.partition("/")[2] for leaf in shapes}

@@ -145,7 +145,7 @@ def _exported(
     full: list[str], leaves: list[str], pair: Pair, values: list[np.ndarray],
     model: Mapping[str, np.ndarray] | None, problems: _Problems,
 ) -> list[np.ndarray]:
-    """Convert the variables of a pair to torch tensors; an empty list if the model has none."""
+    """Convert the variables of a pair to torch tensors, or return [] if the model has none."""
     own = None
     if model is not None:
         if pair.optional and not any(name in model for name in full):
@@ -202,9 +202,9 @@ class _Tree:
         return meta.replace_boxed(self.variables, new)
 
     def shapes(self, path: str) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of the variables below a path, such as {"params/kernel": (4, 3)}.
+        """Return the shapes of the variables below a path, such as `{"params/kernel": (4, 3)}`.
 
-        If the path is that of a variable, the dict is {"params": (4, 3)}."""
+        If the path is that of a variable, the dict is `{"params": (4, 3)}`."""
         return self.below.get(path, {})
 
     def infer(self, path: str) -> Rule | None:

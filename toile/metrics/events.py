@@ -127,7 +127,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Value]:
     Scalars in files written by TensorFlow 1 or PyTorch can be read too.
 
     Args:
-        path: path of the file, or of a folder; all event files in the folder are then read.
+        path: path of an event file, or of a folder, in which all event files are read.
 
     Yields:
         The values, in order.

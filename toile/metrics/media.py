@@ -18,7 +18,7 @@ def to_bytes(image: np.ndarray) -> np.ndarray:
     """Convert pixels to uint8.
 
     Floats from 0 to 1 are scaled to 0 to 255, and values outside this range are clipped. Booleans
-    become 0 and 255. Of wider integers, the 8 most significant bits are kept.
+    become 0 and 255. For wider integers, only the 8 most significant bits are kept.
 
     Args:
         image: array of pixels.

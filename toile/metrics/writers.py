@@ -1,4 +1,4 @@
-"""Writers of metrics: to the console, CSV files, JSON lines, TensorBoard, or several at once.
+"""Writers of metrics to the console, CSV files, JSON lines, TensorBoard, or several of them.
 
 Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`.
 Methods for data that a writer cannot show do nothing. Values may be arrays on a device; they are
@@ -434,7 +434,7 @@ def _with_folder(path: str | os.PathLike[str]) -> str:
 
 
 def remove_unfinished_line(path: str) -> None:
-    """Remove a last line without a line end, which a killed process has left behind."""
+    """Remove an incomplete last line, which a killed process has left behind."""
     if not os.path.isfile(path):
         return
     with open(path, "rb+") as file:

@@ -117,9 +117,10 @@ class RegularGridInterpolator:
         return value.reshape(shape)
 
     def _locate(self, xi):
-        """Locate each point: its cell along each axis, its position in it, and if it is outside.
+        """Find the cell of each point along each axis, and whether the point is outside the grid.
 
-        A position of 0 is the lower end of the cell, and 1 the upper end."""
+        The position in each cell is returned too: 0 is the lower end of the cell, and 1 is the
+        upper end."""
         cells, fractions, outside = [], [], jnp.zeros((xi.shape[1],), dtype=bool)
         for x, grid in zip(xi, self.grid):
             i = jnp.clip(jnp.searchsorted(grid, x) - 1, 0, grid.size - 2)

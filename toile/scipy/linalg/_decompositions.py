@@ -105,7 +105,7 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
 
     Args:
         c_and_lower: the tuple `(factor, lower)` that `cho_factor` returns.
-        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         overwrite_b, check_finite: ignored.
 
     Returns:
@@ -138,7 +138,7 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
 
     Args:
         a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
-        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         trans: system to solve: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or `aᴴ x = b` (2 or
             `"C"`).
         lower: whether `a` is lower triangular.
@@ -341,7 +341,7 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
 
     Args:
         lu_and_piv: the tuple `(lu, pivots)` that `lu_factor` returns.
-        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         trans: system to solve: `a x = b` (0), `aᵀ x = b` (1) or `aᴴ x = b` (2).
         overwrite_b, check_finite: ignored.
 
@@ -441,7 +441,7 @@ def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "ri
     """Multiply a matrix by the factor `Q` of the economic QR decomposition of another matrix.
 
     Args:
-        a: matrix of shape `(m, n)` to decompose; `Q` has shape (m, min(m, n)).
+        a: matrix of shape `(m, n)` to decompose; `Q` has shape `(m, min(m, n))`.
         c: matrix or vector to multiply by `Q`.
         mode: `"left"` to compute `Q c`, `"right"` to compute `c Q`.
         pivoting: whether to permute the columns of `a`, as in `qr`.
@@ -486,7 +486,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
 
     Args:
         a: matrices of shape `(..., n, n)`.
-        b: right-hand side: a vector of length n, or matrices of shape `(..., n, k)`.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         lower: whether to read the lower triangle of `a` if `assume_a` is `"pos"`; otherwise
             ignored.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
@@ -593,8 +593,9 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
         A tuple `(u, p)`.
 
     Raises:
-        NotImplementedError: `"qdwh"` does not support the shape with this `side`.
-        ValueError: `a` is not a matrix, or `side` or `method` is invalid.
+        NotImplementedError: `method` is `"qdwh"`, which does not support this shape with this
+            `side`.
+        ValueError: `a` has fewer than two dimensions, or `side` or `method` is invalid.
     """
     matrix = jnp.asarray(a)
     if matrix.ndim < 2:

@@ -222,7 +222,7 @@ def fiedler(a: ArrayLike) -> Array:
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Build a companion matrix of a polynomial with at most five nonzero diagonals.
+    """Build the Fiedler companion matrix of a polynomial, which has at most five nonzero diagonals.
 
     As for `companion`, the eigenvalues of the matrix are the roots of the polynomial.
 
@@ -430,7 +430,7 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 def hadamard(n: int, dtype: DTypeLike = int) -> Array:
-    """Build a Hadamard matrix, with elements 1 and -1 and orthogonal rows.
+    """Build a Hadamard matrix, whose elements are 1 or -1 and whose rows are orthogonal.
 
     Args:
         n: number of rows and columns, a power of 2.

@@ -35,7 +35,7 @@ def _targets(n, select, select_range):
 
 
 def _count_below(alpha, beta_sq, pivmin, perturbation, x):
-    """Count the eigenvalues below each `x`, which are the negative pivots of the Sturm sequence."""
+    """Count the eigenvalues below each `x`, as the negative pivots of the Sturm sequence."""
     q = alpha[0] - x
     count = (q < 0).astype(np.int32)
     q = jnp.where(alpha[0] == x, perturbation, q)

@@ -467,7 +467,7 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
         nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
         nfft: length of the Fourier transforms; None to infer it from the number of frequencies.
-        input_onesided: whether the transform lacks the negative frequencies.
+        input_onesided: whether the transform contains no negative frequencies.
         boundary: whether the signal was extended at its ends. Half a segment is then removed at
             both ends.
         time_axis: axis of the segments.

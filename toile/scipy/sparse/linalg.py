@@ -193,7 +193,7 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
             preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. It does not say whether the
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
         iteration converged.
 
     Raises:
@@ -231,7 +231,7 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
             preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. It does not say whether the
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
         iteration converged.
 
     Raises:
@@ -258,9 +258,9 @@ def _normalized(x, threshold=None):
 
 
 def _project(V, v):
-    """Remove from `v` its components along the columns of `V`; return both.
+    """Return `v` without its components along the columns of `V`, and the components.
 
-    This is done twice for accuracy."""
+    The components are removed twice for accuracy."""
 
     def once(v):
         h = tree_map(lambda X, y: jnp.einsum("...n,...->n", X.conj(), y, precision=_HIGH), V, v)

@@ -136,7 +136,7 @@ class Rotation(NamedTuple):
             One rotation, or a batch of `n` rotations.
 
         Differences:
-            SciPy replaces a matrix that is not orthogonal by a similar orthogonal matrix.
+            SciPy replaces a matrix that is not orthogonal by a nearby orthogonal matrix.
         """
         m = jnp.asarray(matrix)
         diagonal = jnp.diagonal(m, axis1=-2, axis2=-1)
@@ -268,7 +268,7 @@ class Rotation(NamedTuple):
 
         Returns:
             An array of angles of shape `(3,)` or `(n, 3)`. They are at least -π and less than π, or
-            the same range in degrees.
+            the corresponding range in degrees.
 
         Raises:
             ValueError: `seq` is not a valid sequence of axes.
@@ -406,7 +406,7 @@ def _euler(quat, axes, extrinsic):
 
 
 class Slerp(NamedTuple):
-    """An interpolation of rotations at given times, with constant angular velocity between them.
+    """A function that interpolates between rotations with constant angular velocity.
 
     Create it with `Slerp.init`, and call it with times to get the interpolated rotations.
 
@@ -432,14 +432,14 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
-        """Create an interpolation between rotations at given times.
+        """Create a function that interpolates between rotations at given times.
 
         Args:
             times: vector of ascending times.
             rotations: batch of at least 2 rotations, one for each time.
 
         Returns:
-            The interpolation.
+            The function.
 
         Raises:
             TypeError: `rotations` is not a `Rotation`.

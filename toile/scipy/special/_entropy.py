@@ -66,7 +66,7 @@ _xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(y)`, which is 0 where `x` is 0, unless `y` is NaN.
 
     Args:
         x: factors, which are broadcast against `y`.
@@ -84,7 +84,7 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(1 + y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(1 + y)`, which is 0 where `x` is 0, unless `y` is NaN.
 
     It is accurate for small `y`.
 

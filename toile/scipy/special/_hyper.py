@@ -2,8 +2,8 @@
 
 The functions are computed by their power series where it converges quickly. Elsewhere ₁F₁ uses an
 asymptotic series, and ₂F₁ uses linear transformations of the argument. The derivative with respect
-to `x` is a contiguous function. Derivatives with respect to the parameters are series that are
-differentiated term by term, where `d(a)_k/da = (a)_k (ψ(a+k) - ψ(a))`.
+to `x` is a contiguous function. Derivatives with respect to the parameters are computed by
+differentiating the series term by term, where `d(a)_k/da = (a)_k (ψ(a+k) - ψ(a))`.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     Differences:
         SciPy's function is correct for all real `x`. toile sums the series below -1 too, although
         it diverges there. The result is then correct only if `a` or `b` is a negative integer,
-        because the series is finite. Above 1, the result is inf in most cases. For a negative
+        which makes the series finite. Above 1, the result is inf in most cases. For a negative
         integer `c`, SciPy's result is finite if the series ends before its terms become infinite.
     """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

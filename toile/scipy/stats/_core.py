@@ -153,7 +153,7 @@ def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
     Args:
         a: array of samples.
         axis: axis of the samples; None if all elements are samples.
-        ddof: delta degrees of freedom. The variance is divided by the number of samples minus
+        ddof: delta degrees of freedom. The divisor of the variance is the number of samples minus
             `ddof`.
         nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to ignore NaNs.
         keepdims: whether to keep the axis in the result, with size 1.

@@ -72,8 +72,8 @@ def _gamma_arguments(name, x, df, loc, scale):
 def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a chi-squared variable is at most `x`.
 
-    The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 0 below
-    `loc`.
+    The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x` below
+    `loc`, it is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -113,8 +113,8 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a chi-squared variable is greater than `x`.
 
-    The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 1 below
-    `loc`.
+    The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x`
+    below `loc`, it is 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -57,7 +57,7 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential variable is at most `x`.
 
-    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
+    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`, it is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -99,7 +99,7 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the exponential distribution.
 
-    The result is `-(x - loc) / scale`, and 0 below `loc`.
+    The result is `-(x - loc) / scale`. For `x` below `loc`, it is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -121,7 +121,7 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential variable is greater than `x`.
 
-    The result is `exp(-(x - loc) / scale)`, and 1 below `loc`.
+    The result is `exp(-(x - loc) / scale)`. For `x` below `loc`, it is 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -66,7 +66,8 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the gamma distribution is at most `x`.
 
-    The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
+    The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
+    it is 0.
 
     Args:
         x: points at which the function is evaluated.
@@ -107,7 +108,8 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the gamma distribution is greater than `x`.
 
-    The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`, and 1 below `loc`.
+    The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
+    it is 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -14,8 +14,8 @@ __all__ = ["cdf", "logpdf", "pdf"]
 def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. For `beta = 1` it is a Laplace
-    distribution, and for `beta = 2` a normal distribution with scale `1/√2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. The distribution is a Laplace distribution
+    for `beta = 1`, and a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.
@@ -57,8 +57,8 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. For `beta = 1` it is a Laplace
-    distribution, and for `beta = 2` a normal distribution with scale `1/√2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. The distribution is a Laplace distribution
+    for `beta = 1`, and a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.

@@ -67,7 +67,8 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the Pareto distribution is at most `x`.
 
-    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
+    0.
 
     Args:
         x: points at which the function is evaluated.
@@ -110,7 +111,8 @@ def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of `sf`, the survival function of the Pareto distribution.
 
-    The result is `-b log(y)`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+    The result is `-b log(y)`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
+    0.
 
     Args:
         x: points at which the function is evaluated.
@@ -133,7 +135,7 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the Pareto distribution is greater than `x`.
 
-    The result is `y^-b`, where `y` is `(x - loc) / scale`, and 1 below `loc + scale`.
+    The result is `y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is 1.
 
     Args:
         x: points at which the function is evaluated.

@@ -64,7 +64,8 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Poisson distribution is at most `k`.
 
-    The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`, and 0 below `loc`.
+    The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`. For `k` below
+    `loc`, it is 0.
 
     Args:
         k: points at which the function is evaluated.
