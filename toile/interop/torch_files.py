@@ -193,7 +193,7 @@ class _Tensors(Machine):
         return stored.swapped[half]
 
     def make_room(self, size: int) -> None:
-        """Count the bytes of an array before it is allocated, and refuse too large a total."""
+        """Count the bytes of an array before it is allocated, and refuse a file above the limit."""
         self.charge(200)
         self.room -= size
         if self.room < 0:

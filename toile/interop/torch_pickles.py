@@ -88,7 +88,7 @@ class Machine:
         return fail("a whole pickle", "one without an end")
 
     def charge(self, size: int) -> None:
-        """Count the memory that an instruction allocates; refuse the file if it is too much."""
+        """Count the memory that an instruction allocates, and refuse the file above the limit."""
         self.left -= size
         if self.left < 0:
             most = FACTOR * len(self.text) + FLOOR

@@ -315,7 +315,7 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 class LSTM(_Recurrent):
     """A rule to convert between torch's LSTM or LSTMCell and LSTMCell or OptimizedLSTMCell.
 
-    It converts one layer of an LSTM. In torch it has two biases, which are added.
+    It converts one layer of an LSTM. The layer has two biases in torch, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -339,8 +339,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """A rule to convert between torch's GRU or GRUCell and toile's GRUCell.
 
-    It converts one layer of a GRU. In torch it has two biases, which are added for the gates r and
-    z. For n both are kept.
+    It converts one layer of a GRU. The layer has two biases in torch, which are added for the gates
+    r and z. For n both are kept.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -373,8 +373,8 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """A rule to convert between torch's RNN or RNNCell and toile's SimpleCell.
 
-    It converts one layer of an RNN, whose nonlinearity must be tanh. In torch it has two biases,
-    which are added.
+    It converts one layer of an RNN, whose nonlinearity must be tanh. The layer has two biases in
+    torch, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.

@@ -17,8 +17,8 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RG
 def to_bytes(image: np.ndarray) -> np.ndarray:
     """Convert pixels to uint8.
 
-    Floats from 0 to 1 are scaled to 0 to 255, and values outside this range are clipped. Booleans
-    become 0 and 255. For wider integers, only the 8 most significant bits are kept.
+    Floats are scaled from the range 0 to 1 to the range 0 to 255; values outside it are clipped.
+    Booleans become 0 and 255. For wider integers, only the 8 most significant bits are kept.
 
     Args:
         image: array of pixels.

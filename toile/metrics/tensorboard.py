@@ -1,4 +1,4 @@
-"""A SummaryWriter like that of `flax.metrics.tensorboard`, which does not need TensorFlow.
+"""A SummaryWriter with the methods of `flax.metrics.tensorboard`, but without TensorFlow.
 
 Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard
 shows scalars, images, audio, histograms, text and hyperparameters.

@@ -35,8 +35,8 @@ class RegularGridInterpolator:
 
     Args:
         points: for each axis of the grid, a vector with its coordinates in ascending order.
-        values: values at the grid points: an array whose first axes are the axes of the grid.
-            Further axes are kept in the results.
+        values: values at the grid points: an array whose first axes are the axes of the grid. Other
+            axes are kept in the results.
         method: `"linear"` for linear interpolation, or `"nearest"` for the value at the nearest
             grid point.
         bounds_error: must be False; other values are not supported.

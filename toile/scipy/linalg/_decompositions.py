@@ -519,7 +519,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
     rhs = b[..., None] if column else b
     shape = jnp.broadcast_shapes(a.shape[:-2], rhs.shape[:-2]) + rhs.shape[-2:]
     rhs = jnp.broadcast_to(rhs, shape)
-    # The derivative comes from the implicit equation a·x = b, not from the factorisation.
+    # The derivative comes from the implicit equation a·x = b, not from the factorization.
     x = lax.custom_linear_solve(lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST), rhs,
                                 solve=lambda _, y: cho_solve(factors, y), symmetric=True)
     return x[..., 0] if column else x

@@ -109,7 +109,7 @@ def _convolve_direct(in1, in2, mode, precision):
     if covered:
         in1, in2 = in2, in1
     padding = []
-    for n, m in zip(in2.shape, second):  # "same" is centred on the output of the first argument
+    for n, m in zip(in2.shape, second):  # "same" is centered on the output of the first argument
         before, after = {
             "full": (n - 1, n - 1),
             "same": (n - 1 - (m - 1) // 2, n - m + (m - 1) // 2),

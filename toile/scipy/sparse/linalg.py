@@ -1,7 +1,8 @@
 """Iterative solvers for `A x = b`: conjugate gradients, BiCGSTAB and GMRES.
 
 `A` and the preconditioner `M` are matrices, or functions that multiply a vector by a matrix. `b`
-may be a pytree. Derivatives are those of the exact solution; the iterations are not differentiated.
+may be a pytree. Derivatives are those of the exact solution, because the iterations are not
+differentiated.
 """
 
 # Derivatives come from the equation, by `lax.custom_linear_solve`.
@@ -178,8 +179,8 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
 
-    Derivatives are those of the exact solution. The iterations are not differentiated; instead,
-    another linear system is solved.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
         A: Hermitian positive definite matrix, or a linear function that multiplies its argument by
@@ -216,8 +217,8 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
              M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by the stabilized biconjugate gradient method, for general `A`.
 
-    Derivatives are those of the exact solution. The iterations are not differentiated; instead,
-    another linear system is solved.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
         A: square matrix, or a linear function that multiplies its argument by this matrix. Its
@@ -361,8 +362,8 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
     """Solve `A x = b` by the generalized minimal residual method, for general `A`.
 
-    Derivatives are those of the exact solution. The iterations are not differentiated; instead,
-    another linear system is solved.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
         A: square matrix, or a linear function that multiplies its argument by this matrix. Its

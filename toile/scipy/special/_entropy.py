@@ -158,7 +158,7 @@ def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
 
     Unlike `rel_entr`, it is never negative. If `p` and `q` are distributions, which sum to 1, the
     sums of `kl_div` and of `rel_entr` are both the Kullback-Leibler divergence. The result is inf
-    where that of `rel_entr` is inf.
+    wherever the result of `rel_entr` is inf.
 
     Args:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.

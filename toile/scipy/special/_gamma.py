@@ -218,7 +218,7 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """Compute the factorial as a float: `gamma(n + 1)`, or 0 if `n` is negative.
 
     Args:
-        n: array or number, not necessarily of integers.
+        n: array or number; it does not have to be an integer.
         exact: must be False; other values are not supported.
 
     Returns:
@@ -412,7 +412,7 @@ def poch(z: ArrayLike, m: ArrayLike) -> Array:
 
     Args:
         z: first factor. For an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
-        m: number of factors, not necessarily an integer.
+        m: number of factors; it does not have to be an integer.
 
     Returns:
         An array with the shape that the arguments broadcast to and the floating-point dtype that

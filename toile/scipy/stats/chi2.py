@@ -17,7 +17,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     """Compute the logarithm of the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`. The result is -inf below `loc`.
+    `(x - loc) / scale`. The result is -inf for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -45,7 +45,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     """Compute the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`. The result is 0 below `loc`.
+    `(x - loc) / scale`. The result is 0 for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.

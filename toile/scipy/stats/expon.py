@@ -15,8 +15,8 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is -inf below
-    `loc`.
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is -inf for `x`
+    below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -37,7 +37,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is 0 below `loc`.
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is 0 for `x`
+    below `loc`.
 
     Args:
         x: points at which the density is evaluated.

@@ -17,7 +17,7 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
     """Compute the logarithm of the probability density of the gamma distribution.
 
     The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`. The result is
-    -inf below `loc`.
+    -inf for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -44,7 +44,7 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     """Compute the probability density of the gamma distribution.
 
     The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`. The result is
-    0 below `loc`.
+    0 for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.

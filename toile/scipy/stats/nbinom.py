@@ -18,7 +18,7 @@ def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Arra
 
     The variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
-    result is -inf below `loc`.
+    result is -inf for `k` below `loc`.
 
     Args:
         k: values whose probabilities are computed.
@@ -46,7 +46,7 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 
     The variable is the number of failures before the `n`-th success. The probability is
     `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
-    result is 0 below `loc`.
+    result is 0 for `k` below `loc`.
 
     Args:
         k: values whose probabilities are computed.

@@ -22,8 +22,8 @@ def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
 def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is -inf below
-    `loc + scale`.
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is -inf for
+    `x` below `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
@@ -45,8 +45,8 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is 0 below
-    `loc + scale`.
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is 0 for `x`
+    below `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.

@@ -15,8 +15,8 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the logarithm of the probability mass function of the Poisson distribution.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is -inf below `loc`
-    and where `k` is not an integer.
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is -inf for `k`
+    below `loc` and where `k` is not an integer.
 
     Args:
         k: values whose probabilities are computed.
@@ -43,8 +43,8 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Poisson distribution equals `k`.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is 0 below `loc` and
-    where `k` is not an integer.
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is 0 for `k` below
+    `loc` and where `k` is not an integer.
 
     Args:
         k: values whose probabilities are computed.
