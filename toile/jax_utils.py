@@ -1,6 +1,7 @@
-"""Helpers for devices: replicas, prefetching, padding to the number of devices, multi-axis scans.
+"""Helpers for several devices: replicate trees, prefetch and pad batches, scan over several axes.
 
-The module corresponds to `flax.jax_utils`. A replicated tree has a leading axis of devices.
+The module corresponds to `flax.jax_utils`. The arrays of a replicated tree have an additional first
+axis, with one entry for each device.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = [
 
 
 def _over(devices: Sequence[Any], axis_name: str) -> NamedSharding:
-    """One slice of the first axis on each device."""
+    """Return a sharding that puts one slice along the first axis on each device."""
     return NamedSharding(Mesh(np.array(devices), (axis_name,)), PartitionSpec(axis_name))
 
 
@@ -42,7 +43,7 @@ def replicate(
     tree_: PyTree, devices: Sequence[Device] | None = None,
     axis_name: str = "_device_put_sharded",
 ) -> PyTree:
-    """Put a copy of each array on each device, along a new first axis.
+    """Put a copy of each array on every device, stacked along a new first axis.
 
     Args:
         tree_: tree of arrays.
@@ -50,7 +51,7 @@ def replicate(
         axis_name: name of the new axis in the sharding of the result.
 
     Returns:
-        A tree of arrays with a first axis of the number of devices.
+        A tree of arrays whose first axis has one copy for each device.
 
     >>> from toile.jax_utils import replicate
     >>> replicate({"w": jnp.ones(3)})["w"].shape == (toile.local_device_count(), 3)
@@ -70,13 +71,14 @@ def replicate(
 
 
 def unreplicate(tree_: PyTree) -> PyTree:
-    """Take the first of the copies that `replicate` made.
+    """Undo `replicate`: return the first copy of each array.
 
-    An array that several devices hold whole has no axis of copies: the copy of the first device is
-    returned.
+    If an array is sharded so that every device has all of it, its first axis is kept, and the copy
+    on the first device is returned.
 
     Args:
-        tree_: tree of arrays with a first axis of devices; scalars are unchanged.
+        tree_: tree of arrays whose first axis has one copy for each device. Scalars are returned
+            unchanged.
 
     Returns:
         A tree of arrays without that axis.
@@ -99,14 +101,14 @@ def _first_copy(x: Any) -> Any:
 
 
 def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
-    """Take the mean over a mapped axis; deprecated in favor of `toile.lax.pmean`.
+    """Compute the mean over a mapped axis. Deprecated: use `toile.lax.pmean` instead.
 
     Args:
         xs: tree of arrays.
-        axis_name: name of an axis of `vmap` or `pmap`, or several.
+        axis_name: name that was passed to `vmap` or `pmap` as `axis_name`, or a tuple of names.
 
     Returns:
-        A tree of the means.
+        A tree of means.
     """
     warnings.warn("use toile.lax.pmean instead", DeprecationWarning, stacklevel=2)
     return lax.pmean(xs, axis_name)
@@ -115,17 +117,17 @@ def pmean(xs: PyTree, axis_name: str | tuple[str, ...]) -> PyTree:
 def partial_eval_by_shape(
     fn: Callable[..., Any], input_spec: Iterable[Any], *args: PyTree, **kwargs: PyTree
 ) -> PyTree:
-    """Call a function on inputs of which only shapes are known.
+    """Evaluate a function as far as possible when only the shapes of its inputs are known.
 
     Args:
-        fn: function of arrays, then of `args` and `kwargs`.
-        input_spec: for each array its shape, or a pair of shape and dtype; the dtype is float32
-            by default.
-        *args, **kwargs: further arguments of `fn`.
+        fn: a function that is called as `fn(*inputs, *args, **kwargs)`.
+        input_spec: the shape of each input, or a pair `(shape, dtype)`. The default dtype is
+            float32.
+        *args, **kwargs: the other arguments of `fn`, whose values are known.
 
     Returns:
-        The results of `fn`: those that do not depend on the inputs are computed; the others are
-        replaced by a `toile.ShapeDtypeStruct`.
+        The results of `fn`. Results that do not depend on the inputs are computed; each of the
+        others is replaced by a `toile.ShapeDtypeStruct`, which has only a shape and a dtype.
 
     >>> from toile.jax_utils import partial_eval_by_shape
     >>> partial_eval_by_shape(lambda x: (jnp.ones(2), x @ x.T), [(3, 4)])
@@ -148,7 +150,7 @@ def partial_eval_by_shape(
 
 
 def _parse_spec(spec: Any) -> ShapeDtypeStruct:
-    """A shape, or a shape and a dtype."""
+    """Convert a shape, or a pair of a shape and a dtype, to a ShapeDtypeStruct."""
     parts = tuple(spec)
     if len(parts) == 2 and isinstance(parts[0], Iterable):
         return ShapeDtypeStruct(tuple(parts[0]), parts[1])
@@ -159,12 +161,12 @@ def prefetch_to_device(
     iterator: Iterator[PyTree], size: int, devices: Sequence[Device] | None = None,
     axis_name: str = "_device_put_sharded",
 ) -> Iterator[PyTree]:
-    """Put the items of an iterator on the devices ahead of their use.
+    """Transfer the items of an iterator to the devices before they are needed.
 
     Args:
-        iterator: iterator over trees of arrays whose first axis has an entry for each device.
-        size: number of items to prefetch; 2 is enough for the transfer of a batch during the step
-            before it.
+        iterator: iterator over trees of arrays whose first axis has one entry for each device.
+        size: number of items to prefetch. With 2, one batch is transferred while the batch before
+            it is processed, which is usually enough.
         devices: the devices; None for all devices of this process.
         axis_name: name of the first axis in the sharding of the results.
 
@@ -199,19 +201,19 @@ def scan_in_dim(
     body_fn: Callable[[Any, Any], Any], init: PyTree, xs: PyTree,
     axis: int | Iterable[int] = (0,), unroll: int | Iterable[int] = (1,), keepdims: bool = False,
 ) -> tuple[PyTree, PyTree]:
-    """Loop over any axes of arrays with `toile.lax.scan`.
+    """Loop over one or more axes of arrays, like nested calls of `toile.lax.scan`.
 
     Args:
-        body_fn: function of (carry, slice) that returns (carry, result).
-        init: the first carry, a tree of arrays.
-        xs: tree of arrays that have the axes.
-        axis: axis or axes to loop over, the first being the outermost loop.
-        unroll: number of steps that one iteration computes, for each loop; values that are
-            missing, for outer loops, are 1.
+        body_fn: a function `f(carry, x)` that returns `(carry, y)`, where `x` is a slice of `xs`.
+        init: initial carry, a tree of arrays.
+        xs: tree of arrays to loop over.
+        axis: axis or axes to loop over, starting with the outermost loop.
+        unroll: number of steps that are unrolled in one iteration, for each loop. If there are
+            fewer numbers than axes, they apply to the innermost loops, and the others are 1.
         keepdims: whether slices and results keep the axes, with size 1.
 
     Returns:
-        The pair of the last carry and the results, stacked along the same axes.
+        A pair `(carry, ys)`: the last carry, and the results stacked along the same axes.
 
     >>> from toile.jax_utils import scan_in_dim
     >>> total, sums = scan_in_dim(lambda c, x: (c + x, c + x), 0.0, jnp.ones((2, 3)), axis=(1, 0))
@@ -250,23 +252,24 @@ def pad_shard_unpad(
     wrapped: Callable[..., Any], static_argnums: Sequence[int] = (0,),
     static_argnames: Sequence[str] = (), static_return: bool = False,
 ) -> Callable[..., Any]:
-    """Let a function of arrays (devices, batch, ...) take batches of any size.
+    """Make a function that needs one batch per device accept batches of any size.
 
-    The function that is returned pads its arguments with zeros to a multiple of the number of
-    devices and splits them over the devices; it joins the results and removes the padding. It has a
-    keyword argument `min_device_batch`: batches are padded to at least that many examples per
-    device, so that a smaller last batch does not introduce a new shape.
+    The new function pads its arguments with zeros until the batch size is a multiple of the number
+    of devices, and splits them along a new first axis of devices. It then joins the results and
+    removes the padding. Its additional keyword argument `min_device_batch` is the smallest number
+    of examples per device; with it, a smaller last batch is padded to the usual shape, so that
+    nothing is recompiled.
 
     Args:
-        wrapped: function of arrays whose first two axes are devices and batch, such as one made
-            by `toile.pmap`.
+        wrapped: a function whose arguments have shape `(devices, batch, ...)`, for example one
+            made by `toile.pmap`.
         static_argnums: positions of arguments that are passed unchanged, such as parameters.
         static_argnames: names of keyword arguments that are passed unchanged.
         static_return: whether results are returned unchanged too.
 
     Returns:
-        A function of arrays whose first axis is the batch. Its results are NumPy arrays, unless
-        `static_return`.
+        A function whose arguments have shape `(batch, ...)`. Its results are NumPy arrays, unless
+        `static_return` is True.
 
     >>> import numpy as np
     >>> from toile.jax_utils import pad_shard_unpad

@@ -1,8 +1,8 @@
 """Profiles: annotated spans of a program, written as a Chrome trace.
 
-Between `start_trace` and `stop_trace` every annotation becomes a span with its thread, start and
-length; the file opens in chrome://tracing and ui.perfetto.dev. Outside, annotations have almost no
-cost.
+Between `start_trace` and `stop_trace`, every annotation is recorded as a span with its thread,
+start and duration. chrome://tracing and ui.perfetto.dev show the file. When no profile is being
+recorded, annotations cost almost nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class ProfileOptions:
-    """Options of JAX's profiler, which have no effect: toile records annotated spans."""
+    """Options of JAX's profiler. They have no effect, because toile records only annotations."""
 
     def __init__(self) -> None:
         self.python_tracer_level = 0
@@ -45,7 +45,7 @@ class ProfileOptions:
 
 
 class _Session:
-    """A profile being recorded."""
+    """A profile that is being recorded."""
 
     def __init__(self, folder: Path, perfetto: bool):
         self.folder, self.perfetto = folder, perfetto
@@ -85,14 +85,15 @@ def start_trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> None:
-    """Start to record a profile, which `stop_trace` writes.
+    """Start recording a profile, which `stop_trace` writes to a file.
 
-    The profile has the spans of TraceAnnotation, StepTraceAnnotation and `annotate_function`. It is
-    a Chrome trace, which https://ui.perfetto.dev and chrome://tracing show.
+    The profile contains the spans of `TraceAnnotation`, `StepTraceAnnotation` and
+    `annotate_function`. It is a Chrome trace, which https://ui.perfetto.dev and chrome://tracing
+    can show.
 
     Args:
-        log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
-            TensorBoard finds them.
+        log_dir: folder for the profile. Files are written to its subfolder `plugins/profile/TIME`,
+            where TensorBoard finds them.
         create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
         create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
         profiler_options: not used.
@@ -109,7 +110,7 @@ def start_trace(
 
 
 def stop_trace() -> None:
-    """Stop recording, and write the profile that `start_trace` has started.
+    """Stop recording the profile that `start_trace` started, and write it to a file.
 
     Raises:
         RuntimeError: no profile is being recorded.
@@ -126,11 +127,11 @@ def trace(
     log_dir: os.PathLike[str] | str, create_perfetto_link: bool = False,
     create_perfetto_trace: bool = False, profiler_options: ProfileOptions | None = None,
 ) -> Iterator[None]:
-    """Record a profile of a block: `start_trace` before it, `stop_trace` after it.
+    """Record a profile of a `with` block by calling `start_trace` and `stop_trace`.
 
     Args:
-        log_dir: folder for the profile. Files are written to `plugins/profile/TIME` in it, where
-            TensorBoard finds them.
+        log_dir: folder for the profile. Files are written to its subfolder `plugins/profile/TIME`,
+            where TensorBoard finds them.
         create_perfetto_link: whether to write `perfetto_trace.json.gz` as well; no link is printed.
         create_perfetto_trace: whether to write `perfetto_trace.json.gz` as well.
         profiler_options: not used.
@@ -160,7 +161,7 @@ class TraceAnnotation:
 
     Args:
         name: name of the span.
-        **kwargs: details that the profile shows for it.
+        **kwargs: details to show for the span.
     """
 
     def __init__(self, name: str, **kwargs: object):
@@ -180,7 +181,7 @@ class TraceAnnotation:
         """Add details to the span.
 
         Args:
-            **kwargs: details by name.
+            **kwargs: names and values of the details.
         """
         self.details.update(kwargs)
 
@@ -191,11 +192,11 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A context manager that shows a block as one step of training in profiles.
+    """A context manager that shows a block as one training step in profiles.
 
     Args:
         name: name of the span, such as "train".
-        **kwargs: details that the profile shows for it; `step_num` is the number of the step.
+        **kwargs: details to show for the span; `step_num` is the number of the step.
     """
 
     def __init__(self, name: str, **kwargs: Any):
@@ -205,15 +206,15 @@ class StepTraceAnnotation(TraceAnnotation):
 def annotate_function(
     func: Callable[P, R], name: str | None = None, **decorator_kwargs: object
 ) -> Callable[P, R]:
-    """Show each call of a function as a span in profiles; a decorator.
+    """Decorate a function so that profiles show each of its calls as a span.
 
     Args:
-        func: function.
-        name: name of the spans; None for that of the function.
-        **decorator_kwargs: details that the profile shows for each span.
+        func: function to decorate.
+        name: name of the spans; None for the name of the function.
+        **decorator_kwargs: details to show for each span.
 
     Returns:
-        A function that calls `func`.
+        A function that calls `func` with the same arguments.
     """
     called: Any = getattr(func, "__qualname__", None) or getattr(func, "__name__", repr(func))
     label: str = name or called
@@ -227,17 +228,17 @@ def annotate_function(
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """List the arrays that are in memory.
+    """List all arrays that are in memory, grouped by dtype and shape.
 
     Args:
         backend: not used.
 
     Returns:
-        JSON as bytes: `total_bytes`, and `arrays`, with `dtype`, `shape`, `count` and `bytes` for
-        each kind of array, the largest first.
+        JSON as bytes: an object with `total_bytes` and `arrays`. `arrays` lists the `dtype`,
+        `shape`, `count` and `bytes` of each group of arrays, the largest group first.
 
     Differences:
-        JAX returns a profile for `pprof`.
+        JAX returns a profile in the format of `pprof`.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for o in gc.get_objects():
@@ -255,21 +256,23 @@ def device_memory_profile(backend: str | None = None) -> bytes:
 def save_device_memory_profile(
     filename: os.PathLike[str] | str, backend: str | None = None
 ) -> None:
-    """Write the list of the arrays that are in memory to a file.
+    """Write the result of `device_memory_profile` to a file.
 
     Args:
-        filename: file to write `device_memory_profile` to.
+        filename: path of the file.
         backend: not used.
     """
     Path(filename).write_bytes(device_memory_profile(backend))
 
 
 def start_server(port: int, requires_backend: bool = True) -> None:
-    """Raise NotImplementedError: toile has no profiler server. Use `toile.profiler.trace`.
+    """Raise NotImplementedError, because toile has no profiler server.
+
+    Use `toile.profiler.trace` instead.
 
     Args:
-        port: port at which JAX's server listens.
-        requires_backend: whether JAX's server needs a device.
+        port: port on which JAX's server listens; not used.
+        requires_backend: whether JAX's server needs a device; not used.
     """
     raise NotImplementedError(
         "profiler.start_server: needed a file, got a port (use toile.profiler.trace(log_dir))"
@@ -278,5 +281,5 @@ def start_server(port: int, requires_backend: bool = True) -> None:
 
 
 def stop_server() -> None:
-    """Raise ValueError: toile has no profiler server."""
+    """Raise ValueError, because toile has no profiler server to stop."""
     raise ValueError("No active profiler server." + here())

@@ -1,6 +1,7 @@
-"""What objects look like in notebooks: pieces of HTML, arrays and trees of arrays, live displays.
+"""How notebooks show objects: HTML for arrays and trees of arrays, and live displays.
 
-Classes have a method `_repr_html_` that loads its part of this package when a notebook calls it.
-HTML is self-contained, takes its colors from the page around it, escapes all text, and says what it
-leaves out. May import the engine; IPython is imported where a display is drawn.
+Classes define a method `_repr_html_`, which imports the part of this package that it needs when a
+notebook calls it. The HTML is self-contained and uses the colors of the page around it. All text is
+escaped, and a line says how much is left out. This package may import the engine. It imports
+IPython only when it draws a display.
 """

@@ -1,8 +1,8 @@
-"""Trees of arrays as HTML: folds by the first key, with the number of elements and bytes in each.
+"""Trees of arrays as HTML: each branch is a fold titled with its number of elements and bytes.
 
-The number of lines of a tree is limited. Its own entries come first, and the remaining lines are
-divided among its branches, so that all branches of a large tree are shown and only their depth is
-limited.
+The number of lines is limited. The leaves of a branch are shown first, and the remaining lines are
+divided equally among its branches. A large tree therefore shows all branches, but not to their full
+depth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Branch:
 
     @property
     def total(self) -> str:
-        """How much there is, as text."""
+        """The number of elements, arrays and bytes, as text."""
         if not self.arrays:
             return "no arrays"
         count = f"{self.size:,} in {quantity(self.arrays, 'array')}"
@@ -42,19 +42,19 @@ class Branch:
 
 
 def joined(branches: Iterable[Branch]) -> Branch:
-    """A branch with the totals of several."""
+    """Return a branch whose totals are the sums of the totals of several branches."""
     parts = list(branches)
     arrays, size = sum(b.arrays for b in parts), sum(b.size for b in parts)
     return Branch(arrays=arrays, size=size, nbytes=sum(b.nbytes for b in parts))
 
 
 def _is_box(x: Any) -> bool:
-    """Whether it is a box with names of axes around an array, as `linen.Partitioned`."""
+    """Whether `x` is a box around an array, such as `linen.Partitioned`, which names its axes."""
     return hasattr(x, "unbox") and hasattr(x, "value")
 
 
 def branch_of(tree: Any) -> Branch:
-    """The leaves of a tree, by the names in their paths."""
+    """Sort the leaves of a tree into nested branches, named by the keys of their paths."""
     root = Branch()
     for path, leaf in flatten_with_path(tree, is_leaf=_is_box)[0]:
         leaf = leaf.value if _is_box(leaf) else leaf
@@ -77,17 +77,17 @@ def _count(branch: Branch, leaf: Any) -> None:
 
 
 def is_array(x: Any) -> bool:
-    """Whether something has a shape and a dtype."""
+    """Whether `x` has a shape and a dtype."""
     return not _is_deleted_key(x) and hasattr(x, "shape") and hasattr(x, "dtype")
 
 
 def _is_deleted_key(x: Any) -> bool:
-    """Whether it is a donated key, which has no shape; other deleted arrays have theirs."""
+    """Whether `x` is a deleted key array, which has no shape. Other deleted arrays keep theirs."""
     return isinstance(x, KeyArray) and x.is_deleted()
 
 
 def cells_of(name: str, leaf: Any) -> tuple[str, ...]:
-    """A line of a table: name, dtype, shape, number of elements."""
+    """Return the cells of a row: the name, the dtype, the shape and the number of elements."""
     name = clipped(name, MOST_NAME)
     if _is_deleted_key(leaf):
         return name, dtypes.name_of(leaf.dtype), "deleted", ""
@@ -98,7 +98,7 @@ def cells_of(name: str, leaf: Any) -> tuple[str, ...]:
 
 
 def leaf_table(leaves: dict[str, Any], most: int = MOST_LINES) -> str:
-    """A table of arrays, one on a line."""
+    """Return an HTML table with one row for each array."""
     if not leaves:
         return ""
     rows = (cells_of(name, leaf) for name, leaf in leaves.items())
@@ -106,7 +106,7 @@ def leaf_table(leaves: dict[str, Any], most: int = MOST_LINES) -> str:
 
 
 def branch_html(branch: Branch, lines: int = MOST_LINES) -> str:
-    """The entries of a branch: a table of its leaves, and folds of its branches."""
+    """Return the HTML of a branch: a table of its leaves, then a fold for each of its branches."""
     shown = min(len(branch.leaves), lines)
     lines -= shown
     leaves = leaf_table(branch.leaves, shown)
@@ -122,13 +122,14 @@ def branch_html(branch: Branch, lines: int = MOST_LINES) -> str:
 def shared_lines(
     names: Iterable[str], draw: Callable[[str, int], str], lines: int, what: str
 ) -> str:
-    """Draw as many as there are lines, each with its share of the lines that are left.
+    """Draw items on a limited number of lines, which are divided equally among the items.
 
     Args:
-        names: what there is to draw.
-        draw: makes the HTML of one of them in so many lines besides its own.
-        lines: how many lines there are.
-        what: name of one of them, for the line that counts those left out.
+        names: names of the items.
+        draw: a function `f(name, n)` that returns the HTML of an item, with at most `n` lines below
+            its title.
+        lines: number of lines for all items together. Items that do not fit are left out.
+        what: noun for an item, used in the line that counts those left out.
     """
     names = list(names)
     shown = names[: max(lines, 0)]
@@ -138,13 +139,13 @@ def shared_lines(
 
 
 def tree_html(title: str, tree: Any, is_open: bool = False, lines: int = MOST_LINES) -> str:
-    """A tree under a title with its totals.
+    """Return the HTML of a tree of arrays, under a title that ends with its totals.
 
     Args:
         title: HTML before the totals.
-        tree: any tree of arrays.
-        is_open: whether its first level is unfolded.
-        lines: how many lines it may have.
+        tree: tree of arrays.
+        is_open: whether the first level is unfolded.
+        lines: largest number of lines.
     """
     branch = branch_of(tree)
     return fold(f"{title} {pale(branch.total)}", branch_html(branch, lines), is_open)

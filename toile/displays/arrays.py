@@ -1,7 +1,7 @@
-"""Arrays as HTML: dtype, shape and device, and a table of values with the middle cut out.
+"""Arrays as HTML: the dtype, the shape, the device, and a table of the first and last values.
 
-Only the values that are shown are fetched from a large array on another device. Tracers, deleted
-arrays and arrays that are divided over processes have no values to show.
+If a large array is on another device, only the values in the table are copied from it. No values
+are shown for tracers, deleted arrays, and arrays that are divided over processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_JOINED = 1 << 24  # bytes of an array whose parts are joined
 
 
 def array_html(x: Array) -> str:
-    """The HTML of an array; a tracer has only its type."""
+    """Return the HTML of an array. For a tracer, only the type is shown."""
     if not isinstance(x, ConcreteArray):
         return box(code(f"{type(x).__name__}<{x.aval.str_short()}>"))
     where = "" if x.is_deleted() else f"on {_place(x)}, {amount(x.size * x.dtype.itemsize, 'B')}"
@@ -63,7 +63,7 @@ def _place(x: ConcreteArray) -> str:
 
 
 def _without_values(x: ConcreteArray) -> str:
-    """Why values are not shown; nothing if they are."""
+    """Return the reason why no values are shown, or an empty string if they are shown."""
     if x.is_deleted():
         return "deleted: its buffer was freed or donated"
     if not x.is_fully_addressable:
@@ -76,7 +76,7 @@ def _without_values(x: ConcreteArray) -> str:
 
 
 def _values(x: ConcreteArray) -> str:
-    """The values of a scalar, or a table of a vector or of the first matrix."""
+    """Return the HTML of a scalar, a vector, or the first matrix of an array of higher rank."""
     data: Any = _words(x) if isinstance(x, KeyArray) else x
     if _is_quickly_read(data):
         data = np.asarray(data)
@@ -98,7 +98,7 @@ def _values(x: ConcreteArray) -> str:
 
 
 def _words(keys: KeyArray) -> np.ndarray:
-    """The numbers that keys consist of, along one more axis."""
+    """Return the integers that the keys consist of, along an additional last axis."""
     owner = platform_of(keys._data)
     return np.asarray(keys._data if owner is None else owner.get(keys._data))
 
@@ -108,7 +108,7 @@ def _is_quickly_read(data: Any) -> bool:
 
 
 def _ends(n: int) -> list[slice]:
-    """The parts of an axis that are shown."""
+    """Return the slices of an axis of length `n` that are shown."""
     return [slice(0, n)] if n <= 2 * EDGE + 1 else [slice(0, EDGE), slice(n - EDGE, n)]
 
 
@@ -117,7 +117,7 @@ def _length(part: slice) -> int:
 
 
 def _shown(n: int) -> list[int | None]:
-    """The indices that are shown; None stands for those that are cut out."""
+    """Return the indices that are shown, with None in place of those that are cut out."""
     first, *last = _ends(n)
     found: list[int | None] = list(range(first.start, first.stop))
     return found + [None, *range(last[0].start, last[0].stop)] if last else found
@@ -126,7 +126,7 @@ def _shown(n: int) -> list[int | None]:
 def _table(
     values: np.ndarray, rows: list[int | None], columns: list[int | None], vector: bool
 ) -> str:
-    """A table with indices in its margins, and dots for what is cut out."""
+    """Return an HTML table with indices in its margins and dots in place of values cut out."""
     top = f"<tr>{'' if vector else '<th></th>'}{''.join(map(_margin, columns))}</tr>"
     lines = []
     here = iter(values)
@@ -144,7 +144,7 @@ def _margin(i: int | None) -> str:
 
 
 def _text(value: Any) -> str:
-    """A number in few characters."""
+    """Format a number briefly."""
     dtype = value.dtype
     if dtype == dtypes.float0:
         return "float0"

@@ -1,7 +1,7 @@
-"""Pieces of HTML: text, tables, folds. Sizes are limited, and what is left out is counted.
+"""Pieces of HTML: text, tables, folds. Sizes are limited, and a line counts what is left out.
 
-Styles are written into the elements, because notebooks drop style sheets, and no color is fixed:
-text and lines have the color of the page, paler text is transparent.
+Styles are written into the elements, because notebooks drop style sheets. No color is fixed: text
+and lines have the color of the page, and paler text is partly transparent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE = "border-collapse:collapse;text-align:right"
 
 
 def amount(n: float, unit: str) -> str:
-    """A number with a metric prefix: `amount(1536, "B")` is 1.54 kB."""
+    """Format a number with a metric prefix: `amount(1536, "B")` returns `1.54 kB`."""
     for size, prefix in _PREFIXES:
         if abs(n) >= size:
             return f"{n / size:.3g} {prefix}{unit}"
@@ -28,46 +28,46 @@ def amount(n: float, unit: str) -> str:
 
 
 def quantity(n: int, what: str) -> str:
-    """A count with its noun: `1 row`, `1,200 rows`."""
+    """Format a count with its noun: `1 row`, `1,200 rows`."""
     return f"{n:,} {what if n == 1 else plural(what)}"
 
 
 def clipped(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The beginning of a long text, with the number of characters that are missing."""
+    """Cut off a long text and append the number of characters that are missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]} … ({quantity(len(text) - most, 'more character')})"
 
 
 def escaped(text: str) -> str:
-    """Text as HTML; line breaks and the spaces that lines begin with are kept."""
+    """Escape text for HTML. Line breaks and the indentation of lines are kept."""
     lines = text.split("\n")
     spaces = (len(line) - len(line.lstrip(" ")) for line in lines)
     return "<br>".join("&nbsp;" * n + html.escape(line[n:]) for n, line in zip(spaces, lines))
 
 
 def pale(text: str) -> str:
-    """Less important text."""
+    """Return the HTML of less important text, which is shown paler."""
     return f'<span style="{PALE}">{escaped(text)}</span>'
 
 
 def bold(text: str) -> str:
-    """More important text."""
+    """Return the HTML of important text, which is shown in bold."""
     return f"<b>{escaped(text)}</b>"
 
 
 def code(text: str) -> str:
-    """Text in the font of code."""
+    """Return the HTML of text in a monospaced font."""
     return f"<code>{escaped(text)}</code>"
 
 
 def paragraph(inner: str) -> str:
-    """A line of HTML by itself."""
+    """Return HTML that is shown on a line of its own."""
     return f'<div style="margin:.3em 0">{inner}</div>'
 
 
 def fold(title: str, inner: str, is_open: bool = False) -> str:
-    """HTML that a click on its title shows or hides; the title alone if there is nothing else."""
+    """Return HTML that a click on its title shows or hides; only the title if `inner` is empty."""
     if not inner:
         return paragraph(title)
     opened = " open" if is_open else ""
@@ -77,7 +77,7 @@ def fold(title: str, inner: str, is_open: bool = False) -> str:
 
 
 def box(*parts: str) -> str:
-    """A whole display, which scrolls sideways where the page is too narrow."""
+    """Wrap a whole display, so that it scrolls sideways if the page is too narrow."""
     return f'<div style="overflow-x:auto;line-height:1.4">{"".join(parts)}</div>'
 
 
@@ -85,15 +85,15 @@ def table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Container[int] = (),
     foot: Sequence[str] = (), most: int = MOST_ROWS, what: str = "row",
 ) -> str:
-    """A table of texts.
+    """Return an HTML table whose cells contain text.
 
     Args:
         head: titles of the columns.
-        rows: texts of the cells; a newline starts a new line.
-        left: numbers of the columns that are aligned to the left.
-        foot: texts of a last line.
-        most: how many rows are shown; a line below counts the others.
-        what: name of a row in that line.
+        rows: texts of the cells, row by row. A newline in a text starts a new line in its cell.
+        left: indices of the columns that are aligned to the left.
+        foot: texts of the last row, which is set like the titles.
+        most: largest number of rows. A line below the table counts the others.
+        what: noun for a row in that line.
     """
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -115,5 +115,5 @@ def table(
 
 
 def left_out(count: int, what: str) -> str:
-    """A line that says how many are not shown; nothing if all are."""
+    """Return a line that says how many items are not shown, or an empty string if none."""
     return paragraph(pale(f"… and {quantity(count, f'more {what}')}")) if count > 0 else ""

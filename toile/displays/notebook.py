@@ -1,7 +1,7 @@
-"""Displays in a notebook that are drawn again in place.
+"""Displays in a notebook that are redrawn in place.
 
-A notebook is where IPython runs with a kernel: Jupyter, JupyterLab, Colab, VS Code, nbconvert.
-Elsewhere nothing here is used, and IPython is not imported.
+A notebook is any program that runs IPython with a kernel: Jupyter, JupyterLab, Colab, VS Code or
+nbconvert. In other programs nothing here is used, and IPython is not imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INTERVAL = 0.25  # seconds between two drawings, at least
 
 
 def kernel_shell() -> Any:
-    """The shell of IPython if a notebook's kernel runs this code, else None."""
+    """Return the IPython shell if a notebook's kernel runs this code, else None."""
     module = sys.modules.get("IPython")  # a kernel has imported it
     get = getattr(module, "get_ipython", None)
     shell = get() if get is not None else None
@@ -28,16 +28,18 @@ def kernel_shell() -> Any:
 
 
 class LiveDisplay:
-    """One output of a cell that is drawn again, at most every `interval` seconds.
+    """One output of a notebook cell, which is redrawn at most once every `interval` seconds.
 
-    A drawing that would come too early is made later, by a timer, or at the end of the cell. In
-    another cell, or in the same one when it runs again, a new output is begun.
+    If `refresh` is called before the interval has passed, a timer redraws the output later, at the
+    latest at the end of the cell. Another cell, or the same cell when it runs again, gets a new
+    output.
 
     Args:
-        draw: returns what to show, by MIME type ("text/html", "text/plain").
+        draw: a function without arguments that returns a dict from MIME types ("text/html",
+            "text/plain") to texts.
         interval: smallest number of seconds between two drawings.
-        tick: draw again after this many seconds, even without a call of `refresh`, until `close`;
-            None for never.
+        tick: number of seconds after which the output is redrawn even if `refresh` is not called.
+            This continues until `close` is called. With None, only `refresh` redraws the output.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class LiveDisplay:
         self._late = False  # whether the output is older than what there is to show
 
     def refresh(self) -> None:
-        """Draw soon: now, or when the interval has passed."""
+        """Draw now, or as soon as the interval since the last drawing has passed."""
         with self._lock:
             self._late = True
             if self._is_new_cell():
@@ -69,12 +71,12 @@ class LiveDisplay:
                 self._later(wait)
 
     def close(self) -> None:
-        """Draw for the last time, if there is something new, and stop ticking."""
+        """Draw for the last time if there is something new, and stop the timer."""
         self._tick = None
         self.flush()
 
     def flush(self) -> None:
-        """Draw what is not drawn yet, now."""
+        """Draw now if there is something new."""
         with self._lock:
             if self._late:
                 self._update()
@@ -84,7 +86,7 @@ class LiveDisplay:
         return self._handle is None or self._shell.execution_count != self._cell
 
     def _begin(self) -> None:
-        """Attach to the running cell; the first drawing is its output."""
+        """Attach to the running cell, so that the next drawing creates a new output."""
         self._shell, self._handle = kernel_shell(), None
         self._cell, self._next = self._shell.execution_count, 0.0
         self._shell.events.register("post_run_cell", self._at_end)
@@ -124,7 +126,7 @@ class LiveDisplay:
             self._timer = None
 
     def _at_end(self, result: Any = None) -> None:
-        """Stop at the end of the cell: later drawings would not be part of its output."""
+        """Stop at the end of the cell, because later drawings would not be part of its output."""
         with self._lock:
             self._shell.events.unregister("post_run_cell", self._at_end)
             self.flush()

@@ -7,10 +7,10 @@ IRREGULAR = {"axis": "axes", "epoch": "epochs", "index": "indices", "matrix": "m
 
 
 def plural(noun: str) -> str:
-    """Return the plural of a noun, or of the last word of several.
+    """Return the plural of a noun; if there are several words, the last one is changed.
 
-    Symbols of units (`MB`, `s`) and words that end in a single s, which are plurals already,
-    stay unchanged.
+    Symbols of units (`MB`, `s`) stay unchanged, and so do words that end in a single s, which are
+    plurals already.
 
     >>> [plural(noun) for noun in ("step", "batch", "library call", "query", "key", "epoch")]
     ['steps', 'batches', 'library calls', 'queries', 'keys', 'epochs']

@@ -1,7 +1,8 @@
-"""Image resampling: `resize` changes the size, `scale_and_translate` also shifts by real numbers.
+"""Image resampling: `resize` changes the size of images, `scale_and_translate` also shifts them.
 
-Both work on arrays with any number of axes and can be differentiated with respect to the image;
-`scale_and_translate` also with respect to the scale and the translation.
+Shifts may be fractions of a pixel. Both functions accept arrays with any number of axes and can be
+differentiated with respect to the image; `scale_and_translate` can also be differentiated with
+respect to the scale and the translation.
 """
 
 # Resampling along an axis is a matrix of kernel weights, built once for each axis; one einsum

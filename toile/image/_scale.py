@@ -1,8 +1,9 @@
 """Separable resampling with the kernels of `ResizeMethod`.
 
-Output pixel i of an axis samples the input at (i + ½)/scale - translation/scale - ½. When shrinking
-with `antialias`, kernels are widened by 1/scale, which makes them low-pass filters. Weights are
-normalized to sum 1, so that constant images stay constant at the edges.
+Along each axis, output pixel i samples the input at `(i + ½)/scale - translation/scale - ½`. If the
+image shrinks and `antialias` is set, the kernels are widened by `1/scale`, which makes them
+low-pass filters. The weights of each output pixel are normalized to a sum of 1, so that constant
+images stay constant at the edges.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _TINY = 1000.0 * float(np.finfo(np.float32).eps)
 class ResizeMethod(enum.Enum):
     """The way in which `resize` and `scale_and_translate` interpolate between pixels.
 
-    `NEAREST` copies the nearest pixel, `LINEAR` interpolates linearly, `CUBIC` by cubic polynomials
-    (`CUBIC_PYTORCH` with the coefficients and edge handling of PyTorch), `LANCZOS3` and `LANCZOS5`
-    by a windowed sinc function of radius 3 or 5, and `AREA` averages the pixels that an output
-    pixel covers.
+    `NEAREST` copies the nearest pixel. `LINEAR` interpolates linearly, and `CUBIC` with cubic
+    polynomials. `CUBIC_PYTORCH` uses the coefficients and the edge handling of PyTorch; with
+    antialiasing, it is the same as `CUBIC`. `LANCZOS3` and `LANCZOS5` use a windowed sinc function
+    of radius 3 or 5. `AREA` averages the input pixels that an output pixel covers.
     """
 
     NEAREST = 0
@@ -52,7 +53,7 @@ class ResizeMethod(enum.Enum):
             The member of `ResizeMethod`.
 
         Raises:
-            ValueError: there is no such method.
+            ValueError: no method has this name.
 
         >>> toile.image.ResizeMethod.from_string("bilinear")
         <ResizeMethod.LINEAR: 1>
@@ -78,7 +79,7 @@ def _triangle(x):
 
 
 def _lanczos(radius):
-    """sinc(x)·sinc(x/radius) within the radius."""
+    """Return the Lanczos kernel: `sinc(x)·sinc(x/radius)` within the radius and 0 outside."""
 
     def kernel(x):
         y = radius * jnp.sin(np.pi * x) * jnp.sin(np.pi * x / radius)
@@ -91,7 +92,7 @@ def _lanczos(radius):
 
 
 def _cubic(a):
-    """Keys' convolution kernel: the C¹ piecewise cubic with slope `a` at 1."""
+    """Return Keys' convolution kernel: a C¹ piecewise cubic function with slope `a` at 1."""
 
     def kernel(x):
         near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
@@ -113,7 +114,7 @@ _KERNELS = {
 
 
 def _area_weights(n_in, n_out, inv_scale, translation, dtype):
-    """Overlap of each output pixel's footprint with each input pixel."""
+    """Return the overlaps of input and output pixels, a matrix of shape `(n_in, n_out)`."""
     left = jnp.arange(n_out, dtype=dtype) * inv_scale - translation * inv_scale
     low = jnp.arange(n_in, dtype=dtype)
     overlap = jnp.minimum((left + inv_scale)[None, :], (low + 1.0)[:, None])
@@ -127,7 +128,7 @@ def _normalized(weights):
 
 
 def _weights(n_in, n_out, scale, translation, method, antialias):
-    """The `(n_in, n_out)` matrix that resamples one axis."""
+    """Return the matrix of shape `(n_in, n_out)` that resamples one axis."""
     dtype = jnp.result_type(scale, translation)
     inv_scale = 1.0 / scale
     sample = (jnp.arange(n_out, dtype=dtype) + 0.5) * inv_scale - translation * inv_scale - 0.5
@@ -145,7 +146,7 @@ def _weights(n_in, n_out, scale, translation, method, antialias):
 
 
 def _edge_padded(n_in, sample, kernel, radius, dtype):
-    """Weights with the edge pixels repeated outward: out-of-range taps fold onto the edge rows."""
+    """Return the weights, with those outside the image added to the nearest edge pixel."""
     tap = np.arange(-radius, n_in + radius)
     weights = kernel(jnp.abs(sample[None, :] - jnp.asarray(tap, dtype=dtype)[:, None]))
     folded = jnp.zeros((n_in, sample.shape[0]), dtype=dtype)
@@ -184,28 +185,29 @@ def scale_and_translate(image: ArrayLike, shape: Sequence[int], spatial_dims: Se
                         precision: lax.PrecisionLike = lax.Precision.HIGHEST) -> Array:
     """Scale an image about its first corner and then shift it.
 
-    A point of the image at coordinate u moves to `u * scale + translation`, where pixel i lies at i
-    + 0.5. Pixels of the result that lie outside the moved image are 0; with `CUBIC_PYTORCH` and no
-    antialiasing they repeat its edge. It can also be differentiated with respect to `scale` and
-    `translation`.
+    A point of the image at coordinate `u` moves to `u * scale + translation`, where the center of
+    pixel `i` is at `i + 0.5`. Pixels of the result that lie outside the moved image are 0; with
+    `CUBIC_PYTORCH` and `antialias=False`, those near its edge repeat the edge pixels instead. The
+    result can be differentiated with respect to `image`, `scale` and `translation`.
 
     Args:
         image: array with any number of axes.
-        shape: shape of the result, with as many axes as the image; axes that are not in
+        shape: shape of the result. It must have as many axes as the image, and axes that are not in
             `spatial_dims` must keep their length.
         spatial_dims: axes to scale and shift along.
-        scale: array with a factor for each of these axes.
-        translation: array with a shift for each of these axes, in pixels of the result.
-        method: how to interpolate: a `ResizeMethod` or its name; not `NEAREST`.
+        scale: array with one factor for each of these axes.
+        translation: array with one shift for each of these axes, in pixels of the result.
+        method: interpolation method, a `ResizeMethod` or its name. `NEAREST` is not supported.
         antialias: whether to average over more pixels when the image shrinks, which prevents
             aliasing.
         precision: precision of the products; see `lax.Precision`.
 
     Returns:
-        An array of floats.
+        A floating-point array.
 
     Raises:
-        ValueError: the method is "nearest", or `shape` does not have as many axes as the image.
+        ValueError: the method is unknown or "nearest", or `shape` does not have as many axes as the
+            image.
 
     >>> image, scale = jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0])
     >>> toile.image.scale_and_translate(image, (3,), (0,), scale, jnp.array([1.0]), "linear")
@@ -240,18 +242,18 @@ def resize(image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod,
 
     Args:
         image: array with any number of axes.
-        shape: shape of the result, with as many axes as the image; axes whose length does not
-            change, such as batch and channel axes, are left as they are.
-        method: how to interpolate: a `ResizeMethod` or its name.
+        shape: shape of the result, with as many axes as the image. Axes whose length does not
+            change, such as batch and channel axes, are not resampled.
+        method: interpolation method, a `ResizeMethod` or its name.
         antialias: whether to average over more pixels when the image shrinks, which prevents
             aliasing. It has no effect on `NEAREST`.
         precision: precision of the products; see `lax.Precision`.
 
     Returns:
-        An array of floats; with `NEAREST`, of the dtype of the image.
+        A floating-point array; with `NEAREST`, an array of the dtype of the image.
 
     Raises:
-        ValueError: there is no such method, or `shape` does not have as many axes as the image.
+        ValueError: the method is unknown, or `shape` does not have as many axes as the image.
 
     >>> toile.image.resize(jnp.array([0.0, 1.0]), (4,), "linear")
     Array([0.  , 0.25, 0.75, 1.  ], dtype=float32)

@@ -1,4 +1,4 @@
-"""Inspecting compiled functions: `explain` shows what a call runs, `profile` measures its cost."""
+"""Inspecting compiled functions: `explain` shows what a call runs; `profile` measures its cost."""
 # May import staging, the backends, the compiler, control, primitives and the engine.
 
 from toile.inspection.explain import Explanation, explain

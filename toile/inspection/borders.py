@@ -1,7 +1,7 @@
-"""Why fusion stopped: for each result that a group stores, who reads it and why it is not fused.
+"""Why fusion stopped: for each value that a group stores, who reads it and why it is not fused.
 
-The reasons are derived again from the finished groups, with the same tests in the same order as in
-fusion.
+The reasons are reconstructed from the finished groups. The tests and their order are those of the
+fusion pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from toile.engine.program import Atom, Literal, Var
 
 
 def borders(fused: Fused, group: Group, labels: dict[int, str]) -> list[str]:
-    """The reasons, one for each kind of reader; `labels` names groups by their id()."""
+    """List why a group's results are stored; `labels` maps the `id()` of each group to a name."""
     if not group.fusible:
         return [f"{_short(group)} is a kernel of its own"]
     out: dict[str, None] = {}
@@ -30,7 +30,7 @@ def borders(fused: Fused, group: Group, labels: dict[int, str]) -> list[str]:
 
 
 def made_of(fused: Fused, a: Atom) -> Var | None:
-    """The variable that an operand is, or is a view of; None for a constant."""
+    """Return the variable of an operand, which may be a view of it; None for a constant."""
     base = a if isinstance(a, Literal) else fused.bases.get(a, a)
     return None if isinstance(base, Literal) else base
 
@@ -51,7 +51,7 @@ def _readers(fused: Fused, group: Group) -> dict[Var, list[Group]]:
 
 
 def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
-    """Why the reader of `v` is not fused with the group that computes it."""
+    """Say why the reader of `v` is not fused with the group that computes it."""
     if not reader.fusible:
         return f"{_short(reader)} is a kernel of its own"
     most = fused.limits.members
@@ -77,7 +77,7 @@ def _reason(fused: Fused, group: Group, reader: Group, v: Var) -> str:
 
 
 def _between(fused: Fused, first: Group, last: Group) -> list[Group]:
-    """The groups that depend on the first one and that the last one depends on."""
+    """Return the groups that must run between two groups."""
     others = (g for g in fused.groups if g is not first and g is not last)
     return [g for g in others if g.before >> first.id & 1 and last.before >> g.id & 1]
 
@@ -91,5 +91,5 @@ def _sums(g: Group) -> bool:
 
 
 def _extents(g: Group) -> tuple[int, ...]:
-    """The domain of a group, sorted: the order of axes does not matter for fusion."""
+    """Return the sorted extents of a group; the order of axes does not matter for fusion."""
     return tuple(sorted(g.extents[a] for a in g.order))

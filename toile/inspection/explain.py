@@ -1,7 +1,8 @@
 """`explain`: what a call of a compiled function runs, kernel by kernel, and why.
 
-It prints the kernels in order with the user's lines and module paths they came from, what was fused
-and where fusion stopped, operations and bytes, the memory plan, and the compile time.
+The explanation lists the kernels in order. For each it shows the lines of the user's code and the
+modules that it comes from, which operations were fused, why fusion stopped, and the numbers of
+floating-point operations and bytes. The memory plan and the compile time follow.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ UNFOLDED = 20  # kernels that a notebook shows at once
 
 @dataclass
 class Compilation:
-    """Where the code of kernels came from, and how long that took.
+    """How many kernels were compiled or found in a cache, and how long that took.
 
     Args:
         texts: number of different kernels.
-        compiled: how many of them were compiled now.
-        read: how many were read from disk now.
-        kept: how many were in memory already.
+        compiled: number of kernels that were compiled now.
+        read: number of kernels that were read from disk now.
+        kept: number of kernels that were already in memory.
         kernel_seconds: compile time of the kernels compiled now, summed over threads.
         trace_seconds: time to trace the function.
-        compile_seconds: time for passes, plan and kernels.
+        compile_seconds: time to run the compiler's passes, make the plan and compile the kernels.
     """
 
     texts: int  # different kernels
@@ -50,12 +51,13 @@ class Compilation:
 
 
 class Explanation:
-    """A description of what a compiled call runs; it prints as text, and as HTML in notebooks.
+    """A description of what a compiled call runs; it prints as text, or as HTML in notebooks.
 
-    `kernels` lists the kernels in order, `memory` the memory plan, `compilation` the compile times.
+    `kernels` lists the kernels in order, `memory` describes the memory plan, and `compilation`
+    contains the compile times.
 
     Args:
-        of: compiled function and its plan; `explain` makes it.
+        of: compiled function and its plan, which `explain` supplies.
     """
 
     def __init__(self, of: Subject):
@@ -88,12 +90,12 @@ class Explanation:
     # ---- totals
     @property
     def flops(self) -> int:
-        """Floating-point operations of all kernels."""
+        """The number of floating-point operations in all kernels."""
         return sum(k.flops for k in self.kernels)
 
     @property
     def bytes(self) -> int:
-        """Bytes that all kernels read and write."""
+        """The number of bytes that all kernels read and write."""
         return sum(k.bytes for k in self.kernels)
 
     @property
@@ -118,7 +120,7 @@ class Explanation:
         yield self._compiled_line()
 
     def _head(self) -> str:
-        """The first line: the number of kernels, how they run and what they cost."""
+        """Return the first line: the number of kernels, how they run and what they cost."""
         inner = len(list(all_kernels(self.kernels)))
         more = f" ({inner} including those in loops)" if inner > len(self.kernels) else ""
         launches = quantity(self.launches, "launch")
@@ -209,7 +211,7 @@ def _compilation(of: Subject) -> Compilation:
 
 
 def _title(k: Kernel) -> str:
-    """The number of a kernel, its kind, and its steps and chunks."""
+    """Return the title of a kernel: its number, kind, steps and chunks."""
     where = ", ".join(str(s + 1) for s in k.steps)
     trips = f", {_times(k)}" if k.bodies or k.trips else ""
     pieces = "block" if k.launches and not hasattr(k.launches[0], "grain") else "chunk"
@@ -258,7 +260,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _source_lines(k: Kernel) -> list[str]:
-    """The user's lines, with the operations that come from each."""
+    """Return the lines of the user's code, each with the operations that come from it."""
     lines = []
     for (file, line), equations in k.sources.items():
         source = equations[0].source
@@ -273,16 +275,18 @@ def _source_lines(k: Kernel) -> list[str]:
 
 
 def explain(f: Callable[..., Any]) -> Callable[..., Explanation]:
-    """Make a function that shows what a call would run, without running it.
+    """Make a function that shows which kernels a call of `f` would run, without running them.
 
-    The result lists the compiled kernels with the lines of source they come from, what was fused,
-    the number of operations and bytes, the memory plan and the compile time.
+    The explanation lists the compiled kernels with the source lines they come from, which
+    operations were fused, the numbers of floating-point operations and bytes, the memory plan and
+    the compile time.
 
     Args:
         f: function to explain, jitted or not.
 
     Returns:
-        A function with the arguments of `f` that returns an `Explanation`, which prints as text.
+        A function that accepts the arguments of `f` and returns an `Explanation`. Print it to see
+        the text.
 
     >>> e = toile.explain(toile.nn.softmax)(jnp.ones((4, 8)))
     >>> [(k.kind, k.operations) for k in e.kernels]

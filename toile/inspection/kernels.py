@@ -1,8 +1,9 @@
-"""A description of a plan's kernels: what each computes, from which lines, and what it moves.
+"""A description of a plan's kernels: what each computes, its source lines, and the bytes it moves.
 
-One `Kernel` stands for one group of the fusion: all its launches (a product has one that packs, a
-long sum one for the parts and one that joins them) and calls of a GPU's libraries, a loop with the
-kernels of its bodies, or a step in Python.
+One `Kernel` stands for one group of equations that were fused, and contains all launches and GPU
+library calls of the group. A group can have several launches: a matrix product has one that packs
+its operands, and a long sum has one that computes partial sums and one that adds them. A `Kernel`
+can also be a loop with the kernels of its bodies, or a step that runs in Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOOPS: dict[type, str] = {ScanStep: "scan", WhileStep: "while", SwitchStep: "con
 
 @dataclass
 class Kernel:
-    """What one group of a plan was compiled to."""
+    """The compiled form of one group of a plan."""
 
     number: int
     kind: str  # map, row, column, partial; or the routine; or "Python"
@@ -57,16 +58,16 @@ class Kernel:
 
     @property
     def modules(self) -> list[str]:
-        """The paths of the modules that its operations belong to, in order."""
+        """The paths of the modules that the operations belong to, in order."""
         return list(dict.fromkeys(self.path_of(e) for e in self.equations))
 
     def path_of(self, e: Equation) -> str:
-        """The module path of one of its equations."""
+        """Return the module path of an equation of this kernel."""
         return "/".join((*self.scope, *e.scope))
 
     @property
     def sources(self) -> dict[tuple[str, int], list[Equation]]:
-        """The operations, grouped by the user's file and line."""
+        """The equations, grouped by file and line of the user's code."""
         found: dict[tuple[str, int], list[Equation]] = {}
         for e in self.equations:
             if e.source is not None:
@@ -75,35 +76,34 @@ class Kernel:
 
     @property
     def chunks(self) -> int:
-        """The number of pieces of its work: chunks for threads, or thread blocks on a GPU."""
+        """The number of chunks that threads execute, or of thread blocks on a GPU."""
         alone = [x for x in self.launches if id(x) not in self.linked]
         return sum(-(-x.extent // getattr(x, "grain", 1)) for x in alone) + self.blocks
 
     @property
     def label(self) -> str:
-        """Its kind, with the operation if that says more."""
+        """The kind, followed by the operation if there is only one and it adds information."""
         names = set(self.operations)
         if len(names) == 1 and self.kind not in names:
             return f"{self.kind} ({names.pop()})"
         return self.kind
 
     def shares(self) -> list[tuple[Equation, float]]:
-        """Its equations, each with its share of the work, by a rough weight."""
+        """Return the equations with a rough estimate of the fraction of the work each one does."""
         weights = [weight(e) for e in self.equations]
         total = sum(weights) or 1.0
         return [(e, w / total) for e, w in zip(self.equations, weights, strict=True)]
 
 
 def weight(e: Equation) -> float:
-    """The work of an equation within a kernel: elements, with a larger weight for costly
-    functions."""
+    """Estimate the work of an equation: its number of elements, times 15 for costly functions."""
     sizes = [a.aval.size for a in (*e.ins, *e.outs)]
     n = e.ins[0].aval.size if e.op.is_reduction else max(sizes, default=1)
     return float(max(n, 1)) * (15.0 if e.op.costly else 1.0)
 
 
 class _Numbers:
-    """Numbers the kernels of a plan and of the bodies of its loops."""
+    """A counter that numbers the kernels of a plan and of the bodies of its loops."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -116,13 +116,13 @@ class _Numbers:
 def kernels_of(
     plan: Plan, numbers: _Numbers | None = None, scope: tuple[str, ...] = ()
 ) -> list[Kernel]:
-    """The kernels of a plan in starting order; `scope` is the module path of the plan."""
+    """List the kernels of a plan in the order they start; `scope` is the plan's module path."""
     numbers = numbers or _Numbers()
     found: dict[Any, Kernel] = {}
     alone = {id(g.members[0].equation): g for g in plan.fused.groups if not g.fusible}
 
     def kernel(of: Any, group: Group | None, step: int) -> Kernel:
-        """The kernel of a group, or of a launch without one; made at its first launch."""
+        """Find or make the kernel of a group, or of a launch that belongs to no group."""
         key = id(of if group is None else group)
         if key not in found:
             found[key] = _new_kernel(plan.fused, group, numbers.next())
@@ -145,7 +145,7 @@ def kernels_of(
 
 
 def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> None:
-    """Name the kernels, and say which chain they run in and why fusion stopped."""
+    """Set the kinds and chains of the kernels, and the reasons why fusion stopped."""
     _show_chains(plan, found)
     for k in found.values():
         k.scope = scope
@@ -159,7 +159,7 @@ def _describe(plan: Plan, found: dict[Any, Kernel], scope: tuple[str, ...]) -> N
 
 
 def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
-    """Note which kernels run together, block by block."""
+    """Record which kernels run together as a chain."""
     for step in plan.steps:
         for chain in getattr(step, "launches", ()):
             links = getattr(chain, "links", ())
@@ -176,7 +176,7 @@ def _show_chains(plan: Plan, found: dict[Any, Kernel]) -> None:
 
 
 def all_kernels(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
-    """The kernels, including those in their bodies."""
+    """Iterate over kernels, including those in the bodies of loops."""
     for k in kernels:
         yield k
         for body in k.bodies:
@@ -198,7 +198,7 @@ def _new_kernel(fused: Fused, group: Group | None, number: int) -> Kernel:
 
 
 def _reads(fused: Fused, equations: list[Equation]) -> dict[Var, int]:
-    """The variables read from outside, each with the number of bytes read."""
+    """Return the variables that the equations read from outside, with the bytes read."""
     inside = {o for e in equations for o in e.outs}
     seen: dict[Var, dict[Any, int]] = {}
     for e in equations:
@@ -228,7 +228,7 @@ def _add_loop(k: Kernel, step: Any, numbers: _Numbers, scope: tuple[str, ...]) -
 
 
 def _show_loop(k: Kernel) -> None:
-    """For a kernel that is a whole loop, show the operations of its bodies."""
+    """If a kernel is a whole loop, replace its equation by the equations of the loop's bodies."""
     (e,) = k.equations
     if e.op.carries_programs:
         k.trips = getattr(e.op, "length", None)
@@ -236,7 +236,7 @@ def _show_loop(k: Kernel) -> None:
 
 
 def _inside(e: Equation) -> Iterator[Equation]:
-    """The equations of a loop's bodies, including inner loops, under its module path."""
+    """Iterate over the equations in a loop and its inner loops, with the loop's module path."""
     for program in e.op.programs():
         for x in prepared(program).equations:
             inner = Equation(x.op, x.ins, x.outs, x.source or e.source, (*e.scope, *x.scope))
@@ -247,7 +247,7 @@ def _inside(e: Equation) -> Iterator[Equation]:
 
 
 def _name(k: Kernel) -> None:
-    """Set its kind, from its launches unless it is a loop."""
+    """Set the kind of a kernel, unless it is a loop, whose kind is already set."""
     if k.python:
         k.kind = "Python"
     elif not k.bodies:

@@ -1,9 +1,10 @@
 """Measuring a plan: its steps run one by one in the native runner, each timed separately.
 
 Steps run in order on the buffers of one call, so that caches are in the same state as in a real
-call. A region of several kernels is timed as a whole, and in other rounds kernel by kernel, to find
-how its time is divided (for a chain: its first link, its first two ...); one iteration of a loop is
-timed step by step in the same way. Times are in seconds.
+call. A region of several kernels is timed as a whole. In other rounds it is timed kernel by kernel,
+to find how its time is divided; for a chain, these are the times of the first link, the first two
+links, and so on. One iteration of each loop is timed step by step in the same way. Times are in
+seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ INNER_ROUNDS, LONG = 3, 0.2  # fewer rounds for calls that take longer than this
 
 
 class Part(NamedTuple):
-    """Some launches of a region: those of one origin, or the first links of a chain."""
+    """Some launches of a region: those of one group, or the first links of a chain."""
 
     key: Any  # charged with its time, minus that of the part it starts with
     table: runner.Table
@@ -42,7 +43,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Timed:
-    """A step of a plan with its times, and the parts inside it."""
+    """A step of a plan, its parts, and the times of both."""
 
     step: Any
     table: runner.Table
@@ -56,7 +57,7 @@ class Timed:
         return statistics.fmean(self.times) if self.times else 0.0
 
     def shares(self) -> list[float]:
-        """The fraction of a region's time that each of its kernels takes."""
+        """Return the fraction of a region's time that each of its parts takes."""
         took = [min(t) if t else 0.0 for t in self.part_times]
         own = [max(t - (took[part.begins] if part.begins is not None else 0.0), 0.0)
                for t, part in zip(took, self.parts, strict=True)]
@@ -65,7 +66,7 @@ class Timed:
 
 
 class Bench:
-    """The buffers of one call, and command tables of single steps that run on them."""
+    """The buffers of one call, and a command table for each step that runs on them."""
 
     def __init__(self, executable: PlannedExecutable, raws: Sequence[np.ndarray]):
         self.executable = executable
@@ -85,7 +86,7 @@ class Bench:
         return self.executable.table_of(steps)
 
     def _results(self) -> runner.Table:
-        """Commands that set the pointers of results that share a block with others."""
+        """Return commands that set the pointers of results which share a block with others."""
         table, exe = runner.Table(), self.executable
         for out, (block, offset) in zip(exe.plan.outputs, exe.places, strict=True):
             slot = exe.slots[out.buffer]
@@ -107,7 +108,7 @@ class Bench:
         return found
 
     def _parts(self, region: Region) -> list[Part]:
-        """A region's launches by origin, and its chains link by link."""
+        """Divide a region into parts: the launches of each group, and the links of each chain."""
         by_origin: dict[Any, list[Any]] = {}
         found: list[Part] = []
         for x in region.launches:
@@ -122,7 +123,7 @@ class Bench:
 
     # ---- running
     def run(self, table: runner.Table) -> float:
-        """Run a table; returns its time without the cost of entering the runner."""
+        """Run a table and return its time without the cost of entering the runner."""
         started = time.perf_counter()
         code = runner.run(table.address, self.context.address, self.threads)
         took = time.perf_counter() - started
@@ -138,7 +139,7 @@ class Bench:
         self.run(self.results)
 
     def warm(self, rounds: int = 20) -> None:
-        """Measure the time of an empty table."""
+        """Measure the time of an empty table, which is the cost of entering the runner."""
         self.floor = 0.0
         self.floor = min(self.run(self.empty) for _ in range(rounds))
 
@@ -149,7 +150,7 @@ class Bench:
             t.times.append(self.run(t.table))
 
     def inner_round(self) -> None:
-        """Run all steps; time regions kernel by kernel, one iteration of each loop step by step."""
+        """Run all steps, and time the kernels of regions and the steps of one loop iteration."""
         self.begin()
         for t in self.steps:
             self._inside(t)
@@ -164,9 +165,9 @@ class Bench:
             self.run(t.table)
 
     def keep_best(self) -> None:
-        """Drop the rounds that were slow as a whole.
+        """Keep only the fastest third of the rounds.
 
-        All rows are means over the same rounds, so the rows of the steps add up to the total."""
+        All steps keep the same rounds, so that their mean times add up to the mean total."""
         rounds = range(min((len(t.times) for t in self.steps), default=0))
         totals = [sum(t.times[r] for t in self.steps) for r in rounds]
         kept = sorted(rounds, key=totals.__getitem__)[: -(-len(rounds) // BEST)]
@@ -175,7 +176,7 @@ class Bench:
 
     # ---- loops
     def _iteration(self, t: Timed) -> None:
-        """Time one iteration of a loop and undo its changes, since the loop is still to run."""
+        """Time one iteration of a loop, and undo its changes because the loop has not run yet."""
         changed = [self.arena[0], self.context.pointers, *(x for x, _ in self.outs)]
         saved = [x.copy() for x in changed]
         starts = list(t.step.starts)
@@ -193,7 +194,9 @@ class Bench:
             x[...] = kept
 
     def _bodies_to_run(self, t: Timed) -> list[Callable[[], list[Timed]]]:
-        """The bodies of one iteration; a while loop's body only if its condition holds."""
+        """Return one function for each body that an iteration runs; it returns the body's steps.
+
+        The body of a while loop has no steps if its condition is false."""
         if isinstance(t.step, SwitchStep):
             i = self._read(t.step.index, 0, ctypes.c_int32)
             chosen = min(max(i, 0), len(t.bodies) - 1)
@@ -215,7 +218,7 @@ def measure(
     executable: PlannedExecutable, raws: Sequence[np.ndarray], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int,
 ) -> tuple[Bench, float, float]:
-    """Time the steps, a whole call and an empty call, alternating, `rounds` times each."""
+    """Time the steps, a whole call and an empty call in turn, `rounds` times each."""
     bench = Bench(executable, raws)
     calls: list[float] = []
     idle_calls: list[float] = []
@@ -247,12 +250,12 @@ def _do_nothing() -> None:
 
 
 def best(times: list[float]) -> float:
-    """The mean of the fastest rounds."""
+    """Return the mean of the fastest third of the times."""
     return statistics.fmean(sorted(times)[: -(-len(times) // BEST)])
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """The time of a call, without that of freeing its result."""
+    """Measure the time of a call, without the time to free its result."""
     started = time.perf_counter()
     result = call()
     took = time.perf_counter() - started
@@ -261,7 +264,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def without_steps(executable: PlannedExecutable) -> PlannedExecutable:
-    """The same executable without steps: measures the overhead of a call."""
+    """Copy an executable without its steps; calling the copy measures the overhead of a call."""
     hollow = copy.copy(executable)
     hollow.table = runner.Table()
     hollow.address = hollow.table.address

@@ -1,4 +1,4 @@
-"""A description of the memory plan: the arena, its contents at each step, and its peak."""
+"""A description of the memory plan: the arena, its contents at each step, and its peak use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toile.engine.program import Program
 
 @dataclass
 class Buffer:
-    """A temporary, and the first and last step that use it."""
+    """A temporary array, with the first and the last step that use it."""
 
     name: str
     nbytes: int
@@ -24,7 +24,7 @@ class Buffer:
 
 @dataclass
 class Memory:
-    """Bytes by kind. A call needs the arena, its outputs and its arguments."""
+    """The bytes that a call needs for its arguments, results, constants and temporaries."""
 
     inputs: int
     outputs: int
@@ -42,7 +42,7 @@ class Memory:
 
 
 def memory_of(program: Program, executable: Any) -> Memory:
-    """The memory plan of a compiled Program."""
+    """Describe the memory plan of a compiled Program."""
     buffers = _buffers(executable.plan)
     steps = len(executable.plan.steps)
     live = [sum(b.nbytes for b in buffers if b.first <= i <= b.last) for i in range(steps)]
@@ -61,7 +61,7 @@ def memory_of(program: Program, executable: Any) -> Memory:
 
 
 def _buffers(plan: Plan) -> list[Buffer]:
-    """The temporaries of a plan; those of a loop's bodies count as one block."""
+    """List the temporaries of a plan. Those in the bodies of a loop count as one buffer."""
     spans: dict[Any, Buffer] = {}
     for i, step in enumerate(plan.steps):
         for b in plan.temporaries_of(step):

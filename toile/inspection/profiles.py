@@ -1,9 +1,9 @@
 """`profile`: where the time of a call goes, by kernel, by module path and by operation.
 
-The steps of the compiled plan run one by one in the native runner (see measurements.py), or on a
-GPU with events between them (platforms/gpu/step_times.py); the overhead of the call has its own
-row. The time of a kernel with operations of several modules is divided among them in proportion to
-a rough weight of each.
+On the CPU, the steps of the compiled plan run one by one in the native runner (measurements.py). On
+a GPU, events between the steps measure their times (platforms/gpu/step_times.py). The overhead of
+the call has a row of its own. If a kernel contains operations of several modules, its time is
+divided among them in proportion to their estimated work.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NO_MODULE = "(no module)"
 
 @dataclass
 class Row:
-    """Time and work of one line of a table.
+    """The time and the work in one row of a table.
 
     Args:
         name: kernel, module path or operation.
-        seconds: time.
-        flops: floating-point operations.
-        bytes: bytes read and written.
+        seconds: time in seconds.
+        flops: number of floating-point operations.
+        bytes: number of bytes read and written.
         operations: names of the operations.
         inner: for a loop, the rows of its kernels.
     """
@@ -55,11 +55,11 @@ class Row:
 
 
 class Table:
-    """Rows of a profile, the slowest first; prints as text, and as HTML in notebooks.
+    """A table of times, the slowest row first; it prints as text, or as HTML in notebooks.
 
     Args:
         rows: rows in any order.
-        call: seconds of the whole call.
+        call: time of the whole call, in seconds.
     """
 
     HEAD = ("time", "share", "GFLOP/s", "GB/s", "", "operations")
@@ -101,17 +101,18 @@ class Table:
 class Profile:
     """The cost of a call of a compiled function. Times are in seconds.
 
-    Times are means over the fastest third of the rounds. `call` is the time of the whole call,
-    `calling` the part of it that is spent outside kernels.
+    Times are means over the fastest third of the rounds. `call` is the time of the whole call, and
+    `calling` is the part of it that is spent outside kernels.
 
     Args:
         name: name of the function.
         call: time of the whole call.
-        calling: time outside kernels.
-        rounds: how many times each step was timed.
-        times: kernels with their times.
+        calling: time spent outside kernels.
+        rounds: number of times that each step was timed.
+        times: for each kernel, a tuple of the kernel, its time, and a list of the same tuples for
+            the kernels inside it if it is a loop.
         threads: number of threads.
-        device: GPU; None for the CPU.
+        device: the GPU; None for the CPU.
     """
 
     def __init__(self, name: str, call: float, calling: float, rounds: int,
@@ -122,17 +123,18 @@ class Profile:
 
     @property
     def covered(self) -> float:
-        """The fraction of the time of the call that the rows add up to."""
+        """The sum of all rows, as a fraction of the time of the call."""
         return (self.calling + sum(s for _, s, _ in self.times)) / self.call
 
     def table(self, by: Literal["kernel", "module", "operation"] = "kernel") -> Table:
         """Return a table of the times.
 
         Args:
-            by: what a row is: a "kernel", the path of a "module", or a kind of "operation".
+            by: "kernel" for one row per kernel, "module" for one row per module path, or
+                "operation" for one row per kind of operation.
 
         Returns:
-            The table, the slowest row first.
+            The table, with the slowest row first.
         """
         if by == "kernel":
             rows = [_kernel_row(*t) for t in self.times]
@@ -147,7 +149,7 @@ class Profile:
         return Table([*rows, Row(CALLING, self.calling)], self.call)
 
     def _summed(self, key: Callable[[Kernel, Equation], str]) -> list[Row]:
-        """The kernels' times divided among their equations, and summed by a key."""
+        """Divide the time of each kernel among its equations, and sum the times by `key`."""
         rows: dict[str, Row] = {}
 
         def add(times: list[tuple[Kernel, float, Any]], turns: int) -> None:
@@ -213,7 +215,7 @@ def _kernel_row(k: Kernel, seconds: float, inner: list[Any], turns: int = 1) -> 
 
 def assigned(kernels: list[Kernel], steps: list[Any], scale: float
              ) -> list[tuple[Kernel, float, Any]]:
-    """The steps' times, summed for the kernels that they belong to."""
+    """Return each kernel with the total time of its steps, and with the kernels inside it."""
     by_launch = {id(x): i for i, k in enumerate(kernels) for x in k.launches}
     by_step = {s: i for i, k in enumerate(kernels) for s in k.steps
                if not k.launches or k.bodies or k.calls}
@@ -240,7 +242,7 @@ def _owners(launches: list[Any], by_launch: dict[int, int]) -> list[tuple[int, A
 
 
 def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
-    """A loop's time, divided among the kernels of its bodies as in one iteration."""
+    """Divide a loop's time among the kernels of its bodies as it is divided in one iteration."""
     turn = sum(inner.seconds for body in t.bodies for inner in body)
     if not turn:
         return []
@@ -250,7 +252,7 @@ def _of_bodies(k: Kernel, t: Any, took: float) -> list[Any]:
 
 def _profiled(of: Subject, again: Subject, args: tuple[Any, ...], kwargs: dict[str, Any],
               rounds: int | None) -> Profile:
-    """Measure one subject; `again`, of the same function, is used for calls that run nothing."""
+    """Measure a subject; `again`, compiled from the same function, times empty calls."""
     if of.consts is None:
         raise ValueError(f"profile: needed a function without tracers, got one with some{here()}")
     _, args_in, kwargs_in = of.jitted._take_statics(args, kwargs)
@@ -277,7 +279,7 @@ def _profiled_elsewhere(
     of: Subject, again: Subject, device: Any, raws: list[Any], call: Callable[[], Any],
     idle_call: Callable[[], Any], rounds: int | None,
 ) -> Profile:
-    """The same on an asynchronous device: a call ends when its results are ready."""
+    """Measure a subject on an asynchronous device: a call ends when its results are ready."""
     timing = inspection_of(device).step_times
     with device.lock, device.current():
         again.program.memo[device] = timing.without_steps(again.executable)
@@ -308,11 +310,12 @@ def profile(f: Callable[..., Any], *, rounds: int | None = None) -> Callable[...
 
     Args:
         f: function to measure, jitted or not.
-        rounds: how many times each step is timed; None for as many times as fit into about a
-            second.
+        rounds: number of times that each step is timed. With None, it is between 3 and 60 and
+            chosen so that measuring takes about 1.5 seconds.
 
     Returns:
-        A function with the arguments of `f` that returns a `Profile`, which prints as a table.
+        A function that accepts the arguments of `f`, runs `f`, and returns a `Profile`. Print it to
+        see the tables.
 
     >>> p = toile.profile(lambda x: jnp.exp(x).sum(), rounds=5)(jnp.ones((64, 64)))
     >>> p.table(by="operation").rows[0].seconds > 0

@@ -1,7 +1,7 @@
 """The subject of an inspection: a function traced and compiled for certain arguments.
 
 The function gets its own `jit`, so that other callers are not affected. Arguments are never
-donated: they are used for many calls.
+donated, because many calls use them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from toile.targets.llvm import native
 
 @dataclass
 class Subject:
-    """A compiled function, and the time that tracing and compiling took."""
+    """A compiled function, with the times to trace it and to compile it."""
 
     name: str
     jitted: PjitFunction
@@ -52,7 +52,7 @@ class Subject:
 
 
 def private_jit(f: Callable[..., Any], what: str) -> PjitFunction:
-    """`jit(f)` with its own cache and the static arguments of f."""
+    """Return `jit(f)` with a separate cache and the static arguments of `f`."""
     if not callable(f):
         raise TypeError(f"{what}: needed a callable, got {f!r} of type {type(f).__name__}{here()}")
     options: dict[str, Any] = {}
@@ -72,9 +72,10 @@ def subject(
     f: Callable[..., Any], what: str, args: tuple[Any, ...], kwargs: dict[str, Any],
     divides: bool = False,
 ) -> Subject:
-    """Trace and compile a function for these arguments; nothing runs.
+    """Trace and compile a function for these arguments, without running it.
 
-    With `divides`, a function that runs on many devices is replaced by the Program of one."""
+    With `divides`, the subject of a function that runs on several devices is the Program that one
+    of them runs."""
     if state.trace is not None:
         raise errors.UnexpectedTracerError(
             f"{what}: needed a call outside transformations, got one that is being traced"
@@ -104,7 +105,7 @@ def subject(
 
 
 def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Device | None:
-    """The device that a call with these arguments runs on; None: the CPU."""
+    """Return the device that a call with these arguments runs on, or None for the CPU."""
     if not registry.active:
         return None
     given = [x for x in flatten((args, kwargs))[0] if isinstance(x, ConcreteArray)]
@@ -112,14 +113,14 @@ def _device(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Devic
 
 
 def inspection_of(device: Device) -> Any:
-    """The inspection module of another platform's device (`Platform.inspection`)."""
+    """Return the inspection module for a device that is not the CPU (`Platform.inspection`)."""
     return platform_at(device).inspection()
 
 
 def _divided(
     f: Any, traced: Any, jitted: PjitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Partition | None:
-    """How a call of `f` is divided over devices; None if it is not."""
+    """Return how a call of `f` is divided over devices, or None if it is not."""
     wanted: Sequence[Any] = ()
     if isinstance(f, ShardedJit):
         args, wanted = f._laid_out(args), f._wanted(traced)
@@ -128,6 +129,6 @@ def _divided(
 
 
 def texts_of(plan: Plan) -> list[str]:
-    """The different kernels of a plan, in order."""
+    """Return the code of the different kernels of a plan, in order."""
     launches = (x for s in plan.all_steps() if isinstance(s, Region) for x in s.kernels)
     return list(dict.fromkeys(x.text for x in launches))

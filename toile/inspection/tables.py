@@ -8,7 +8,7 @@ from toile.displays.nouns import plural
 
 
 def duration(seconds: float) -> str:
-    """A time in a suitable unit."""
+    """Format a time in a suitable unit."""
     for size, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[int] = ()) -> str:
-    """Aligned columns: numbers to the right, the columns in `left` to the left."""
+    """Align the columns of a table: those in `left` to the left, the others to the right."""
     lines = [list(head), *(list(r) for r in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     kept = set(left)
@@ -31,7 +31,7 @@ def aligned(head: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[i
 
 
 def counted(names: Iterable[str]) -> str:
-    """Names in order of first occurrence, with counts: `add ×3, exp`."""
+    """List names in order of first occurrence, with their counts: `add ×3, exp`."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
@@ -39,5 +39,5 @@ def counted(names: Iterable[str]) -> str:
 
 
 def quantity(n: int, what: str) -> str:
-    """A count with its noun: `1 launch`, `2 launches`."""
+    """Format a count with its noun: `1 launch`, `2 launches`."""
     return f"{n} {what if n == 1 else plural(what)}"

@@ -1,9 +1,9 @@
-"""Packages written for JAX and Flax, running on toile; weights of other frameworks.
+"""Run packages written for JAX and Flax on toile, and load the weights of other frameworks.
 
 `from toile.interop import optax`, or `load("optax")`, imports the installed Optax with toile in
-place of jax: its own source is imported a second time, under the name `toile.interop.optax`, and
-what it imports from `jax` and `flax` comes from toile. `sys.modules["jax"]` is not touched: the
-real jax may be in the same process, or not be installed at all.
+place of jax. Its source is imported a second time, under the name `toile.interop.optax`, and
+everything that it imports from `jax` and `flax` comes from toile. `sys.modules["jax"]` does not
+change: the same process may import the real jax, and jax need not be installed at all.
 
 >>> from toile.interop import optax
 >>> tx = optax.sgd(0.1)

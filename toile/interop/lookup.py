@@ -1,6 +1,7 @@
-"""Which module of toile takes the place of a module of jax or flax.
+"""Find the module of toile that replaces a module of jax or flax.
 
-A module of `toile.compat.faces` holds what differs; everything else is toile's own module.
+It is a module of `toile.compat.faces` if toile differs from the original, and otherwise the module
+of toile with the same name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ FACES = "toile.compat.faces"
 
 @functools.cache
 def resolve(name: str) -> ModuleType:
-    """The module of toile that stands for `name`, a module of jax or flax."""
+    """Return the module of toile that replaces `name`, a module of jax or flax."""
     parent, _, last = name.rpartition(".")
     if not parent:
         return import_module(f"{FACES}.{name}")
@@ -36,7 +37,7 @@ def resolve(name: str) -> ModuleType:
 
 
 def fallback_to(face: str, target: str) -> Callable[[str], Any]:
-    """A module's `__getattr__`: submodules of the face, then what `target` has."""
+    """Return a `__getattr__` for a face, which looks in its submodules and then in `target`."""
 
     def get(name: str) -> Any:
         if name.startswith("__"):

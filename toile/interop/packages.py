@@ -1,8 +1,9 @@
-"""Which packages are redirected: those that import jax or flax.
+"""Decide which packages are redirected: those that import jax or flax.
 
-The ones toile is tested with are listed. Any other is redirected when its distribution requires jax
-or flax, or when it was asked for by name with `load`; the rest (NumPy, absl, toolz ...) is shared
-with the process, as it does not use jax.
+The packages that toile is tested with are listed here. Another package is redirected if its
+distribution requires jax or flax, or if the user has loaded it by name with `load`. All others
+(NumPy, absl, toolz ...) do not use jax, and redirected code shares them with the rest of the
+process.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def register(root: str) -> None:
 
 
 def is_redirected(root: str) -> bool:
-    """Whether redirected code gets its own copy of the package `root`."""
+    """Whether redirected code imports a separate copy of the package `root`."""
     return root in KNOWN or root in _requested or _needs_jax(root)
 
 
 @functools.cache
 def _needs_jax(root: str) -> bool:
-    """Whether the distribution named like the package requires jax or flax, extras aside."""
+    """Whether the distribution of this name requires jax or flax, apart from optional extras."""
     if root in sys.stdlib_module_names or root in ("toile", "jaxlib"):
         return False
     try:
@@ -52,7 +53,7 @@ def _needs_jax(root: str) -> bool:
 
 
 def missing(root: str) -> str:
-    """The message for a package that is not installed."""
+    """Return the error message for a package that is not installed."""
     installed_as = KNOWN.get(root, root)
     hint = f"pip install {installed_as}"
     if root == "optax":
@@ -61,7 +62,7 @@ def missing(root: str) -> str:
 
 
 def unknown(root: str) -> str:
-    """The message for a package that does not seem to use JAX."""
+    """Return the error message for a package that does not seem to use JAX."""
     return (
         f"toile.interop has no module {root!r}, and no installed package of that name requires jax "
         f"(interop.load({root!r}) tries to load one anyway)"

@@ -1,10 +1,10 @@
 """Import redirection: a second copy of a package, in which `jax` and `flax` mean toile.
 
-A finder serves the installed source of a package under `toile.interop.<package>`. Each of its
-modules is executed with its own `__builtins__`, whose `__import__` maps `jax...`, `flax...` and
-the packages that are redirected to their places here. Functions inherit the builtins of the module
-that defines them, so imports inside functions are mapped as well. Nothing is rewritten: files, line
-numbers and the cached bytecode are those of the installed package.
+A finder serves the installed source of a package under `toile.interop.<package>`. The modules of
+the package are executed with special `__builtins__`, whose `__import__` replaces `jax...`,
+`flax...` and other redirected packages. Functions inherit the builtins of the module that defines
+them, so imports inside functions are replaced as well. Nothing is rewritten: files, line numbers
+and the cached bytecode are those of the installed package.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ REPLACED = ("jax", "flax", "absl", "importlib", "unittest")  # packages that hav
 def load(name: str) -> ModuleType:
     """Import an installed package that is written for JAX and Flax, so that it runs on toile.
 
-    The source of the package is imported a second time, as `toile.interop.<name>`; what it imports
-    from `jax` and `flax` is toile's. The package itself, if it is imported too, stays unchanged.
+    The source of the package is imported a second time, as `toile.interop.<name>`, and everything
+    that it imports from `jax` and `flax` comes from toile. The original package stays unchanged and
+    can be imported as well.
 
     Args:
         name: package or module, such as "optax" or "optax.contrib".
 
     Returns:
-        The module. For `"jax"` and `"flax"`, toile under their names.
+        The module. For `"jax"` and `"flax"`, it is the module of toile that replaces them.
 
     Raises:
         ModuleNotFoundError: the package is not installed.
@@ -57,7 +58,7 @@ def load(name: str) -> ModuleType:
 
 
 def attribute(name: str) -> ModuleType:
-    """The value of `toile.interop.<name>`: one of its modules, or a redirected package."""
+    """Return `toile.interop.<name>`: a module of toile, or a redirected package."""
     if _is_own(name) or compat_name(HERE, name) is not None:
         return importlib.import_module(f"{HERE}.{name}")
     if not packages.is_redirected(name):
@@ -69,7 +70,7 @@ def import_(
     name: str, globals: Any = None, locals: Any = None, fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> ModuleType:
-    """`__import__` for redirected code."""
+    """Import a module for redirected code, which calls this function as `__import__`."""
     root = name.partition(".")[0]
     if level == 0 and root in REPLACED:
         module = resolve(name)
@@ -87,7 +88,7 @@ def import_(
 
 
 def private_name(name: str) -> str:
-    """Where a dotted name of redirected code (`"jax.lax.sin"`, `"optax.sgd"`) is found."""
+    """Translate a dotted name in redirected code, such as `"jax.lax.sin"`, to its real name."""
     root = name.partition(".")[0]
     if root in ("jax", "flax"):
         return f"{FACES}.{name}"
@@ -95,7 +96,7 @@ def private_name(name: str) -> str:
 
 
 def spec_of(name: str, package: str | None = None) -> ModuleSpec | None:
-    """`importlib.util.find_spec` for redirected code."""
+    """Find a module's spec for redirected code, like `importlib.util.find_spec`."""
     root = name.partition(".")[0]
     if root in ("jax", "flax"):
         try:
@@ -111,7 +112,7 @@ BUILTINS = {**vars(builtins), "__import__": import_}
 
 
 class Loader(SourceFileLoader):
-    """Executes a source file with the builtins of redirected code."""
+    """A loader that executes a source file with the builtins for redirected code."""
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = BUILTINS
@@ -119,7 +120,7 @@ class Loader(SourceFileLoader):
 
 
 class Finder:
-    """Finds `toile.interop.<package>...` in the installed `<package>`."""
+    """A finder that looks up `toile.interop.<package>...` in the installed `<package>`."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -150,7 +151,7 @@ class Finder:
 
 
 def _installed(root: str) -> ModuleSpec | None:
-    """Where the package `root` is, on the path or where an editable installation says."""
+    """Find the package `root` on the import path or in an editable installation."""
     found = PathFinder.find_spec(root)
     if found is None:
         with contextlib.suppress(ValueError, ImportError):  # a module without a spec; a refusal
@@ -159,11 +160,13 @@ def _installed(root: str) -> ModuleSpec | None:
 
 
 def _is_own(name: str) -> bool:
-    """Whether toile.interop has a module of that name itself."""
+    """Whether toile.interop itself has a module of this name."""
     return PathFinder.find_spec(f"{HERE}.{name}", sys.modules[HERE].__path__) is not None
 
 
 def install() -> None:
-    """Put the finder first on `sys.meta_path`, once: redirected packages have real paths."""
+    """Put the finder first on `sys.meta_path`, unless it is there already.
+
+    It must be first because Python's finder would find the real files of redirected packages."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

@@ -1,7 +1,7 @@
 """Reading and writing files of named arrays in the safetensors format.
 
-The package `safetensors` is not needed, and the files are byte for byte those that it writes.
-bfloat16 and the float8 dtypes are those of ml_dtypes.
+The package `safetensors` is not needed, and the files are identical to those that it writes, byte
+for byte. Arrays of bfloat16 and float8 have the dtypes of ml_dtypes.
 """
 # A file is the length of a header (8 bytes, little endian), the header (JSON: name -> dtype, shape
 # and place of the data, padded with spaces) and the bytes of the arrays, which cover the rest
@@ -55,7 +55,7 @@ _counter = itertools.count()
 
 
 class _Entry(NamedTuple):
-    """Where an array is in the data after the header."""
+    """The dtype and shape of an array, and its place in the data after the header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -64,16 +64,16 @@ class _Entry(NamedTuple):
 
 
 def load(data: bytes) -> dict[str, np.ndarray]:
-    """Read arrays from the bytes of a file.
+    """Read all arrays from the bytes of a safetensors file.
 
     Args:
-        data: the bytes.
+        data: contents of the file.
 
     Returns:
-        A dict from names to NumPy arrays, which may be changed.
+        A dict from names to NumPy arrays, which are writable.
 
     Raises:
-        toile.errors.UnreadableFileError: the bytes are not in this format.
+        toile.errors.UnreadableFileError: the bytes are damaged or in another format.
 
     >>> load(save({"w": np.arange(3)}))
     {'w': array([0, 1, 2])}
@@ -85,13 +85,13 @@ def load(data: bytes) -> dict[str, np.ndarray]:
 
 
 def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read all arrays of a file.
+    """Read all arrays from a safetensors file.
 
     Args:
         filename: path of the file.
 
     Returns:
-        A dict from names to NumPy arrays, which may be changed.
+        A dict from names to NumPy arrays, which are writable.
 
     Raises:
         toile.errors.UnreadableFileError: the file is damaged or in another format.
@@ -101,17 +101,17 @@ def load_file(filename: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Turn named arrays into the bytes of a file.
+    """Convert named arrays to the bytes of a safetensors file.
 
     Args:
-        tensors: arrays by name.
-        metadata: strings by name, which are saved with the arrays; None for no strings.
+        tensors: dict from names to arrays.
+        metadata: dict of strings to save with the arrays; None if there are none.
 
     Returns:
         The bytes.
 
     Raises:
-        TypeError: a name or an entry of `metadata` is not a string, or the format does not have
+        TypeError: a name or an entry of `metadata` is not a string, or the format does not support
             the dtype of an array.
     """
     header, arrays = _layout("save", tensors, metadata)
@@ -122,17 +122,18 @@ def save_file(
     tensors: Mapping[str, Any], filename: str | os.PathLike[str],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write named arrays to a file.
+    """Write named arrays to a safetensors file.
 
-    The file is written under a temporary name and then renamed, so it is never incomplete.
+    The data is written under a temporary name and then renamed, so that the file is never
+    incomplete.
 
     Args:
-        tensors: arrays by name.
+        tensors: dict from names to arrays.
         filename: path of the file.
-        metadata: strings by name, which are saved with the arrays; None for no strings.
+        metadata: dict of strings to save with the arrays; None if there are none.
 
     Raises:
-        TypeError: a name or an entry of `metadata` is not a string, or the format does not have
+        TypeError: a name or an entry of `metadata` is not a string, or the format does not support
             the dtype of an array.
     """
     header, arrays = _layout("save_file", tensors, metadata)
@@ -155,7 +156,7 @@ def save_file(
 
 
 class SafeFile:
-    """An open file whose arrays are read one by one; `safe_open` makes it.
+    """An open safetensors file, whose arrays are read one by one; `safe_open` returns it.
 
     Args:
         file: binary file, open for reading.
@@ -175,7 +176,7 @@ class SafeFile:
         return list(self._entries)
 
     def metadata(self) -> dict[str, str]:
-        """Return the strings that were saved with the arrays, by name."""
+        """Return the dict of strings that was saved with the arrays."""
         return dict(self._metadata)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -187,7 +188,7 @@ class SafeFile:
         return self._entry(name).dtype.newbyteorder("=")
 
     def get_tensor(self, name: str) -> np.ndarray:
-        """Read one array."""
+        """Read and return one array."""
         entry = self._entry(name)
         self._file.seek(self._start + entry.start)
         data = self._file.read(entry.end - entry.start)
@@ -203,13 +204,15 @@ class SafeFile:
 
 @contextlib.contextmanager
 def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
-    """Open a file to read some of its arrays: `with safe_open(path) as f: f.get_tensor("w")`.
+    """Open a safetensors file to read arrays one by one, in a `with` statement.
+
+    For example, `with safe_open(path) as f: w = f.get_tensor("w")` reads only the array `"w"`.
 
     Args:
         filename: path of the file.
 
     Yields:
-        A `SafeFile`.
+        The open file, a `SafeFile`.
 
     Raises:
         toile.errors.UnreadableFileError: the file is damaged or in another format.
@@ -221,7 +224,7 @@ def safe_open(filename: str | os.PathLike[str]) -> Iterator[SafeFile]:
 
 
 def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes, list[np.ndarray]]:
-    """The header with the length before it, and the arrays in the order of the file."""
+    """Return the header, preceded by its length, and the arrays in the order of the file."""
     header: dict[str, Any] = {}
     if metadata is not None:
         wrong = {k: v for k, v in metadata.items() if type(k) is not str or type(v) is not str}
@@ -246,7 +249,7 @@ def _layout(who: str, tensors: Mapping[str, Any], metadata: Any) -> tuple[bytes,
 
 
 def _coded(who: str, name: Any, x: Any) -> tuple[str, str, np.ndarray]:
-    """(dtype in the format, name, array of little-endian numbers)."""
+    """Return the code of the dtype, the name, and the array in little-endian byte order."""
     if type(name) is not str or name == _METADATA:
         raise TypeError(f"safetensors.{who}: needed a string as name, got {name!r}{here()}")
     x = np.asarray(x)
@@ -266,7 +269,7 @@ def _bytes(x: np.ndarray) -> memoryview:
 
 
 def _array(entry: _Entry, data: Any) -> np.ndarray:
-    """A writable array of native numbers from its bytes."""
+    """Return a writable array in native byte order, made from its bytes."""
     if len(data) != entry.end - entry.start:
         raise unreadable(
             "safetensors", f"{entry.end - entry.start} bytes of data", str(len(data)),
@@ -277,7 +280,7 @@ def _array(entry: _Entry, data: Any) -> np.ndarray:
 
 
 def _header_size(first: bytes, length: int) -> int:
-    """The header's length, which has to fit the file's."""
+    """Return the length of the header, after checking that it fits into the file."""
     size = int.from_bytes(first, "little")
     if length < 8 or size > length - 8 or size > _LARGEST_HEADER or size < 2:
         _fail("a header that fits the file", f"{length} bytes with a header of {size}")
@@ -285,7 +288,7 @@ def _header_size(first: bytes, length: int) -> int:
 
 
 def _parse(text: bytes, length: int) -> tuple[dict[str, _Entry], dict[str, str]]:
-    """The contents of a header for the `length` bytes after it: arrays in order, metadata."""
+    """Parse a header followed by `length` bytes of data: the arrays in order, and the metadata."""
     try:
         if text[:1] != b"{":
             raise ValueError(f"it begins with {text[:8]!r}")

@@ -1,8 +1,8 @@
-"""The zip archive that `torch.save` writes: entries uncompressed, separate and checked.
+"""The zip archive that `torch.save` writes: its entries are uncompressed and do not overlap.
 
-Python's zipfile reads the directory; the entries are read here. torch compresses nothing, so an
-entry must be stored unchanged, between its own header and the next entry's. Therefore no more bytes
-are read than the file has, and no two entries share bytes.
+Python's zipfile reads the directory, and this module reads the entries. torch compresses nothing,
+so each entry must be stored unchanged between its header and the header of the next entry. As a
+result, entries cannot share bytes or be larger than the file. Checksums are verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REWRITE = "with torch installed, run torch.save(torch.load(path), new_path)"
 
 
 class _Place(NamedTuple):
-    """An entry of the directory, and where the next one begins."""
+    """An entry of the directory, and the position where the next entry begins."""
 
     info: zipfile.ZipInfo
     end: int
@@ -50,32 +50,32 @@ class Archive:
             raise self.wrong("names that occur once", f"{len(entries)} of {len(self.entries)}")
 
     def wrong(self, needed: str, got: str, hint: str = _REWRITE) -> Exception:
-        """The error of this file."""
+        """Return the error to raise for this file."""
         return unreadable(_READER, f"{needed} in {self.path}", got, hint)
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries
 
     def length(self, name: str) -> int:
-        """The number of bytes of an entry."""
+        """Return the number of bytes in an entry."""
         if name not in self.entries:
             raise self.wrong(f"an entry {name}", "none: the file is corrupted")
         return self.entries[name].info.file_size
 
     def read(self, name: str) -> bytes:
-        """The bytes of an entry."""
+        """Return the bytes of an entry."""
         out = np.empty(self._begin(name), np.uint8)
         self._fill(name, out)
         return out.tobytes()
 
     def read_into(self, name: str, out: np.ndarray) -> None:
-        """Read an entry into a vector of as many bytes."""
+        """Read an entry into a vector of bytes of the same length."""
         if self._begin(name) != out.size:
             raise self.wrong(f"{out.size} bytes in {name}", str(self.length(name)))
         self._fill(name, out)
 
     def _begin(self, name: str) -> int:
-        """Go to where an entry's bytes begin; how many there are."""
+        """Move to the first byte of an entry, and return its number of bytes."""
         size = self.length(name)
         info, end = self.entries[name]
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != size:

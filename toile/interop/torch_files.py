@@ -1,7 +1,7 @@
 """Reading files that `torch.save` wrote, without torch and without running code from the file.
 
-Only trees of tensors, numbers and strings can be read. Nothing that a file names is ever imported
-or called, so files from unknown sources can be read safely.
+Only trees of tensors, numbers and strings can be read. Functions and classes that a file names are
+never imported or called, so files from unknown sources are safe to read.
 """
 # Such a file is a zip archive of a pickle and of one entry of raw bytes for each storage. The
 # pickle is not given to Python's unpickler: the machine of `torch_pickles` runs the few
@@ -53,7 +53,7 @@ _TENSOR_TYPES = ("torch._tensor.Tensor", "torch.Tensor", "torch.nn.parameter.Par
 
 
 class _Stored:
-    """An entry of raw bytes. It is read when a tensor needs it, once."""
+    """An entry of raw bytes, which is read once, when a tensor first needs it."""
 
     def __init__(self, name: str, size: int):
         self.name, self.size = name, size
@@ -62,7 +62,7 @@ class _Stored:
 
 
 class _Storage:
-    """Raw bytes and their dtype (None: each tensor has one)."""
+    """Raw bytes and their dtype, which is None if each tensor specifies a dtype."""
 
     def __init__(self, stored: _Stored, dtype: np.dtype | None):
         self.stored, self.dtype = stored, dtype
@@ -75,13 +75,14 @@ def load(file: str | os.PathLike[str] | Any) -> Any:
         file: path of the file, or an open binary file.
 
     Returns:
-        A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are
-        contiguous, may be changed and share no memory.
+        A tree of dicts, lists, tuples, numbers, strings and NumPy arrays. The arrays are contiguous
+        and writable, and share no memory.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged; it contains other objects, such as a
-            module (save `model.state_dict()` instead), which the message names; or its arrays
-            would take more than 16 MiB and more than 8 times the size of the file.
+        toile.errors.UnreadableFileError: the file is damaged, or it contains other objects, such as
+            a module; the message names them. Save `model.state_dict()` instead of a module. The
+            error is also raised if the arrays need more than 16 MiB plus 8 times the size of the
+            file.
     """
     if hasattr(file, "read"):
         return _load(file, "the file")
@@ -103,7 +104,7 @@ def _load(file: Any, path: str) -> Any:
 
 
 def _read(archive: Archive, path: str) -> Any:
-    """The tree in an archive."""
+    """Return the tree that an archive contains."""
     top = archive.first.partition("/")[0]
     if f"{top}/constants.pkl" in archive:
         fail(
@@ -133,7 +134,7 @@ def _not_a_zip(start: bytes, path: str, error: BaseException) -> UnreadableFileE
 
 
 class _Tensors(Machine):
-    """The machine with names of torch, and storages in an archive."""
+    """A machine that knows the names of torch and reads storages from an archive."""
 
     def __init__(self, archive: Archive, folder: str, big_endian: bool, text: bytes):
         super().__init__(text)
@@ -142,14 +143,14 @@ class _Tensors(Machine):
         self.most = self.room = FACTOR * archive.size + FLOOR
 
     def named(self, text: str) -> Any:
-        """A name, or the dtype that it is the name of."""
+        """Return the dtype with this name, or else a `Name`."""
         if not _is_known(text):
             _refuse(sorted({text, *global_names(self.text)}))
         dtype = _dtype_named(text)
         return Name(text) if dtype is None else dtype
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """The value that stands for a call of this name."""
+        """Return the value that the file describes as a call of this function."""
         if name.text not in _BUILDERS:
             fail("a known function and its arguments", name.text)
         try:
@@ -158,7 +159,7 @@ class _Tensors(Machine):
             return fail(f"the arguments of {name.text}", f"others: {error}"[:300])
 
     def persistent(self, row: Any) -> _Storage:
-        """A storage: ("storage", type, key, device, count of elements)."""
+        """Return the storage described by ("storage", type, key, device, number of elements)."""
         if type(row) is not tuple or len(row) != 5 or row[0] != "storage":
             fail("the description of a storage", shown(row))
         _, kind, key, _, count = row
@@ -175,14 +176,14 @@ class _Tensors(Machine):
         return _Storage(stored, dtype)
 
     def data_of(self, stored: _Stored) -> np.ndarray:
-        """The bytes of a storage, which stay for further tensors."""
+        """Return the bytes of a storage, which are kept for other tensors."""
         if stored.data is None:
             stored.data = np.empty(stored.size, np.uint8)
             self.archive.read_into(stored.name, stored.data)
         return stored.data
 
     def numbers(self, stored: _Stored, dtype: np.dtype) -> np.ndarray:
-        """The bytes of a storage in the order of this machine."""
+        """Return the bytes of a storage in native byte order."""
         half = dtype.itemsize // (2 if dtype.kind == "c" else 1)  # each part by itself
         if not self.big_endian or half == 1:
             return self.data_of(stored)
@@ -192,7 +193,7 @@ class _Tensors(Machine):
         return stored.swapped[half]
 
     def make_room(self, size: int) -> None:
-        """Count the bytes of an array that is about to be made."""
+        """Count the bytes of an array before it is allocated, and refuse a file above the limit."""
         self.charge(200)
         self.room -= size
         if self.room < 0:
@@ -206,7 +207,9 @@ class _Tensors(Machine):
 def _tensor(
     machine: _Tensors, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any
 ) -> np.ndarray:
-    """A tensor: a strided view of a storage, copied. `rest`: requires_grad, hooks, metadata."""
+    """Copy a tensor from a strided view of a storage.
+
+    `rest` contains `requires_grad`, the hooks and the metadata."""
     if not isinstance(storage, _Storage) or storage.dtype is None:
         fail("a tensor of a typed storage", shown(storage))
     x = _strided(machine, storage.stored, storage.dtype, offset, size, stride)
@@ -217,14 +220,14 @@ def _tensor_of_dtype(
     machine: _Tensors, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any,
     hooks: Any, dtype: Any, *rest: Any,
 ) -> np.ndarray:  # fmt: skip
-    """A tensor of a dtype for which torch has no class of storages."""
+    """Copy a tensor of a dtype for which torch has no storage class."""
     if not isinstance(storage, _Storage) or not isinstance(dtype, np.dtype):
         fail("a tensor of an untyped storage", f"{shown(storage)}, {shown(dtype)}")
     return _resolved(_strided(machine, storage.stored, dtype, offset, size, stride), *rest)
 
 
 def _resolved(x: np.ndarray, metadata: Any = None, *rest: Any) -> np.ndarray:
-    """The tensor's values, where its storage holds their conjugates or negatives."""
+    """Return the values of a tensor whose storage may contain their conjugates or negatives."""
     flags = metadata if type(metadata) is dict else {}
     x = np.asarray(np.conj(x)) if flags.get("conj") is True else x  # of rank 0: a scalar
     return np.asarray(-x) if flags.get("neg") is True else x
@@ -260,7 +263,7 @@ def _strided(
 
 
 def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether a tensor is all of a storage of `count` numbers, in its order."""
+    """Whether a tensor consists of all `count` numbers of a storage, in order."""
     step = 1
     for n, s in zip(reversed(size), reversed(stride), strict=True):
         if n != 1 and s != step:
@@ -270,7 +273,7 @@ def _fills(count: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _from_type(machine: _Tensors, function: Any, kind: Any, arguments: Any, state: Any) -> Any:
-    """A tensor with additional attributes, which are left out."""
+    """Return a tensor without the additional attributes that the file stores for it."""
     if getattr(function, "text", "") not in _REBUILDERS or type(arguments) is not tuple:
         fail("a tensor and its parts", shown(function))
     if getattr(kind, "text", "") not in _TENSOR_TYPES:
@@ -296,7 +299,7 @@ def _device(machine: _Tensors, kind: Any = "", index: Any = None) -> str:
 
 
 def _encoded(machine: _Tensors, text: Any, coding: Any) -> bytes:
-    """How pickles of protocol 2 write bytes."""
+    """Return bytes, which pickles of protocol 2 write as encoded text."""
     if type(text) is not str or coding != "latin1":
         fail("bytes written as latin1", brief(coding))
     machine.charge(len(text))
@@ -304,7 +307,7 @@ def _encoded(machine: _Tensors, text: Any, coding: Any) -> bytes:
 
 
 def _pairs(machine: _Tensors, pairs: Any) -> dict:
-    """A dict from a dict, or from a list of pairs."""
+    """Make a dict from another dict or from a list of pairs."""
     if isinstance(pairs, dict):
         return machine.put({}, pairs.items())
     listed = type(pairs) in (list, tuple)
@@ -360,7 +363,7 @@ _ARGUMENTS = {
 
 
 def _refuse(names: list[str]) -> Any:
-    """Raise one error for all unknown names."""
+    """Raise an error that lists all unknown names."""
     foreign = [n[:200] for n in names if not _is_known(n)]
     hint = "in torch, save model.state_dict(), a tree of tensors, not the object itself"
     if any("sparse" in n or "qtensor" in n for n in foreign):
@@ -381,7 +384,7 @@ def _dtype_named(name: str) -> np.dtype | None:
 
 
 def array_of(x: Any) -> np.ndarray:
-    """An entry of a state dict, which may be a torch tensor, as a NumPy array."""
+    """Convert an entry of a state dict, which may be a torch tensor, to a NumPy array."""
     kind = str(getattr(x, "dtype", ""))
     if not kind.startswith("torch."):
         return np.asarray(x)

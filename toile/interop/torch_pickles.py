@@ -1,9 +1,10 @@
-"""A machine for the pickles of `torch.save`: a few instructions, plain values, bounded work.
+"""An interpreter for the pickles of `torch.save`: few instructions, plain values, bounded work.
 
-Names of functions and classes stay names; a subclass decides what they become. Each
-instruction is charged for the memory it takes, and all of them together may take `FACTOR` bytes for
-each byte of the pickle. Keys are checked before they are hashed, and the resulting tree is
-measured before it is walked: shared parts count each time they occur, cycles are refused.
+Functions and classes are represented by their names, and a subclass decides which values replace
+them. Each instruction is charged for the memory that it allocates. All instructions together may
+allocate `FACTOR` bytes for each byte of the pickle, plus `FLOOR`. Keys are checked before they are
+hashed. The resulting tree is measured before it is walked: shared parts count each time they occur,
+and cycles are refused.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ __all__ = ["FACTOR", "Machine", "Name", "check_tree", "fail", "global_names", "s
 
 
 class Name(NamedTuple):
-    """The name of a function or class in a pickle; never the object itself."""
+    """The name of a function or class in a pickle, which is never imported."""
 
     text: str
 
 
 class Mark:
-    """Where the items of a tuple, list or dict begin on the stack."""
+    """A marker on the stack, before the first item of a tuple, list or dict."""
 
 
 MARK = Mark()
 
 
 def fail(needed: str, got: str, hint: str = "") -> NoReturn:
-    """Refuse the file."""
+    """Raise the error that the file cannot be read."""
     raise unreadable("torch_files.load", needed, got, hint)
 
 
 class Machine:
-    """Runs a pickle's instructions over a stack of plain values."""
+    """A machine that runs the instructions of a pickle on a stack of plain values."""
 
     def __init__(self, text: bytes):
         self.text, self.at = text, 0
@@ -56,19 +57,19 @@ class Machine:
         self.equal_hashes: dict[tuple[int, int], int] = {}
 
     def named(self, text: str) -> Any:
-        """The value that stands for a name."""
+        """Return the value that represents a name."""
         raise NotImplementedError
 
     def applied(self, name: Name, arguments: tuple[Any, ...]) -> Any:
-        """The result of calling what a name stands for with arguments."""
+        """Return the value that represents a call of the named function."""
         raise NotImplementedError
 
     def persistent(self, row: Any) -> Any:
-        """The value of an object stored outside the pickle."""
+        """Return the value of an object that is stored outside the pickle."""
         raise NotImplementedError
 
     def run(self) -> Any:
-        """The value that the pickle describes."""
+        """Run all instructions and return the value that the pickle describes."""
         text, size = self.text, len(self.text)
         while self.at < size:
             code = text[self.at]
@@ -87,14 +88,14 @@ class Machine:
         return fail("a whole pickle", "one without an end")
 
     def charge(self, size: int) -> None:
-        """Count the memory that an instruction allocates."""
+        """Count the memory that an instruction allocates, and refuse the file above the limit."""
         self.left -= size
         if self.left < 0:
             most = FACTOR * len(self.text) + FLOOR
             fail(f"a pickle of {len(self.text)} bytes to make at most {most} bytes", "more")
 
     def take(self, n: int) -> bytes:
-        """The next n bytes of the pickle."""
+        """Read the next `n` bytes of the pickle."""
         data = self.text[self.at : self.at + n]
         if len(data) < n:
             fail(f"a whole pickle, with {n} bytes at byte {self.at}", f"{len(data)} (truncated?)")
@@ -102,11 +103,11 @@ class Machine:
         return data
 
     def number(self, n: int) -> int:
-        """The next n bytes as an integer."""
+        """Read the next `n` bytes as an integer."""
         return int.from_bytes(self.take(n), "little")
 
     def line(self) -> str:
-        """The text up to the end of the line."""
+        """Read the text up to the end of the line."""
         end = self.text.find(b"\n", self.at)
         if end < 0:
             fail(f"a line of text at byte {self.at} of the pickle", "no line end (truncated?)")
@@ -115,13 +116,13 @@ class Machine:
         return data.decode("ascii")
 
     def top(self) -> Any:
-        """The last value, which stays."""
+        """Return the last value on the stack without removing it."""
         if not self.stack:
             fail("a whole pickle", "one that pops from an empty stack")
         return self.stack[-1]
 
     def popped(self, n: int) -> list[Any]:
-        """The last n values, which leave the stack."""
+        """Remove the last `n` values from the stack and return them."""
         values = self.stack[-n:]
         if len(values) < n or any(v is MARK for v in values):
             fail("a whole pickle", "one that pops from an empty stack")
@@ -129,7 +130,7 @@ class Machine:
         return values
 
     def marked(self) -> list[Any]:
-        """The values since the last mark; they and the mark leave the stack."""
+        """Remove the last mark and the values after it from the stack, and return the values."""
         at = len(self.stack) - 1
         while at >= 0 and self.stack[at] is not MARK:
             at -= 1
@@ -141,7 +142,7 @@ class Machine:
         return values
 
     def check_key(self, container: Any, key: Any) -> Any:
-        """The key, once it is known that hashing and comparing it is cheap."""
+        """Return the key after checking that it is cheap to hash and to compare."""
         kind = type(key)
         if kind is str or kind is bytes or kind is bool or key is None:
             return key
@@ -158,14 +159,14 @@ class Machine:
         return key
 
     def put(self, target: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-        """Put items in a dict; returns it."""
+        """Add items to a dict and return it."""
         for key, value in pairs:
             self.charge(100)
             target[self.check_key(target, key)] = value
         return target
 
     def add(self, target: set[Any], values: Iterable[Any]) -> set[Any]:
-        """Put values in a set; returns it."""
+        """Add values to a set and return it."""
         for value in values:
             self.charge(100)
             target.add(self.check_key(target, value))
@@ -173,7 +174,7 @@ class Machine:
 
 
 def _check_key_size(key: Any) -> None:
-    """Raise unless a key is a number, a dtype, or a small tuple or frozenset of such and texts."""
+    """Raise an error unless a key is a number, text, a dtype, or a small tuple or set of these."""
     todo, count = [key], 0
     while todo:
         x = todo.pop()
@@ -194,10 +195,10 @@ _KEY_TYPES = frozenset((str, bytes, bool, type(None), float, complex))
 
 
 def check_tree(root: Any, most: int) -> None:
-    """Raise if a tree is too deep, has a cycle, or has too many nodes when walked.
+    """Raise an error if a tree is too deep, has a cycle, or has too many nodes when walked.
 
-    A list that is in two places counts twice: thirty of them, each twice in the next, are small in
-    memory and a billion nodes for code that walks the tree.
+    A list that occurs in two places counts twice. If each of thirty lists contains the previous one
+    twice, they need little memory, but code that walks the tree visits a billion nodes.
     """
     measures: dict[int, tuple[int, int]] = {}  # by id: nodes and levels
     open_nodes: set[int] = set()
@@ -232,7 +233,7 @@ _CONTAINERS = frozenset((dict, collections.Counter, list, tuple, set, frozenset)
 
 
 def _inner(x: Any) -> list[Any]:
-    """The parts of a value to check: containers that are not empty, and unexpected types."""
+    """List the parts of a value to check: nonempty containers and values of unexpected types."""
     kind = type(x)
     if kind in _CONTAINERS:
         values = x.values() if isinstance(x, dict) else x
@@ -245,12 +246,12 @@ def _inner(x: Any) -> list[Any]:
 
 
 def shown(x: Any) -> str:
-    """A value in a few words; a name by its text."""
+    """Describe a value briefly for an error message."""
     return x.text[:200] if isinstance(x, Name) else brief(x)
 
 
 class Operation(NamedTuple):
-    """An instruction: its action, and the bytes that it is always charged for."""
+    """An instruction: its action, and the number of bytes that it is always charged."""
 
     step: Callable[[Machine], Any]
     cost: int
@@ -315,7 +316,7 @@ def _reduce(m: Machine) -> None:
 
 
 def _build(m: Machine) -> None:
-    """Set the state of an object. Only the version notes of a state dict are allowed."""
+    """Discard the state of an object, which must be a dict; state dicts store versions there."""
     target, _ = m.popped(2)
     if type(target) is not dict:
         fail("a state for a dict", f"one for {shown(target)}")
@@ -392,7 +393,7 @@ _OPERATIONS: dict[int, Operation] = {
 
 
 def global_names(text: bytes) -> list[str]:
-    """The names in a pickle's GLOBAL instructions, as far as it can be read, for a message."""
+    """List the names in a pickle's GLOBAL instructions, as far as the pickle can be read."""
     reader = Machine(text)
     names = set()
     with contextlib.suppress(ValueError):  # the rest is damaged

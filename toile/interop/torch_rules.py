@@ -1,9 +1,10 @@
-"""How the tensors of torch layers correspond to the variables of toile's, kind by kind.
+"""Rules that say how the tensors of torch layers correspond to the variables of toile's layers.
 
-A rule is a frozen dataclass that holds the path of a layer; its `pairs` say which torch tensors
-make which variables, in what shapes, and the two functions that convert in each direction.
-Conversions only rearrange values, except for recurrent layers: torch adds two biases where toile
-has one, so converting back needs torch's second bias to compute the first.
+A rule is a frozen dataclass with the path of a layer. Its method `pairs` says which torch tensors
+correspond to which variables, what shapes they have, and which functions convert them in both
+directions. Conversions only rearrange values, except for recurrent layers: torch adds two biases
+where toile has one, so the conversion to torch needs the second bias of the torch model to compute
+the first.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ Shapes = Mapping[str, Shape]
 
 
 class Pair(NamedTuple):
-    """Torch tensors and the variables that hold the same numbers.
+    """Torch tensors and the variables that contain the same numbers.
 
-    `names` and `shapes` are torch's, `leaves` toile's; `to_toile` takes the tensors, `to_torch` the
-    variables and, where there is one, a model's own tensors of these names. Tensors that are
-    `optional` may be missing: then they count as zeros.
+    `names` and `shapes` describe the torch tensors, and `leaves` are the names of the variables.
+    `to_toile` converts tensors to variables. `to_torch` converts variables to tensors; its second
+    argument contains the tensors of these names in the torch model, or is None if there is no
+    model. If `optional` is True, the tensors may be missing and then count as zeros.
     """
 
     names: tuple[str, ...]
@@ -47,7 +49,7 @@ def _one(
     name: str, leaf: str, shape: Shape, to_toile: Callable[[np.ndarray], np.ndarray] = lambda x: x,
     to_torch: Callable[[np.ndarray], np.ndarray] = lambda x: x,
 ) -> Pair:
-    """One tensor, one variable."""
+    """Return a pair of one tensor and one variable."""
     return Pair(
         (name,), (shape,), (leaf,), lambda xs: [to_toile(xs[0])], lambda xs, like: [to_torch(xs[0])]
     )
@@ -55,7 +57,7 @@ def _one(
 
 @dataclass(frozen=True)
 class Rule:
-    """The kind of a layer, and its path among the variables: the base class of rules.
+    """The base class of rules, which say how to convert one kind of layer.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -64,11 +66,11 @@ class Rule:
     path: str
 
     def pairs(self, shapes: Shapes) -> list[Pair]:
-        """Return which torch tensors correspond to which variables of these shapes."""
+        """Return the pairs of torch tensors and variables, given the shapes of the variables."""
         raise NotImplementedError
 
     def torch_name(self, layer: str, name: str) -> str:
-        """Return the full name of a tensor of the torch layer."""
+        """Return the full name of a tensor in a torch layer."""
         return f"{layer}.{name}" if layer and name else layer or name
 
 
@@ -82,14 +84,16 @@ def _bias(shapes: Shapes) -> list[Pair]:
 
 @dataclass(frozen=True)
 class Dense(Rule):
-    """Linear ↔ Dense and DenseGeneral: the kernel is the transposed weight.
+    """A rule to convert between Linear and Dense or DenseGeneral.
+
+    The kernel is the transposed weight.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
-        flattened: shape (channels, height, width) if the inputs are a flattened image; its channels
-            are first in torch and last here. None if they are not.
-        output_axes: number of axes of a DenseGeneral kernel that are outputs; None to find it from
-            the bias or from the name (`query`, `key`, `value`, `out`).
+        flattened: shape `(channels, height, width)` if the inputs are a flattened image; None
+            otherwise. The channels come first in torch and last in toile.
+        output_axes: number of output axes of a DenseGeneral kernel. With None, it is inferred from
+            the bias, or else from the name (`query`, `key`, `value`, `out`).
     """
 
     flattened: Shape | None = None
@@ -123,7 +127,10 @@ class Dense(Rule):
 
 @dataclass(frozen=True)
 class Conv(Rule):
-    """Conv1d, Conv2d, Conv3d ↔ Conv, with groups too: (out, in, *space) ↔ (*space, in, out).
+    """A rule to convert between Conv1d, Conv2d or Conv3d and Conv, with or without groups.
+
+    In torch the weight has shape `(out, in, *space)`; in toile the kernel has shape
+    `(*space, in, out)`.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -144,15 +151,15 @@ class Conv(Rule):
 
 @dataclass(frozen=True)
 class ConvTranspose(Rule):
-    """ConvTranspose1d, 2d, 3d (one group) ↔ ConvTranspose, whose kernel is reversed.
+    """A rule to convert between ConvTranspose1d, 2d or 3d with one group and ConvTranspose.
 
-    In torch the weight has shape (in, out, *space) and is flipped when it is applied. Here the
-    kernel has shape (*space, in, out) and is not flipped; with `transpose_kernel`, it has shape
-    (*space, out, in) and is.
+    In torch the weight has shape `(in, out, *space)` and is flipped when it is applied. In toile
+    the kernel has shape `(*space, in, out)` and is not flipped. With `transpose_kernel`, it has
+    shape `(*space, out, in)` and is flipped.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
-        transpose_kernel: the field `transpose_kernel` of the module.
+        transpose_kernel: value of the module's field `transpose_kernel`.
     """
 
     transpose_kernel: bool = False
@@ -177,7 +184,9 @@ class ConvTranspose(Rule):
 
 @dataclass(frozen=True)
 class Norm(Rule):
-    """BatchNorm, LayerNorm, GroupNorm, InstanceNorm, RMSNorm: scale, bias, running statistics.
+    """A rule to convert BatchNorm, LayerNorm, GroupNorm, InstanceNorm and RMSNorm layers.
+
+    It converts the scale, the bias and the running statistics, as far as the layer has them.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -202,7 +211,7 @@ class Norm(Rule):
 
 @dataclass(frozen=True)
 class Embed(Rule):
-    """Embedding ↔ Embed: the same table.
+    """A rule to convert between Embedding and Embed, which have the same table.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -214,7 +223,7 @@ class Embed(Rule):
 
 @dataclass(frozen=True)
 class PReLU(Rule):
-    """PReLU with one parameter ↔ PReLU.
+    """A rule to convert PReLU layers with one parameter.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -229,11 +238,12 @@ class PReLU(Rule):
 
 @dataclass(frozen=True)
 class Leaf(Rule):
-    """A single parameter that belongs to no layer, such as learned positions.
+    """A rule to convert a single parameter that belongs to no layer, such as learned positions.
 
     Args:
-        path: path of the variable; the torch name is that of the tensor.
-        axes: permutation of torch's axes that gives the axes here; None for the same order.
+        path: path of the variable.
+        axes: permutation that turns the axes of the tensor into those of the variable, as in
+            `transpose`; None keeps their order.
         collection: collection of the variable.
     """
 
@@ -260,7 +270,7 @@ _LAYER = re.compile(r"(?:(?P<network>.*)\.)?(?P<layer>l\d+(?:_reverse)?)")
 
 @dataclass(frozen=True)
 class _Recurrent(Rule):
-    """Base of recurrent layers; torch stacks the gates in one matrix."""
+    """The base class of rules for recurrent layers, whose gates torch stacks in one matrix."""
 
     def torch_name(self, layer: str, name: str) -> str:
         match = _LAYER.fullmatch(layer)
@@ -282,16 +292,17 @@ class _Recurrent(Rule):
 
 
 def _sum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x + y, half precision in float32."""
+    """Return `x + y`, computed in float32 if they have half precision."""
     wide = x.dtype if x.dtype.itemsize >= 4 else np.dtype(np.float32)
     return x.astype(wide) + y.astype(wide)
 
 
 def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
-    """Two biases that add up to one: the second is that of `like`, or minus zero.
+    """Return two biases whose sum is `total`.
 
-    x + (-0.0) is x bit for bit, which x + 0.0 is not where x is -0.0. Where the sum of like's two
-    is the total, the first is like's as well."""
+    The second bias is that of `like`. Where the two biases of `like` add up to `total`, the first
+    is that of `like` too. Without `like`, the second bias is -0.0, because `x + -0.0` has the same
+    bits as `x`, but `x + 0.0` differs if `x` is -0.0."""
     if like is None:
         return [total, np.full(total.shape, -0.0, total.dtype)]
     first, second = like
@@ -302,7 +313,9 @@ def _summands(total: np.ndarray, like: Arrays | None) -> Arrays:
 
 @dataclass(frozen=True)
 class LSTM(_Recurrent):
-    """A layer of LSTM, or an LSTMCell ↔ LSTMCell, OptimizedLSTMCell; torch's two biases are added.
+    """A rule to convert between torch's LSTM or LSTMCell and LSTMCell or OptimizedLSTMCell.
+
+    It converts one layer of an LSTM. The layer has two biases in torch, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -324,9 +337,10 @@ class LSTM(_Recurrent):
 
 @dataclass(frozen=True)
 class GRU(_Recurrent):
-    """A layer of GRU, or a GRUCell ↔ GRUCell.
+    """A rule to convert between torch's GRU or GRUCell and toile's GRUCell.
 
-    torch's two biases are added for r and z; for n both are kept.
+    It converts one layer of a GRU. The layer has two biases in torch, which are added for the gates
+    r and z. For n both are kept.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -357,7 +371,10 @@ class GRU(_Recurrent):
 
 @dataclass(frozen=True)
 class RNN(_Recurrent):
-    """A layer of RNN (tanh), or an RNNCell ↔ SimpleCell; torch's two biases are added.
+    """A rule to convert between torch's RNN or RNNCell and toile's SimpleCell.
+
+    It converts one layer of an RNN, whose nonlinearity must be tanh. The layer has two biases in
+    torch, which are added.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -380,10 +397,12 @@ _PROJECTIONS = ("query", "key", "value")
 
 @dataclass(frozen=True)
 class Attention(Rule):
-    """MultiheadAttention ↔ MultiHeadDotProductAttention: (heads·depth, in) ↔ (in, heads, depth).
+    """A rule to convert between MultiheadAttention and MultiHeadDotProductAttention.
 
-    torch stores the three projections in one matrix, unless keys or values have other sizes. For a
-    model with a separate Linear for each projection, name these: `"attn.q": "attn/query"`.
+    Weights of shape `(heads * depth, in)` become kernels of shape `(in, heads, depth)`. torch
+    stores the three projections in one matrix, unless keys or values have a different size. If a
+    torch model has a separate Linear for each projection, do not use this rule, but map each of
+    them: `"attn.q": "attn/query"`.
 
     Args:
         path: path of the layer among the variables, such as `"encoder/layers_0"`.
@@ -411,7 +430,7 @@ class Attention(Rule):
         return found
 
     def _joined(self, name: str, part: str, shape: Shape, shapes: Shapes) -> Pair:
-        """One tensor that holds the three projections below each other."""
+        """Return the pair for one tensor in which the three projections are stacked."""
         leaves = tuple(f"params/{projection}/{part}" for projection in _PROJECTIONS)
         ours = [shapes[leaf] for leaf in leaves]
 
@@ -433,10 +452,11 @@ _CELLS: dict[frozenset[str], type[Rule]] = {
 
 
 def infer(path: str, shapes: Shapes, siblings: frozenset[str]) -> Rule | None:
-    """The rule of a layer, found from its variables (a transposed convolution from its name).
+    """Infer the rule of a layer from its variables, or return None if no rule fits.
 
-    `siblings` are the names beside it: a projection of attention has a kernel of rank 3 as a Conv
-    of one axis has. None where no kind has such variables."""
+    A transposed convolution is recognized by its name. `siblings` contains the names of the layers
+    in the same module. They distinguish a projection of attention from a Conv with one spatial
+    axis, because both have kernels of rank 3."""
     if "params" in shapes:
         return Leaf(path)
     below = {leaf.partition("/")[2] for leaf in shapes}

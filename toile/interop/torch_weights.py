@@ -1,10 +1,10 @@
 """Converting weights between PyTorch and toile's modules.
 
 `load` fills the variables of a module from a torch state dict, and `export` makes a state dict from
-variables. Both take `names`, which maps torch layers to layers here. The kind of a layer is found
-from its variables, or given by a rule such as `ConvTranspose("decoder/up")`. One error lists all
-tensors and variables that have no counterpart, or one of another shape. torch itself is not needed:
-`torch_files.load` and `safetensors.load_file` read state dicts from files.
+variables. Both have an argument `names`, which maps torch layers to toile's layers. The kind of a
+layer is inferred from its variables, or specified by a rule such as `ConvTranspose("decoder/up")`.
+One error lists all tensors and variables that have no counterpart or whose shapes differ. torch
+itself is not needed: `torch_files.load` and `safetensors.load_file` read state dicts from files.
 """
 # ruff: noqa: F403, F405 -- the rules are names of this module too
 
@@ -40,24 +40,25 @@ def load(
     variables: PyTree, state_dict: Mapping[str, Any], names: Names | None = None, *,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> Any:
-    """Copy variables, with the values of a torch state dict.
+    """Fill the variables of a module with the values of a torch state dict.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`, or their shapes
-            from `toile.eval_shape(model.init, ...)`. Values are converted to their dtypes.
-        state_dict: tensors or arrays by torch name.
-        names: dict from torch layers to paths here, or to rules. The layers of a recurrent network
-            are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1`, ... None if the names are the same,
-            as `encoder.layers.0.fc` and `encoder/layers_0/fc` are.
-        ignore: glob or globs of torch tensors to leave out.
-        keep: glob or globs of variables that keep their values.
+            from `toile.eval_shape(model.init, ...)`. Values are converted to the dtypes of the
+            variables.
+        state_dict: dict from torch names to tensors or arrays.
+        names: dict from the names of torch layers to paths of toile's layers, or to rules. The
+            layers of a recurrent network are called `lstm.l0`, `lstm.l0_reverse`, `lstm.l1`, ...
+            None if the names correspond, like `encoder.layers.0.fc` and `encoder/layers_0/fc`.
+        ignore: glob pattern or patterns of torch tensors that are not loaded.
+        keep: glob pattern or patterns of variables that keep their values.
 
     Returns:
-        The new variables.
+        A copy of the variables with the new values.
 
     Raises:
-        ValueError: a variable has no tensor, a tensor has no variable, or shapes differ; all such
-            cases are listed.
+        ValueError: a variable has no tensor, a tensor has no variable, or shapes differ. The
+            message lists all these cases.
 
     >>> import toile.linen as nn
     >>> model = nn.Sequential([nn.Dense(3), nn.relu, nn.Dense(2)])
@@ -94,24 +95,26 @@ def export(
     variables: PyTree, names: Names | None = None, *, like: Mapping[str, Any] | None = None,
     ignore: str | Iterable[str] = (), keep: str | Iterable[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Make a torch state dict from variables.
+    """Make a torch state dict from the variables of a module.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
-        names: dict from torch layers to paths here, or to rules, as for `load`.
-        like: state dict of the torch model. It provides the order of names, the dtypes and the
-            values that toile has no variables for: the number of batches, the second bias of
-            recurrent layers, tensors that `ignore` names. With the state dict that was loaded,
-            values that have not changed since are the same, byte for byte. None if there is no
-            such state dict.
-        ignore: glob or globs of torch tensors that are copied from `like`.
-        keep: glob or globs of variables that are not exported.
+        names: dict from the names of torch layers to paths of toile's layers, or to rules, as in
+            `load`.
+        like: state dict of the torch model; None if there is none. It determines the order of the
+            names and the dtypes, and supplies the values that toile has no variables for: the
+            number of batches, the second bias of recurrent layers, and the tensors that `ignore`
+            matches. If it is the state dict that was loaded, values that have not changed since
+            then are exported unchanged, byte for byte.
+        ignore: glob pattern or patterns of torch tensors that are copied from `like`.
+        keep: glob pattern or patterns of variables that are not exported.
 
     Returns:
-        NumPy arrays by torch name.
+        A dict from torch names to NumPy arrays.
 
     Raises:
-        ValueError: a variable has no torch name, or does not fit `like`; all such cases are listed.
+        ValueError: a variable has no torch name or does not fit `like`. The message lists all these
+            cases.
 
     >>> state = export({"params": {"fc": {"kernel": np.ones((4, 3)), "bias": np.zeros(3)}}})
     >>> {name: x.shape for name, x in state.items()}
@@ -142,7 +145,7 @@ def _exported(
     full: list[str], leaves: list[str], pair: Pair, values: list[np.ndarray],
     model: Mapping[str, np.ndarray] | None, problems: _Problems,
 ) -> list[np.ndarray]:
-    """The torch tensors of a pair, as in the model; empty if the model has no such tensors."""
+    """Convert the variables of a pair to torch tensors, or return [] if the model has none."""
     own = None
     if model is not None:
         if pair.optional and not any(name in model for name in full):
@@ -158,7 +161,7 @@ def _exported(
 
 
 def layers(variables: PyTree) -> dict[str, Rule]:
-    """List the layers among variables, with the names and rules that `load` uses by default.
+    """List the layers of a module, with the torch names and rules that `load` uses by default.
 
     Args:
         variables: variables of a module, `{"params": ..., "batch_stats": ...}`.
@@ -173,7 +176,7 @@ def layers(variables: PyTree) -> dict[str, Rule]:
 
 
 class _Tree:
-    """A module's variables by path, and its layers."""
+    """The variables of a module by path, and its layers."""
 
     def __init__(self, variables: Any, who: str):
         collections = ("params", "batch_stats")
@@ -194,16 +197,18 @@ class _Tree:
                 rows["/".join([collection, *parts[n:]])] = tuple(x.shape)
 
     def rebuild(self, values: Mapping[str, Any]) -> Any:
-        """The variables with other values."""
+        """Return the variables with some values replaced."""
         new = tree_unflatten(self.structure, [values.get(path, x) for path, x in self.flat.items()])
         return meta.replace_boxed(self.variables, new)
 
     def shapes(self, path: str) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the variables there: "params/kernel" -> (4, 3), or "params" -> (4, 3)."""
+        """Return the shapes of the variables below a path, such as `{"params/kernel": (4, 3)}`.
+
+        If the path is that of a variable, the dict is `{"params": (4, 3)}`."""
         return self.below.get(path, {})
 
     def infer(self, path: str) -> Rule | None:
-        """The rule of the layer at a path."""
+        """Return the rule of the layer at a path, or None if no rule fits."""
         if path not in self.inferred:
             above = self.shapes(path.rpartition("/")[0]) if path else ()
             siblings = frozenset(name.split("/")[1] for name in above if "/" in name)
@@ -211,7 +216,7 @@ class _Tree:
         return self.inferred[path]
 
     def rules(self) -> list[Rule]:
-        """Every layer; a variable that belongs to none is a Leaf."""
+        """Return the rules of all layers. A variable that belongs to no layer gets a Leaf."""
         found: list[Rule] = []
         claimed: set[str] = set()
         claims: dict[str, set[str]] = {}
@@ -232,7 +237,7 @@ class _Tree:
         return found
 
     def _claims(self, rule: Rule) -> set[str]:
-        """The variables that a rule covers; empty if it does not match them."""
+        """Return the paths of the variables that a rule converts; none if it does not fit."""
         try:
             pairs = rule.pairs(self.shapes(rule.path))
         except (KeyError, ValueError, IndexError):
@@ -247,13 +252,15 @@ def _kind(x: Any) -> str:
 
 
 def _leaf_path(rule: Rule, leaf: str) -> str:
-    """The full path of a layer's variable."""
+    """Return the full path of a variable of a layer."""
     collection, _, below = leaf.partition("/")
     return "/".join(part for part in (collection, rule.path, below) if part)
 
 
 def _torch_name(path: str, known: Iterable[str] = ()) -> str:
-    """encoder/layers_0/fc -> encoder.layers.0.fc, unless torch's names have underscores there."""
+    """Translate `encoder/layers_0/fc` to `encoder.layers.0.fc`.
+
+    If `known` contains names that begin with `encoder.layers_0.fc`, the underscore is kept."""
     plain = path.replace("/", ".")
     listed = re.sub(r"_(\d+)(?=\.|$)", r".\1", plain)
     heads = (plain, plain + ".")
@@ -263,7 +270,7 @@ def _torch_name(path: str, known: Iterable[str] = ()) -> str:
 def _plan(
     tree: _Tree, names: Names | None, known: Mapping[str, Any] | None, problems: _Problems
 ) -> Iterable[tuple[list[str], list[str], Pair]]:
-    """(torch names, paths of variables, pair) for everything that is named."""
+    """Iterate over tuples (torch names, paths of variables, pair) for all layers in `names`."""
     if names is None:
         named: dict[str, Rule] = {_torch_name(r.path, known or ()): r for r in tree.rules()}
     else:
@@ -299,7 +306,7 @@ def _tensors(
     full: list[str], pair: Pair, leaves: list[str], given: Mapping[str, np.ndarray],
     problems: _Problems,
 ) -> list[np.ndarray] | None:
-    """The torch tensors of a pair, or None with the reason among the problems."""
+    """Return the torch tensors of a pair, or None after adding the reason to the problems."""
     lacking = [name for name in full if name not in given]
     if lacking and pair.optional and len(lacking) == len(full):
         return [np.zeros(shape, np.float32) for shape in pair.shapes]
@@ -323,7 +330,9 @@ def _put(
     new: dict[str, Any], path: str, value: np.ndarray, target: Any, full: list[str],
     problems: _Problems,
 ) -> None:
-    """A value in its variable's dtype; a variable that several tensors share gets one value."""
+    """Convert a value to the dtype of its variable and add it to `new`.
+
+    If several tensors share a variable, they must have the same value."""
     of, to = value.dtype, np.dtype(target.dtype)
     problems.reported.add(path)
     fits = any(issubdtype(of, k) and issubdtype(to, k) for k in (np.integer, np.complexfloating))
@@ -342,7 +351,7 @@ def _matching(
     names: Iterable[str], globs: str | Iterable[str], what: str, problems: _Problems,
     also: Any = str,
 ) -> set[str]:
-    """The names that a glob matches; a glob that matches none is a problem."""
+    """Return the names that a glob matches. A glob that matches nothing is a problem."""
     names, found = list(names), set()
     for glob in [globs] if isinstance(globs, str) else globs:
         hits = {name for name in names if matches(glob, name) or matches(glob, also(name))}
@@ -357,7 +366,7 @@ def _show(name: str, x: Any) -> str:
 
 
 class _Problems:
-    """Problems, collected to be reported together."""
+    """Problems that are collected and reported together."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -367,7 +376,7 @@ class _Problems:
         self.reported: set[str] = set()
 
     def raise_any(self, who: str, needed: str) -> None:
-        """One ValueError for all of them."""
+        """Raise one ValueError that lists all problems, if there are any."""
         kinds = {
             "wrong names": self.names,
             "torch tensors without a place": self.unplaced,

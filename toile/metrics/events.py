@@ -1,7 +1,8 @@
-"""TensorBoard's events: what its dashboards need to show a tensor, and how to read it back.
+"""Event files of TensorBoard: write tensors so that its dashboards show them, and read them back.
 
-An event file is a TFRecord file of Event messages: the first gives the version, each other one a
-step, a time and values with a tag. Message layouts are those of tensorboard.compat.proto.
+An event file is a TFRecord file of Event messages. The first message contains the version. Each of
+the others contains a step, a time, and values with tags. The messages have the layout that
+tensorboard.compat.proto defines.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _FROM_NUMBER = {n: d for d, n in _DTYPES.items()}
 
 
 def tensor(value: Any) -> bytes:
-    """A TensorProto: numbers as their bytes, text (str or bytes) as strings."""
+    """Encode an array of numbers or of text (str or bytes) as a TensorProto."""
     array = np.asarray(value)
     if array.dtype.kind in "USO":
         texts = [t.encode() if isinstance(t, str) else bytes(t) for t in array.reshape(-1).tolist()]
@@ -50,26 +51,26 @@ def tensor(value: Any) -> bytes:
 
 
 def metadata(plugin: str, content: bytes = b"") -> bytes:
-    """A SummaryMetadata: which dashboard shows the value."""
+    """Encode a SummaryMetadata, which says which dashboard shows a value."""
     return field(1, field(1, plugin) + (field(2, content) if content else b""))
 
 
 def summary(tag: str, tensor_proto: bytes, metadata_proto: bytes | None) -> bytes:
-    """A Summary with one value."""
+    """Encode a Summary with one value."""
     described = b"" if metadata_proto is None else field(9, metadata_proto)
     return field(1, field(1, tag) + field(8, tensor_proto) + described)
 
 
 def event(summary_proto: bytes, step: int, wall_time: float) -> bytes:
-    """An Event that holds a Summary."""
+    """Encode an Event that contains a Summary."""
     return double(1, wall_time) + (field(2, step) if step else b"") + field(5, summary_proto)
 
 
 class EventWriter:
-    """An event file of TensorBoard, in a folder, to which events are appended.
+    """A new event file of TensorBoard, to which events are appended.
 
     Args:
-        log_dir: folder of the file, which is created if it does not exist.
+        log_dir: folder of the file. It is created if it does not exist.
     """
 
     _made = 0
@@ -87,11 +88,11 @@ class EventWriter:
         self._file.flush()
 
     def add(self, summary_proto: bytes, step: int) -> None:
-        """Append a Summary."""
+        """Append an encoded Summary to the file."""
         self._file.write(records.frame(event(summary_proto, int(step), time.time())))
 
     def flush(self) -> None:
-        """Pass everything to the operating system."""
+        """Pass all buffered events to the operating system."""
         self._file.flush()
 
     def close(self) -> None:
@@ -105,11 +106,11 @@ class Value:
 
     Args:
         step: number of the step.
-        wall_time: time at which it was written, in seconds since 1970.
+        wall_time: time at which the value was written, in seconds since 1970.
         tag: name of the value.
-        plugin: which dashboard shows it.
-        data: array of numbers, or of bytes objects for text.
-        content: the dashboard's own data.
+        plugin: name of the dashboard that shows the value.
+        data: array of numbers, or of `bytes` objects for text.
+        content: additional data for the dashboard.
     """
 
     step: int
@@ -121,18 +122,18 @@ class Value:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Value]:
-    """Read the values of an event file of TensorBoard.
+    """Read the values from an event file of TensorBoard.
 
-    Scalars of files that TensorFlow 1 or PyTorch wrote are read too.
+    Scalars in files written by TensorFlow 1 or PyTorch can be read too.
 
     Args:
-        path: path of the file, or of a folder, of which all event files are read.
+        path: path of an event file, or of a folder, in which all event files are read.
 
     Yields:
         The values, in order.
 
     Raises:
-        toile.errors.UnreadableFileError: the file is damaged, or something else.
+        toile.errors.UnreadableFileError: the file is damaged or not an event file.
     """
     if os.path.isdir(path):
         for name in sorted(n for n in os.listdir(path) if "tfevents" in n):
@@ -147,7 +148,7 @@ def read(path: str | os.PathLike[str]) -> Iterator[Value]:
 
 
 def _values(record: bytes, plugins: dict[str, tuple[str, bytes]]) -> list[Value]:
-    """The values of an event."""
+    """Decode the values of an event."""
     found = decode(record)
     (now,) = struct.unpack("<d", found[1][0]) if 1 in found else (0.0,)
     step = found.get(2, [0])[0]
@@ -178,7 +179,7 @@ def _value(
 
 
 def _array(fields: dict[int, list[Any]]) -> np.ndarray:
-    """The array of a TensorProto."""
+    """Decode the array of a TensorProto."""
     dims = decode(fields.get(2, [b""])[0]).get(2, [])
     shape = tuple(decode(d).get(1, [0])[0] for d in dims)
     number = fields[1][0]
@@ -207,7 +208,7 @@ def _check_content(have: int, needed: int, what: str) -> None:
 
 
 def _listed(fields: dict[int, list[Any]], dtype: np.dtype) -> np.ndarray:
-    """The numbers of a TensorProto that lists them in a field by their type."""
+    """Decode the numbers of a TensorProto that stores them in a field for their type."""
     for number, kind in ((5, np.float32), (6, np.float64)):
         if number in fields:
             return np.frombuffer(b"".join(fields[number]), kind).astype(dtype)

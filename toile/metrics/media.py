@@ -1,4 +1,4 @@
-"""Images as PNG and sound as WAV, from arrays, with nothing but the standard library."""
+"""Encode arrays as PNG images and WAV sound, with only NumPy and the standard library."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # channels -> gray, gray+alpha, RGB, RG
 def to_bytes(image: np.ndarray) -> np.ndarray:
     """Convert pixels to uint8.
 
-    Floats from 0 to 1 are scaled and clipped, booleans become 0 and 255, and wider integers keep
-    their most significant bits.
+    Floats are scaled from the range 0 to 1 to the range 0 to 255; values outside it are clipped.
+    Booleans become 0 and 255. For wider integers, only the 8 most significant bits are kept.
 
     Args:
         image: array of pixels.
@@ -43,10 +43,10 @@ def to_bytes(image: np.ndarray) -> np.ndarray:
 
 
 def png(image: np.ndarray) -> bytes:
-    """Turn an image into the bytes of a PNG file.
+    """Encode an image as the bytes of a PNG file.
 
     Args:
-        image: uint8 array of shape (height, width, channels), with 1 to 4 channels.
+        image: uint8 array of shape `(height, width, channels)`, with 1 to 4 channels.
 
     Returns:
         The bytes.
@@ -74,11 +74,12 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def wav(samples: np.ndarray, sample_rate: int) -> bytes:
-    """Turn sound into the bytes of a WAV file, with 16 bits for each sample.
+    """Encode sound as the bytes of a WAV file with 16 bits per sample.
 
     Args:
-        samples: array of shape (frames, channels) with values from -1 to 1; others are clipped.
-        sample_rate: frames per second.
+        samples: array of shape `(frames, channels)` with values from -1 to 1. Values outside this
+            range are clipped.
+        sample_rate: number of frames per second.
 
     Returns:
         The bytes.

@@ -1,7 +1,8 @@
-"""TFRecord files: each record between its length and checksums, appended and never rewritten.
+"""TFRecord files: records with checksums, which are appended and never rewritten.
 
-A record is: length (uint64), checksum of the length, data, checksum of the data. The checksum is
-CRC-32C, rotated and offset ("masked") so that data holding checksums is not a special case.
+A record consists of its length (uint64), the checksum of the length, the data, and the checksum of
+the data. The checksum is CRC-32C, rotated and offset ("masked") to avoid problems with data that
+contains checksums itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SMALL = 2048  # below this many bytes a plain loop is faster than lanes
 
 @functools.cache
 def _table() -> np.ndarray:
-    """The checksum's register after one byte, for each of the 256."""
+    """Return the state of the checksum after one byte, for each of the 256 bytes."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ np.uint32(_POLYNOMIAL), table >> 1)
@@ -34,7 +35,7 @@ def _rows() -> list[int]:
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C checksum of some bytes.
+    """Compute the CRC-32C checksum of some bytes.
 
     >>> hex(crc32c(b"123456789"))
     '0xe3069283'
@@ -61,7 +62,7 @@ def crc32c(data: bytes) -> int:
 
 
 def _times(matrix: list[int], vector: int) -> int:
-    """A matrix over GF(2), a list of columns, times a vector of bits."""
+    """Multiply a matrix over GF(2), given as a list of columns, by a vector of bits."""
     out = 0
     for column in matrix:
         if vector & 1:
@@ -72,7 +73,9 @@ def _times(matrix: list[int], vector: int) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _advance_matrix(length: int) -> list[int]:
-    """The map of the register over that many zero bytes, by repeated squaring."""
+    """Return the matrix that advances the checksum over `length` zero bytes.
+
+    It is computed by repeated squaring."""
     rows = _rows()
     power = [rows[1 << i & 0xFF] ^ (1 << i) >> 8 for i in range(32)]  # one zero byte
     result = [1 << i for i in range(32)]
@@ -85,13 +88,13 @@ def _advance_matrix(length: int) -> list[int]:
 
 
 def masked(data: bytes) -> int:
-    """The checksum as it is stored in a record."""
+    """Compute the masked checksum, which is stored in a record."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frame(data: bytes) -> bytes:
-    """A record with its length and checksums."""
+    """Make a record from data by adding its length and checksums."""
     length = struct.pack("<Q", len(data))
     return (
         length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
@@ -99,7 +102,9 @@ def frame(data: bytes) -> bytes:
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The records of a file; an unfinished one at the end is left out, a damaged one raises."""
+    """Iterate over the records of a file.
+
+    An unfinished record at the end is left out. A damaged record raises an error."""
     with open(path, "rb") as file:
         while len(head := file.read(12)) == 12:
             at = file.tell()

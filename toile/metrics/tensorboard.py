@@ -1,7 +1,7 @@
-"""The SummaryWriter of `flax.metrics.tensorboard`, without TensorFlow.
+"""A SummaryWriter with the methods of `flax.metrics.tensorboard`, but without TensorFlow.
 
-Every method writes what `tf.summary` would: the same tags, tensors and plugin data, so that
-TensorBoard shows scalars, images, audio, histograms, text and hyperparameters.
+Every method writes the same tags, tensors and plugin data as `tf.summary`, so that TensorBoard
+shows scalars, images, audio, histograms, text and hyperparameters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAIN = (bool, int, float, str, np.bool_, np.integer, np.floating, np.character
 
 
 def _flatten_dict(input_dict: Mapping[str, Any], parent_key: str = "", sep: str = ".") -> dict:
-    """Nested hyperparameters as a flat dict; what the dashboard cannot show becomes text."""
+    """Flatten nested hyperparameters; values that the dashboard cannot show become text."""
     flat: dict[str, Any] = {}
     for key, value in input_dict.items():
         name = f"{parent_key}{sep}{key}" if parent_key else key
@@ -37,10 +37,10 @@ def _flatten_dict(input_dict: Mapping[str, Any], parent_key: str = "", sep: str 
 
 
 class SummaryWriter:
-    """Write data for TensorBoard into an event file; TensorFlow is not needed.
+    """A writer of event files for TensorBoard, which does not need TensorFlow.
 
     Args:
-        log_dir: folder of the file, which is created if it does not exist.
+        log_dir: folder of the file. It is created if it does not exist.
         auto_flush: whether every value is written to the file at once.
 
     >>> import tempfile
@@ -54,7 +54,7 @@ class SummaryWriter:
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
-        """Make `log_dir` where it is missing; with auto_flush every value is on disk at once."""
+        """Create `log_dir` if necessary, and open a new event file in it."""
         self._event_writer = events.EventWriter(log_dir)
         self._auto_flush = auto_flush
         self._closed = False
@@ -73,7 +73,7 @@ class SummaryWriter:
             del self._event_writer
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Write all buffered values to the file."""
         self._event_writer.flush()
 
     def scalar(self, tag: str, value: ArrayLike, step: int) -> None:
@@ -93,10 +93,11 @@ class SummaryWriter:
 
         Args:
             tag: name of the value.
-            image: one image or several, of shape (height, width), (height, width, 1 or 3), (n,
-                height, width) or (n, height, width, 1 or 3); uint8, or floats from 0 to 1.
+            image: one image of shape `(height, width)` or `(height, width, channels)`, or several
+                of shape `(n, height, width)` or `(n, height, width, channels)`, with 1 or 3
+                channels. Pixels are uint8, or floats from 0 to 1.
             step: number of the step.
-            max_outputs: largest number of images that are written.
+            max_outputs: largest number of images to write.
         """
         pixels = np.asarray(image)
         if pixels.ndim == 2:
@@ -120,10 +121,11 @@ class SummaryWriter:
 
         Args:
             tag: name of the value.
-            audiodata: array of shape (clips, frames, channels), limited to the range from -1 to 1.
+            audiodata: array of shape `(clips, frames, channels)`. Values are clipped to the range
+                from -1 to 1.
             step: number of the step.
-            sample_rate: frames per second.
-            max_outputs: largest number of clips that are written.
+            sample_rate: number of frames per second.
+            max_outputs: largest number of clips to write.
         """
         clips = np.clip(np.asarray(audiodata, dtype=np.float32), -1, 1)
         if clips.ndim != 3:
@@ -140,7 +142,7 @@ class SummaryWriter:
             tag: name of the value.
             values: array of numbers.
             step: number of the step.
-            bins: number of intervals; None is 30.
+            bins: number of bins; None means 30.
         """
         buckets = _buckets(np.asarray(values), 30 if bins is None else bins)
         self._write(tag, buckets, step, events.metadata("histograms"))
@@ -164,8 +166,8 @@ class SummaryWriter:
             tag: name of the value.
             tensor: array of numbers or text.
             step: number of the step.
-            metadata: a SummaryMetadata message, or its bytes, which says how the tensor is shown;
-                None for no message.
+            metadata: a SummaryMetadata message or its bytes, which says how to show the tensor;
+                None writes none.
         """
         encode = getattr(metadata, "SerializeToString", None)
         self._write(tag, tensor, step, metadata if encode is None else encode())
@@ -174,7 +176,7 @@ class SummaryWriter:
         """Write the hyperparameters of this run.
 
         Args:
-            hparams: dict of values; names of nested ones are joined by dots.
+            hparams: dict from names to values. It may be nested; nested names are joined by dots.
         """
         flat = {k: _plain(v) for k, v in _flatten_dict(hparams).items()}
         text = json.dumps(flat, sort_keys=True, separators=(",", ":"))
@@ -195,20 +197,22 @@ class SummaryWriter:
 
 
 def _plain(value: Any) -> Any:
-    """A hyperparameter as a Python bool, int, float or str."""
+    """Convert a hyperparameter to a Python bool, int, float or str."""
     plain = value.item() if isinstance(value, np.generic) else value
     return plain.decode() if isinstance(plain, bytes) else plain
 
 
 def _hparam(value: bool | float | str) -> bytes:
-    """A google.protobuf.Value."""
+    """Encode a hyperparameter as a google.protobuf.Value."""
     if isinstance(value, bool):
         return field(4, int(value))
     return field(3, value) if isinstance(value, str) else double(2, value)
 
 
 def _buckets(values: np.ndarray, count: int) -> np.ndarray:
-    """Rows (left edge, right edge, how many); the last interval includes its right edge."""
+    """Return an array with a row (left edge, right edge, count) for each bin of a histogram.
+
+    The last bin includes its right edge."""
     data = values.reshape(-1).astype(np.float64)
     data = data[np.isfinite(data)]
     if count <= 0 or data.size == 0:

@@ -1,8 +1,8 @@
-"""Writers of metrics: to the console, CSV files, JSON lines, TensorBoard, or several at once.
+"""Writers of metrics to the console, CSV files, JSON lines, TensorBoard, or several of them.
 
-Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`,
-and ignores what it cannot show. Values may be arrays on a device: they are copied when they are
-written. Writers are context managers.
+Every writer has the methods of `clu.metric_writers`, such as `write_scalars(step, {name: value})`.
+Methods for data that a writer cannot show do nothing. Values may be arrays on a device; they are
+copied to the host when they are written. Writers are context managers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = [
 class MetricWriter:
     """Base class of writers of metrics; its methods do nothing.
 
-    Values may be arrays on a device: they are copied when they are written. Writers are context
-    managers, which close at the end.
+    Values may be arrays on a device; they are copied to the host when they are written. Writers
+    are context managers, which call `close` at the end of the `with` block.
     """
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class MetricWriter:
 
         Args:
             step: number of the step.
-            scalars: numbers by name.
+            scalars: dict from names to numbers.
         """
 
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
@@ -48,8 +48,9 @@ class MetricWriter:
 
         Args:
             step: number of the step.
-            images: by name, arrays of shape (height, width), (height, width, channels), (n, height,
-                width) or (n, height, width, channels); uint8, or floats from 0 to 1.
+            images: dict from names to arrays. An array is one image of shape `(height, width)` or
+                `(height, width, channels)`, or several of shape `(n, height, width)` or
+                `(n, height, width, channels)`. Pixels are uint8, or floats from 0 to 1.
         """
 
     def write_audios(self, step: int, audios: Mapping[str, Any], *, sample_rate: int) -> None:
@@ -57,16 +58,17 @@ class MetricWriter:
 
         Args:
             step: number of the step.
-            audios: by name, arrays of shape (clips, frames, channels) with values from -1 to 1.
-            sample_rate: frames per second.
+            audios: dict from names to arrays of shape `(clips, frames, channels)` with values from
+                -1 to 1.
+            sample_rate: number of frames per second.
         """
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Write text, which is Markdown where the output can show it.
+        """Write text, which some writers show as Markdown.
 
         Args:
             step: number of the step.
-            texts: texts by name.
+            texts: dict from names to texts.
         """
 
     def write_histograms(
@@ -76,22 +78,22 @@ class MetricWriter:
 
         Args:
             step: number of the step.
-            arrays: arrays by name.
-            num_buckets: number of intervals by name; None leaves it to the output.
+            arrays: dict from names to arrays.
+            num_buckets: dict from names to the number of bins; with None, the writer chooses it.
         """
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
         """Write the hyperparameters of the run.
 
         Args:
-            hparams: values by name.
+            hparams: dict from names to values.
         """
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Write all buffered values."""
 
     def close(self) -> None:
-        """Flush, and close files."""
+        """Write all buffered values and close all files."""
 
     def __enter__(self) -> Any:
         return self
@@ -101,7 +103,7 @@ class MetricWriter:
 
 
 def _number(name: str, value: Any) -> int | float:
-    """A scalar as a Python number."""
+    """Convert a scalar to a Python number."""
     array = np.asarray(value)
     if array.size != 1:
         raise ValueError(f"write_scalars: needed one number for {name!r}, got shape {array.shape}")
@@ -114,11 +116,11 @@ def _numbers(scalars: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 class ConsoleWriter(MetricWriter):
-    """Print a line for each call: `step 100  loss 0.2513  accuracy 0.9210`.
+    """A writer that prints one line per call: `step 100  loss 0.2513  accuracy 0.921`.
 
     Args:
-        stream: where to print; None is stderr.
-        rate: whether steps per second are added.
+        stream: text stream to print to; None means `sys.stderr`.
+        rate: whether to add the number of steps per second.
 
     >>> import sys
     >>> from toile.metrics.writers import ConsoleWriter
@@ -127,7 +129,7 @@ class ConsoleWriter(MetricWriter):
     """
 
     def __init__(self, stream: TextIO | None = None, rate: bool = True):
-        """Write to `stream` (stderr unless given); `rate` adds steps per second."""
+        """Print to `stream`, or to stderr if it is None; `rate` adds the steps per second."""
         self._stream, self._rate = stream, rate
         self._last: tuple[int, float] | None = None
 
@@ -135,7 +137,7 @@ class ConsoleWriter(MetricWriter):
         print(text, file=self._stream if self._stream is not None else sys.stderr, flush=True)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Print numbers on a line."""
+        """Print all numbers on one line."""
         parts = [f"step {step}", *(f"{n} {_short(v)}" for n, v in _numbers(scalars).items())]
         now = time.monotonic()
         if self._rate and self._last is not None and step > self._last[0]:
@@ -145,28 +147,29 @@ class ConsoleWriter(MetricWriter):
         self._print("  ".join(parts))
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Print each text on a line."""
+        """Print each text on a line of its own."""
         for name, text in texts.items():
             self._print(f"step {step}  {name}: {text}")
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        """Print the hyperparameters on a line."""
+        """Print all hyperparameters on one line."""
         self._print("  ".join(f"{name}={value}" for name, value in hparams.items()))
 
 
 def _short(value: int | float) -> str:
-    """A number in few characters."""
+    """Format a number briefly."""
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 class JsonlWriter(MetricWriter):
-    """Write a JSON object on a line for each call: `{"step": 100, "time": 1.7e9, "loss": 0.25}`.
+    """A writer that adds one JSON object per call to a file, each on a line of its own.
 
-    NaN and infinity are written as strings. Lines are complete once a method returns.
+    A line looks like `{"step": 100, "time": 1.7e9, "loss": 0.25}`. In scalars, NaN and infinity are
+    written as strings. When a method returns, its line is complete.
 
     Args:
-        path: path of the file; an existing file is continued. Its folder is created if it does not
-            exist.
+        path: path of the file. Lines are appended to an existing file. The folder is created if it
+            does not exist.
 
     >>> import json, pathlib, tempfile
     >>> from toile.metrics.writers import JsonlWriter
@@ -178,7 +181,7 @@ class JsonlWriter(MetricWriter):
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Append to the file, whose folder is made where it is missing."""
+        """Open the file for appending, and create its folder if necessary."""
         path = _with_folder(path)
         remove_unfinished_line(path)
         self._file = open(path, "a", encoding="utf-8")
@@ -188,7 +191,7 @@ class JsonlWriter(MetricWriter):
         self._file.flush()
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Write numbers, with the step and the time."""
+        """Write a line with numbers, the step and the time."""
         numbers = {
             # JSON has no NaN and no infinity; their names are strings that float() reads.
             n: v if math.isfinite(v) else str(v)
@@ -197,11 +200,11 @@ class JsonlWriter(MetricWriter):
         self._write({"step": int(step), "time": time.time(), **numbers})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Write texts, with the step and the time."""
+        """Write a line with texts, the step and the time."""
         self._write({"step": int(step), "time": time.time(), **texts})
 
     def write_hparams(self, hparams: Mapping[str, Any]) -> None:
-        """Write the hyperparameters, with the time."""
+        """Write a line with the hyperparameters and the time."""
         plain = {
             n: v if isinstance(v, (bool, int, float, str, type(None))) else str(v)
             for n, v in hparams.items()
@@ -209,7 +212,7 @@ class JsonlWriter(MetricWriter):
         self._write({"hparams": plain, "time": time.time()})
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Write all buffered values."""
         self._file.flush()
 
     def close(self) -> None:
@@ -218,14 +221,14 @@ class JsonlWriter(MetricWriter):
 
 
 class CsvWriter(MetricWriter):
-    """Write a table with a row for each step and a column for each name.
+    """A writer of CSV files with a row for each step and a column for each name.
 
-    Values of one step may come in several calls: the row is written when the step changes, and on
-    `flush` and `close`. A new name rewrites the file with one more column.
+    Several calls may write values of the same step. The row is written when the step changes, and
+    by `flush` and `close`. When a new name occurs, the file is rewritten with an additional column.
 
     Args:
-        path: path of the file; an existing file is continued. Its folder is created if it does not
-            exist.
+        path: path of the file. Rows are appended to an existing file. The folder is created if it
+            does not exist.
 
     >>> import pathlib, tempfile
     >>> from toile.metrics.writers import CsvWriter
@@ -240,7 +243,7 @@ class CsvWriter(MetricWriter):
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Continue or begin the file, whose folder is made where it is missing."""
+        """Read the columns of an existing file, and create the folder if necessary."""
         self._path = _with_folder(path)
         self._columns = ["step"]
         self._row: dict[str, Any] = {}
@@ -279,7 +282,7 @@ class CsvWriter(MetricWriter):
         return guarded("CsvWriter", "a table to continue", hint, also=(csv.Error,))
 
     def _begin(self, rows: list[dict[str, str]]) -> None:
-        """Rewrite the file with the current columns, through a temporary file."""
+        """Rewrite the file with the current columns, using a temporary file."""
         aside = f"{self._path}.tmp"
         with open(aside, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
@@ -293,15 +296,15 @@ class CsvWriter(MetricWriter):
 
 
 class TensorBoardWriter(MetricWriter):
-    """Write an event file for TensorBoard.
+    """A writer of event files for TensorBoard.
 
     Args:
-        log_dir: folder of the file, which is created if it does not exist.
+        log_dir: folder of the file. It is created if it does not exist.
         auto_flush: whether every value is written to the file at once.
     """
 
     def __init__(self, log_dir: str | os.PathLike[str], auto_flush: bool = True):
-        """Write into `log_dir`, which is made where it is missing."""
+        """Create `log_dir` if necessary, and open a new event file in it."""
         self._writer = SummaryWriter(log_dir, auto_flush=auto_flush)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
@@ -338,7 +341,7 @@ class TensorBoardWriter(MetricWriter):
         self._writer.hparams(hparams)
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Write all buffered values."""
         self._writer.flush()
 
     def close(self) -> None:
@@ -347,7 +350,7 @@ class TensorBoardWriter(MetricWriter):
 
 
 def _passed_on(name: str) -> Any:
-    """A method that calls those of all writers."""
+    """Return a method that calls the method of the same name on all writers."""
 
     @functools.wraps(getattr(MetricWriter, name))
     def method(self: MultiWriter, *args: Any, **kwargs: Any) -> None:
@@ -358,10 +361,10 @@ def _passed_on(name: str) -> Any:
 
 
 class MultiWriter(MetricWriter):
-    """Pass every call to several writers.
+    """A writer that passes every call to several writers.
 
     Args:
-        writers: the writers, in order.
+        writers: the writers, in the order in which they are called.
 
     >>> import sys
     >>> from toile.metrics.writers import ConsoleWriter, MultiWriter
@@ -372,7 +375,7 @@ class MultiWriter(MetricWriter):
     """
 
     def __init__(self, writers: Sequence[MetricWriter]):
-        """Pass every call on, in order."""
+        """Store the writers, which are called in order."""
         self._writers = tuple(writers)
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
@@ -394,14 +397,14 @@ def create_default_writer(
     logdir: str | os.PathLike[str] | None = None, *, console: bool = True, tensorboard: bool = True,
     csv: bool = False, jsonl: bool = True,
 ) -> MultiWriter:
-    """Make a writer of the usual outputs: the console, and files in a folder.
+    """Make a writer that prints to the console and writes files in a folder.
 
     Args:
-        logdir: folder of the files; None for no files.
-        console: whether numbers are printed, on stderr.
-        tensorboard: whether an event file of TensorBoard is written.
-        csv: whether `metrics.csv` is written.
-        jsonl: whether `metrics.jsonl` is written.
+        logdir: folder of the files; with None, no files are written.
+        console: whether to print to stderr.
+        tensorboard: whether to write an event file for TensorBoard.
+        csv: whether to write `metrics.csv`.
+        jsonl: whether to write `metrics.jsonl`.
 
     Returns:
         A `MultiWriter`.
@@ -424,14 +427,14 @@ def create_default_writer(
 
 
 def _with_folder(path: str | os.PathLike[str]) -> str:
-    """The path, once its folder exists."""
+    """Create the folder of a file if necessary, and return the path."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     return os.fspath(path)
 
 
 def remove_unfinished_line(path: str) -> None:
-    """Cut off a last line that has no end: the process that wrote it was killed."""
+    """Remove an incomplete last line, which a killed process has left behind."""
     if not os.path.isfile(path):
         return
     with open(path, "rb+") as file:

@@ -29,7 +29,7 @@ def _check(name, type, norm):
 
 
 def _resized(x: Array, n: int | None, axis: int) -> Array:
-    """`x` zero-padded or cut to length n along `axis`."""
+    """Pad `x` with zeros, or cut it, to length `n` along `axis`."""
     if n is None or n == x.shape[axis]:
         return x
     pads = [(0, n - x.shape[axis] if a == axis else 0, 0) for a in range(x.ndim)]
@@ -41,13 +41,13 @@ def _along(vector, axis, ndim):
 
 
 def _rotation(n, axis, ndim, dtype):
-    """exp(-iπk/2n) along `axis`."""
+    """Return `exp(-iπk / 2n)` for `k` from 0 to `n - 1`, along `axis`."""
     k = jnp.arange(n, dtype=dtype)
     return _along(jnp.exp(-0.5j * np.pi * k / n).astype(to_complex(dtype)), axis, ndim)
 
 
 def _ortho(x: Array, axis: int) -> Array:
-    """Scale by 1/√(2n), and the first coefficient by 1/√2 more."""
+    """Divide `x` by `√(2n)`, and its first coefficient by another `√2`."""
     n = x.shape[axis]
     factor = np.sqrt(np.where(np.arange(n) == 0, 4.0, 2.0) * n)
     return x / _along(jnp.asarray(factor, x.dtype), axis, x.ndim)
@@ -68,15 +68,15 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
         type: type of the transform; only 2 is supported.
         n: length to which `x` is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: `"ortho"` to make the transform orthogonal, which divides the result by `√(2n)` and
-            its first element by another `√2`; None or `"backward"` for no scaling.
+        norm: `"ortho"` for an orthogonal transform, which divides the result by `√(2n)` and its
+            first element by another `√2`. None and `"backward"` mean no scaling.
 
     Returns:
         An array with size `n` along `axis`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` has any other value.
+        ValueError: `norm` is invalid.
 
     >>> from toile.scipy import fft
     >>> fft.dct(jnp.array([1.0, 1.0, 1.0]))
@@ -97,21 +97,21 @@ def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
 def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
          norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Compute the inverse discrete cosine transform along an axis: the inverse of `dct`.
+    """Compute the inverse of `dct`, the discrete cosine transform of type 2 along an axis.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
         n: length to which `x` is first truncated or zero-padded; None keeps its length.
         axis: axis to transform.
-        norm: scaling of the transform that is inverted, as in `dct`.
+        norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
         An array with size `n` along `axis`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` has any other value.
+        ValueError: `norm` is invalid.
     """
     x = array("idct", x)
     _check("idct", type, norm)
@@ -130,7 +130,7 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1,
 
 
 def _axes(x, s, axes):
-    """The axes to transform and their lengths (or None)."""
+    """Return the axes to transform and the lengths along them, which may be None."""
     if s is not None:
         s = list(s) if hasattr(s, "__iter__") else [operator.index(s)]
         if len(s) > x.ndim:
@@ -145,7 +145,7 @@ def _axes(x, s, axes):
 
 
 def _in_turns(name, transform, x, type, s, axes, norm):
-    """A transform along one axis after the other."""
+    """Apply a transform along one axis after the other."""
     x = array(name, x)
     _check(name, type, norm)
     for axis, n in zip(*_axes(x, s, axes)):
@@ -160,38 +160,38 @@ def dctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths to which `x` is first truncated or zero-padded along the axes; None keeps its
+        s: lengths to which `x` is first truncated or zero-padded along `axes`; None keeps its
             lengths.
-        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: scaling of the transform, as in `dct`.
+        axes: axes to transform. None means the last `len(s)` axes, or all axes if `s` is None.
+        norm: scaling of the result; see `dct`.
 
     Returns:
         An array with the sizes `s` along `axes`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
+        ValueError: `norm` is invalid, or `s` has more entries than `x` has axes.
     """
     return _in_turns("dctn", dct, x, type, s, axes, norm)
 
 
 def idctn(x: ArrayLike, type: int = 2, s: ShapeLike | None = None, axes: AxisLike = None,
           norm: Literal["backward", "ortho"] | None = None) -> Array:
-    """Compute the inverse discrete cosine transform along several axes: the inverse of `dctn`.
+    """Compute the inverse of `dctn`, the discrete cosine transform along several axes.
 
     Args:
         x: array, real or complex.
         type: type of the transform; only 2 is supported.
-        s: lengths to which `x` is first truncated or zero-padded along the axes; None keeps its
+        s: lengths to which `x` is first truncated or zero-padded along `axes`; None keeps its
             lengths.
-        axes: axes to transform; None for the last `len(s)` axes, or for all axes if `s` is None.
-        norm: scaling of the transform that is inverted, as in `dct`.
+        axes: axes to transform. None means the last `len(s)` axes, or all axes if `s` is None.
+        norm: scaling that was used in the forward transform; see `dct`.
 
     Returns:
         An array with the sizes `s` along `axes`, of a floating or complex dtype.
 
     Raises:
         NotImplementedError: `type` is not 2.
-        ValueError: `norm` has any other value, or `s` has more entries than `x` has axes.
+        ValueError: `norm` is invalid, or `s` has more entries than `x` has axes.
     """
     return _in_turns("idctn", idct, x, type, s, axes, norm)

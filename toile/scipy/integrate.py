@@ -14,12 +14,12 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0,
 
     Args:
         y: values of the function.
-        x: positions of the samples; None for positions at distance `dx` from each other.
-        dx: distance between the samples; ignored if `x` is given.
+        x: positions of the samples; None if they are evenly spaced with distance `dx`.
+        dx: distance between neighboring samples; ignored if `x` is given.
         axis: axis to integrate along.
 
     Returns:
-        An array of the shape of `y` without `axis`, of a floating dtype.
+        A floating-point array with the shape of `y` without `axis`.
 
     >>> from toile.scipy import integrate
     >>> integrate.trapezoid(jnp.array([0.0, 1.0, 4.0]))

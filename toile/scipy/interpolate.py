@@ -18,7 +18,7 @@ __all__ = ["RegularGridInterpolator"]
 
 
 def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
-    """Sample points as one array whose last axis has size `ndim`."""
+    """Return the sample points as one array whose last axis has size `ndim`."""
     if isinstance(xi, tuple) and len(xi) == 1:
         xi = xi[0]
     if isinstance(xi, tuple):
@@ -30,22 +30,23 @@ def _points(xi: ArrayLike | tuple[ArrayLike, ...], ndim: int) -> Array:
 class RegularGridInterpolator:
     """A function that interpolates values on a rectangular grid.
 
-    The grid is the product of coordinates along each axis, which need not be evenly spaced. Call
-    the interpolator with points to get the values there. It is a pytree of its arrays.
+    The coordinates along each axis of the grid need not be evenly spaced. Call the interpolator
+    with points to get the interpolated values. The interpolator is a pytree of its arrays.
 
     Args:
-        points: coordinates of the grid along each axis: vectors of ascending numbers.
-        values: values on the grid: an array whose first axes belong to `points`; other axes are
-            kept in the results.
-        method: `"linear"`, or `"nearest"` for the value at the nearest grid point.
+        points: for each axis of the grid, a vector with its coordinates in ascending order.
+        values: values at the grid points: an array whose first axes are the axes of the grid. Other
+            axes are kept in the results.
+        method: `"linear"` for linear interpolation, or `"nearest"` for the value at the nearest
+            grid point.
         bounds_error: must be False; other values are not supported.
-        fill_value: result for points outside the grid; None to extrapolate (`"linear"`) or to use
-            the nearest grid point (`"nearest"`).
+        fill_value: result for points outside the grid. With None, `"linear"` extrapolates and
+            `"nearest"` uses the nearest grid point.
 
     Raises:
         NotImplementedError: `bounds_error` is True.
-        ValueError: `method` has any other value, there are more `points` than axes of `values`, or
-            `fill_value` is complex and `values` are not.
+        ValueError: `method` is invalid, there are more `points` than axes of `values`, or
+            `fill_value` is complex and `values` is not.
 
     Differences:
         In SciPy, `bounds_error` is True by default, and descending coordinates and splines are
@@ -83,16 +84,17 @@ class RegularGridInterpolator:
         """Interpolate at the given points.
 
         Args:
-            xi: points: an array whose last axis has one entry for each axis of the grid, or a tuple
-                of one array of coordinates for each axis, which are broadcast.
-            method: method to use instead of the interpolator's own; None to keep that.
+            xi: the points: an array whose last axis has one coordinate for each axis of the grid,
+                or a tuple with one array of coordinates for each axis of the grid. The arrays of a
+                tuple are broadcast against each other.
+            method: `"linear"` or `"nearest"`; None for the method of the interpolator.
 
         Returns:
-            An array of the shape of `xi` without its last axis, followed by the remaining axes of
-            the values.
+            An array with the shape of `xi` without its last axis, followed by the axes of the
+            values that are not axes of the grid.
 
         Raises:
-            ValueError: `method` has any other value, or the points have the wrong number of
+            ValueError: `method` is invalid, or the points have the wrong number of
                 coordinates.
         """
         method = self.method if method is None else method
@@ -115,7 +117,10 @@ class RegularGridInterpolator:
         return value.reshape(shape)
 
     def _locate(self, xi):
-        """The cell of each point along each axis, its fraction there, and whether it is outside."""
+        """Find the cell of each point along each axis, and whether the point is outside the grid.
+
+        The position in each cell is returned too: 0 is the lower end of the cell, and 1 is the
+        upper end."""
         cells, fractions, outside = [], [], jnp.zeros((xi.shape[1],), dtype=bool)
         for x, grid in zip(xi, self.grid):
             i = jnp.clip(jnp.searchsorted(grid, x) - 1, 0, grid.size - 2)

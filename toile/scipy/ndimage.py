@@ -39,7 +39,7 @@ def _round(x):
 
 
 def _nodes(coordinate, order):
-    """The (index, weight) pairs along one axis."""
+    """Return the indices along one axis to interpolate between, with their weights."""
     if order == 0:
         return [(_round(coordinate).astype(np.int32), coordinate.dtype.type(1))]
     low = jnp.floor(coordinate)
@@ -55,28 +55,29 @@ def map_coordinates(input: ArrayLike, coordinates: Sequence[ArrayLike], order: i
 
     Args:
         input: array whose values are interpolated.
-        coordinates: indices along each axis of `input`: one array for each axis, broadcast against
-            each other.
-        order: 0 for the value at the nearest index (halves are rounded away from 0), 1 for linear
-            interpolation.
-        mode: values outside the array `a b c d`: `"constant"` for `cval`, `"nearest"` for the edge
-            (`a a a | a b c d | d d d`), `"wrap"` for repetition (`b c d | a b c d | a b c`),
-            `"mirror"` for reflection about the edge element (`d c b | a b c d | c b a`),
-            `"reflect"` for reflection about the edge (`c b a | a b c d | d c b`).
-        cval: value outside the array for `mode="constant"`; indices between an edge and the next
-            index outside are interpolated between the edge element and `cval`.
+        coordinates: one array of indices for each axis of `input`. The arrays are broadcast
+            against each other.
+        order: 0 for the value at the nearest index, where halves are rounded away from 0, or 1 for
+            linear interpolation.
+        mode: how an array `a b c d` is continued outside its bounds. `"constant"` uses `cval`,
+            `"nearest"` repeats the edge elements (`a a a | a b c d | d d d`), `"wrap"` repeats the
+            array (`b c d | a b c d | a b c`), `"mirror"` reflects it about the edge elements
+            (`d c b | a b c d | c b a`), and `"reflect"` reflects it about the edges
+            (`c b a | a b c d | d c b`).
+        cval: value outside the array for `mode="constant"`. Up to a distance of 1 from the edge,
+            linear interpolation mixes it with the edge element.
 
     Returns:
-        An array of the shape to which the coordinates broadcast, of the dtype of `input`; for
-        integers, interpolated values are rounded.
+        An array with the shape that the coordinates broadcast to and the dtype of `input`. If
+        `input` contains integers, interpolated values are rounded.
 
     Raises:
-        NotImplementedError: `order` is greater than 1, or `mode` has any other value.
+        NotImplementedError: `order` is not 0 or 1, or `mode` is not supported.
         ValueError: the number of coordinate arrays is not the number of axes of `input`.
 
     Differences:
-        SciPy has splines of higher order, and with `"constant"` returns `cval` for every index
-        outside, without interpolation; its `"wrap"` has a period that is shorter by 1.
+        SciPy also has splines of higher order. With `"constant"`, it returns `cval` for every index
+        outside the array, without interpolation. Its `"wrap"` has a period that is shorter by 1.
 
     >>> from toile.scipy import ndimage
     >>> x = jnp.array([0.0, 10.0, 20.0])

@@ -1,4 +1,4 @@
-"""Clustering: assignment of observations to the nearest code (`vq`)."""
+"""Clustering: find the nearest code of each observation (`vq`)."""
 
 from toile.scipy.cluster import vq
 

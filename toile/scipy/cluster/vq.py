@@ -1,4 +1,4 @@
-"""Vector quantization: find the nearest code of each observation."""
+"""Vector quantization, as in `jax.scipy.cluster.vq`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
     """Find the nearest code of each observation, by Euclidean distance.
 
     Args:
-        obs: observations, one in each row; or a vector of numbers.
-        code_book: codes, one in each row; or a vector of numbers.
+        obs: matrix with one observation in each row, or a vector of scalar observations.
+        code_book: matrix with one code in each row, or a vector of scalar codes.
         check_finite: ignored.
 
     Returns:
-        A tuple `(code, distance)`: for each observation, the index of the nearest code (the first
-        if several are equally near) and its distance.
+        A tuple `(code, distance)`: for each observation, the index of the nearest code and the
+        distance to it. If several codes are equally near, the first one is chosen.
 
     Raises:
         ValueError: the arguments have different numbers of dimensions, or more than 2.

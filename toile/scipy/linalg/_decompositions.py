@@ -1,7 +1,8 @@
 """Factorizations and the solvers that use them.
 
-Thin wrappers of `lax.linalg`: promotion to a floating dtype, SciPy's argument names, and SciPy's
-shapes. A right-hand side of rank 1 is one vector; of higher rank, a batch of matrices.
+The functions are thin wrappers of `lax.linalg` with SciPy's argument names and shapes. They convert
+their arguments to a floating-point dtype. A right-hand side of rank 1 is one vector, and one of
+higher rank is a matrix or a batch of matrices.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
              check_finite: bool = True) -> Array:
     """Compute the Cholesky factor of a Hermitian positive definite matrix.
 
-    The factor is upper triangular, `U` with `a = Uᴴ U`, or lower triangular, `L` with `a = L Lᴴ`.
+    The factor is an upper triangular matrix `U` with `a = Uᴴ U`, or a lower triangular matrix `L`
+    with `a = L Lᴴ`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The factors, of the shape of `a`; NaN where a matrix is not positive definite.
+        The factors, with the shape of `a`. The factor of a matrix that is not positive definite
+        is NaN.
 
     Differences:
         SciPy raises an error if the matrix is not positive definite. In `toile.numpy.linalg`, the
@@ -58,21 +61,21 @@ def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     """Compute the Cholesky factor of a Hermitian positive definite matrix for use in `cho_solve`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
         lower: whether the factor is lower triangular.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        A tuple `(factor, lower)`; NaN where a matrix is not positive definite.
+        A tuple `(factor, lower)`. The factor of a matrix that is not positive definite is NaN.
 
     Differences:
-        SciPy leaves arbitrary values in the other triangle; here they are 0.
+        SciPy leaves arbitrary values in the other triangle of the factor. In toile they are 0.
     """
     return cholesky(a, lower=lower), lower
 
 
 def _per_matrix(name, f, matrices, b):
-    """Map `f(*matrices, b)` over batches, `b` holding vectors or matrices."""
+    """Map `f(*matrices, b)` over batches, where `b` is a vector or a batch of matrices."""
     a = matrices[0]
     parts = ["(n,n)"] + ["(n)"] * (len(matrices) - 1)
     vector = b.ndim == 1
@@ -101,12 +104,13 @@ def cho_solve(c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bo
     """Solve `a x = b`, given the Cholesky factor of `a`.
 
     Args:
-        c_and_lower: the factor and whether it is lower triangular, from `cho_factor`.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
+        c_and_lower: the tuple `(factor, lower)` that `cho_factor` returns.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
         overwrite_b, check_finite: ignored.
 
     Returns:
-        The solution, of the shape of `b` (with the batch axes of the factor).
+        The solution. It has the shape of `b`, except that the batch axes of the factor and of `b`
+        are broadcast.
 
     >>> from toile.scipy import linalg
     >>> factor = linalg.cho_factor(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
@@ -133,22 +137,23 @@ def solve_triangular(a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bo
     """Solve `a x = b` for a triangular matrix `a`.
 
     Args:
-        a: matrices of shape (..., n, n); only the triangle that `lower` selects is read.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
-        trans: which system is solved: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or
-            `aᴴ x = b` (2 or `"C"`).
+        a: matrices of shape `(..., n, n)`. Only the triangle that `lower` selects is read.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
+        trans: system to solve: `a x = b` (0 or `"N"`), `aᵀ x = b` (1 or `"T"`) or `aᴴ x = b` (2 or
+            `"C"`).
         lower: whether `a` is lower triangular.
-        unit_diagonal: whether the diagonal is assumed to be 1, and not read.
+        unit_diagonal: whether to assume that the diagonal is 1. It is then not read.
         overwrite_b, debug, check_finite: ignored.
 
     Returns:
-        The solution, of the shape of `b` (with the batch axes of `a`).
+        The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
+        broadcast.
 
     Raises:
-        ValueError: `trans` has any other value.
+        ValueError: `trans` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular; here the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve_triangular(jnp.array([[2.0, 1.0], [0.0, 4.0]]), jnp.array([4.0, 8.0]))
@@ -168,17 +173,19 @@ def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True,
         lapack_driver: str = "gesdd") -> tuple[Array, Array, Array] | Array:
     """Compute the singular value decomposition of a matrix.
 
-    It is `a = u diag(s) vh`, where the columns of `u` and the rows of `vh` are orthonormal.
+    The decomposition is `a = u diag(s) vh`, where the columns of `u` and the rows of `vh` are
+    orthonormal.
 
     Args:
-        a: matrices of shape (..., m, n).
-        full_matrices: whether `u` and `vh` are square; otherwise `u` has `min(m, n)` columns and
-            `vh` has as many rows.
-        compute_uv: whether `u` and `vh` are returned.
+        a: matrices of shape `(..., m, n)`.
+        full_matrices: whether `u` and `vh` are square. If False, `u` has `min(m, n)` columns and
+            `vh` has `min(m, n)` rows.
+        compute_uv: whether to return `u` and `vh`.
         overwrite_a, check_finite, lapack_driver: ignored.
 
     Returns:
-        A tuple `(u, s, vh)`, or only `s`. The singular values `s` are in descending order.
+        A tuple `(u, s, vh)`, or only `s` if `compute_uv` is False. The singular values `s` are in
+        descending order.
     """
     (a,) = inexact("svd", jnp.asarray(a))
     out = lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -189,11 +196,11 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     """Compute the determinant of a square matrix.
 
     Args:
-        a: matrices of shape (..., n, n).
+        a: matrices of shape `(..., n, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The determinants, of the shape of `a` without its last two axes.
+        The determinants, with the shape of `a` without its last two axes.
     """
     return jnp.linalg.det(a)
 
@@ -204,11 +211,11 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     To solve `a x = b`, use `solve`, which is faster and more accurate.
 
     Args:
-        a: matrices of shape (..., n, n).
+        a: matrices of shape `(..., n, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        The inverses, of the shape of `a`; inf or NaN where a matrix is singular.
+        The inverses, with the shape of `a`. The inverse of a singular matrix contains inf or NaN.
 
     Differences:
         SciPy raises an error if the matrix is singular.
@@ -223,18 +230,18 @@ def eigh(a: ArrayLike, b: None = None, lower: bool = True, eigvals_only: bool = 
     """Compute the eigenvalues and eigenvectors of a Hermitian matrix.
 
     Args:
-        a: matrices of shape (..., n, n). They are made Hermitian first: the mean of `a` and `aᴴ` is
-            used.
+        a: matrices of shape `(..., n, n)`. The mean of `a` and `aᴴ` is used, which is Hermitian.
         b: must be None; other values are not supported.
-        lower: ignored, because `a` is made Hermitian first.
+        lower: ignored, because both triangles of `a` are read.
         eigvals_only: whether to return only the eigenvalues.
         overwrite_a, overwrite_b, turbo, check_finite: ignored.
         eigvals: must be None; other values are not supported.
         type: must be 1; other values are not supported.
 
     Returns:
-        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues. Eigenvalues are real and in
-        ascending order; column `i` of the eigenvectors belongs to eigenvalue `i`.
+        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues if `eigvals_only` is True.
+        The eigenvalues are real and in ascending order. Column `i` of the eigenvectors belongs to
+        eigenvalue `i`.
 
     Raises:
         NotImplementedError: `b` or `eigvals` is given, or `type` is not 1.
@@ -257,19 +264,19 @@ def schur(a: ArrayLike, output: Literal["real", "complex"] = "real") -> tuple[Ar
     """Compute the Schur decomposition of a square matrix: `a = Z T Zᴴ` with unitary `Z`.
 
     Args:
-        a: matrices of shape (..., n, n), floating or complex.
-        output: `"complex"` for upper triangular `T` of complex dtype; with `"real"`, the `T` of a
-            real matrix is real and has blocks of size 2 on its diagonal for pairs of complex
+        a: matrices of shape `(..., n, n)`, of a floating or complex dtype.
+        output: `"complex"` for a complex `T`, which is upper triangular. With `"real"`, the `T` of
+            a real matrix is real, and has a 2 × 2 block on its diagonal for each pair of complex
             eigenvalues.
 
     Returns:
-        A tuple `(T, Z)`, each of the shape of `a`.
+        A tuple `(T, Z)`. Both have the shape of `a`.
 
     Raises:
-        ValueError: `output` has any other value.
+        ValueError: `output` is invalid.
 
     Differences:
-        Integers are not converted. SciPy has more arguments, for example for sorting.
+        SciPy also accepts integers and has more arguments, for example for sorting.
     """
     if output not in ("real", "complex"):
         raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
@@ -288,12 +295,13 @@ def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False,
     All elements of `H` below its first subdiagonal are 0.
 
     Args:
-        a: matrices of shape (..., n, n), floating or complex; integers are not converted.
-        calc_q: whether `Q` is returned.
+        a: matrices of shape `(..., n, n)`, of a floating or complex dtype. Integers are not
+            accepted.
+        calc_q: whether to return `Q`.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        `H`, or the tuple `(H, Q)`.
+        `H`, or a tuple `(H, Q)` if `calc_q` is True.
     """
     matrix = jnp.asarray(a)
     n = matrix.shape[-1]
@@ -314,12 +322,13 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False,
     """Compute the LU factorization of a matrix for use in `lu_solve`.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        A tuple `(lu, pivots)`: a matrix with `U` in its upper triangle and `L` (whose diagonal is
-        1) below it, and the row with which each row was swapped, in order.
+        A tuple `(lu, pivots)`. The upper triangle of `lu` is `U`, and the part below it is `L`,
+        whose diagonal of ones is not stored. `pivots[i]` is the row with which row `i` was
+        swapped.
     """
     (a,) = inexact("lu_factor", jnp.asarray(a))
     packed, pivots, _ = lax.linalg.lu(a)
@@ -331,16 +340,17 @@ def lu_solve(lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int =
     """Solve `a x = b`, given the LU factorization of `a`.
 
     Args:
-        lu_and_piv: the factorization, from `lu_factor`.
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
-        trans: which system is solved: `a x = b` (0), `aᵀ x = b` (1) or `aᴴ x = b` (2).
+        lu_and_piv: the tuple `(lu, pivots)` that `lu_factor` returns.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
+        trans: system to solve: `a x = b` (0), `aᵀ x = b` (1) or `aᴴ x = b` (2).
         overwrite_b, check_finite: ignored.
 
     Returns:
-        The solution, of the shape of `b` (with the batch axes of the factorization).
+        The solution. It has the shape of `b`, except that the batch axes of the factorization and
+        of `b` are broadcast.
 
     Raises:
-        ValueError: `trans` has any other value.
+        ValueError: `trans` is invalid.
 
     >>> from toile.scipy import linalg
     >>> factors = linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
@@ -373,15 +383,15 @@ def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False,
     triangular.
 
     Args:
-        a: one matrix of shape (m, n).
-        permute_l: whether `P L` is returned in place of `P` and `L`.
+        a: one matrix of shape `(m, n)`.
+        permute_l: whether to return the product `P L` instead of `P` and `L`.
         overwrite_a, check_finite: ignored.
 
     Returns:
-        A tuple `(P, L, U)`, or `(P L, U)`.
+        A tuple `(P, L, U)`, or `(P L, U)` if `permute_l` is True.
 
     Differences:
-        SciPy also takes batches.
+        SciPy also accepts batches of matrices.
     """
     (a,) = inexact("lu", jnp.asarray(a))
     packed, _, permutation = lax.linalg.lu(a)
@@ -404,19 +414,19 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
     `Q` has orthonormal columns, and `R` is upper triangular.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         overwrite_a, lwork, check_finite: ignored.
-        mode: `"full"` for square `Q`, `"economic"` for `Q` with `min(m, n)` columns, `"r"` to
-            return the full `R` without `Q`.
-        pivoting: whether columns are permuted so that the diagonal of `R` decreases in magnitude;
-            `a[:, p] = Q R`.
+        mode: `"full"` for a square `Q`, `"economic"` for a `Q` with `min(m, n)` columns, or `"r"`
+            to return the full `R` without `Q`.
+        pivoting: whether to permute the columns so that the diagonal of `R` decreases in
+            magnitude. The decomposition is then `a[:, p] = Q R`.
 
     Returns:
-        A tuple `(Q, R)`, or `(R,)` for `mode="r"`; with `pivoting`, the tuple ends with the
-        permutation `p`.
+        A tuple `(Q, R)`, or `(R,)` for `mode="r"`. With `pivoting`, the tuple has the permutation
+        `p` as its last element.
 
     Raises:
-        ValueError: `mode` has any other value.
+        ValueError: `mode` is invalid.
     """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'{here()}")
@@ -428,21 +438,21 @@ def qr(a: ArrayLike, overwrite_a: bool = False, lwork: int | None = None,
 def qr_multiply(a: ArrayLike, c: ArrayLike, mode: Literal["right", "left"] = "right",
                 pivoting: bool = False, conjugate: bool = False, overwrite_a: bool = False,
                 overwrite_c: bool = False) -> tuple[Array, ...]:
-    """Multiply a matrix by the factor `Q` of the economic QR decomposition of another.
+    """Multiply a matrix by the factor `Q` of the economic QR decomposition of another matrix.
 
     Args:
-        a: matrix of shape (m, n) to decompose; `Q` has shape (m, min(m, n)).
+        a: matrix of shape `(m, n)` to decompose; `Q` has shape `(m, min(m, n))`.
         c: matrix or vector to multiply by `Q`.
-        mode: `"left"` for `Q c`, `"right"` for `c Q`.
-        pivoting: whether columns of `a` are permuted, as in `qr`.
-        conjugate: whether `Q` is replaced by its complex conjugate.
+        mode: `"left"` to compute `Q c`, `"right"` to compute `c Q`.
+        pivoting: whether to permute the columns of `a`, as in `qr`.
+        conjugate: whether to replace `Q` by its complex conjugate.
         overwrite_a, overwrite_c: ignored.
 
     Returns:
-        A tuple `(product, R)`; with `pivoting`, the tuple ends with the permutation.
+        A tuple `(product, R)`. With `pivoting`, it has the permutation as its last element.
 
     Raises:
-        ValueError: `mode` has any other value, or the shapes do not match.
+        ValueError: `mode` is invalid, or the shapes do not match.
     """
     a, c = inexact("qr_multiply", jnp.asarray(a), jnp.asarray(c))
     if mode not in ("right", "left"):
@@ -475,22 +485,24 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
     """Solve `a x = b` for a square matrix `a`.
 
     Args:
-        a: matrices of shape (..., n, n).
-        b: right-hand side: a vector of length n, or matrices of shape (..., n, k).
-        lower: with `assume_a="pos"`, which triangle of `a` is read; ignored otherwise.
+        a: matrices of shape `(..., n, n)`.
+        b: right-hand side, a vector of length `n` or matrices of shape `(..., n, k)`.
+        lower: whether to read the lower triangle of `a` if `assume_a` is `"pos"`; otherwise
+            ignored.
         overwrite_a, overwrite_b, debug, check_finite: ignored.
-        assume_a: `"pos"` if `a` is Hermitian and positive definite, which allows the faster
-            Cholesky factorization; the others (general, symmetric, Hermitian) are all solved in the
-            same way.
+        assume_a: `"pos"` if `a` is Hermitian and positive definite, for which the faster Cholesky
+            factorization is used. The other values, for general, symmetric and Hermitian matrices,
+            all use the same method.
 
     Returns:
-        The solution, of the shape of `b` (with the batch axes of `a`).
+        The solution. It has the shape of `b`, except that the batch axes of `a` and `b` are
+        broadcast.
 
     Raises:
-        ValueError: `assume_a` has any other value.
+        ValueError: `assume_a` is invalid.
 
     Differences:
-        SciPy raises an error if the matrix is singular; here the result contains inf or NaN.
+        SciPy raises an error if the matrix is singular. In toile the result contains inf or NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([4.0, 3.0]))
@@ -507,7 +519,7 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
     rhs = b[..., None] if column else b
     shape = jnp.broadcast_shapes(a.shape[:-2], rhs.shape[:-2]) + rhs.shape[-2:]
     rhs = jnp.broadcast_to(rhs, shape)
-    # The derivative comes from the implicit equation a·x = b, not from the factorisation.
+    # The derivative comes from the implicit equation a·x = b, not from the factorization.
     x = lax.custom_linear_solve(lambda x: jnp.matmul(a, x, precision=lax.Precision.HIGHEST), rhs,
                                 solve=lambda _, y: cho_solve(factors, y), symmetric=True)
     return x[..., 0] if column else x
@@ -517,7 +529,9 @@ def solve(a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = F
 
 
 def _halley_step(u, a, b, c):
-    """u ← (b/c)·u + (a - b/c)·u·(I + c·uᴴu)⁻¹, by QR while c is large, else by Cholesky."""
+    """Return `(b/c)·u + (a - b/c)·u·(I + c·uᴴu)⁻¹`, computed by QR if `c` is large.
+
+    For small `c` it is computed by a Cholesky factorization."""
     m, n = u.shape
     eye = jnp.eye(n, dtype=u.dtype)
     if c > 100:
@@ -568,19 +582,20 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
     `u` has orthonormal columns or rows, and `p` is Hermitian and positive semidefinite.
 
     Args:
-        a: matrices of shape (..., m, n).
+        a: matrices of shape `(..., m, n)`.
         side: side of `p` in the product: `"right"` for `a = u p`, `"left"` for `a = p u`.
-        method: `"qdwh"`, an iteration, or `"svd"`. `"qdwh"` requires `m >= n` for `side="right"`
-            and `m < n` for `side="left"`.
-        eps: precision at which the iteration stops; None for the machine epsilon of the dtype.
-        max_iterations: maximum number of iterations; None for 10.
+        method: `"qdwh"` for an iterative method, or `"svd"` for the singular value decomposition.
+            `"qdwh"` requires `m >= n` for `side="right"` and `m < n` for `side="left"`.
+        eps: precision of the iteration; None for the machine epsilon of the dtype.
+        max_iterations: largest number of iterations; None means 10.
 
     Returns:
         A tuple `(u, p)`.
 
     Raises:
-        NotImplementedError: `"qdwh"` does not support the shape with this `side`.
-        ValueError: `a` is not a matrix, or `side` or `method` has any other value.
+        NotImplementedError: `method` is `"qdwh"`, which does not support this shape with this
+            `side`.
+        ValueError: `a` has fewer than two dimensions, or `side` or `method` is invalid.
     """
     matrix = jnp.asarray(a)
     if matrix.ndim < 2:
@@ -597,7 +612,7 @@ def polar(a: ArrayLike, side: Literal["right", "left"] = "right", *,
 
 
 def _rotate(m, t, z):
-    """Remove the subdiagonal entry (m, m-1) by a rotation of rows and columns m-1 and m."""
+    """Make the subdiagonal entry (m, m-1) zero by rotating rows and columns m-1 and m."""
     n = t.shape[0]
     block = lax.dynamic_slice(t, (m - 1, m - 1), (2, 2))
     mu = jnp.linalg.eigvals(block).astype(t.dtype)[0] - t[m, m]
@@ -632,10 +647,10 @@ def _rsf2csf_matrix(t, z):
 
 
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Convert a real Schur form to a complex one, whose `T` is upper triangular.
+    """Convert a real Schur form to a complex Schur form, whose `T` is upper triangular.
 
     Args:
-        T, Z: real Schur form of matrices of shape (..., n, n), from `schur`.
+        T, Z: real Schur form of matrices of shape `(..., n, n)`, which `schur` returns.
         check_finite: ignored.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Functions of matrices: exponential, square root, any analytic function; Sylvester's equation.
+"""Matrix functions (exponential, square root, any analytic function) and Sylvester's equation.
 
-The exponential scales, takes a Padé approximant and squares; square roots, general functions and
-Sylvester's equation go through the complex Schur form.
+The exponential is computed by scaling the matrix, evaluating a Padé approximant, and squaring the
+result repeatedly. The other functions use the complex Schur form.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _dot(a, b):
 
 
 def _pade(degree, a):
-    """(odd, even) parts of the numerator; the denominator is even - odd."""
+    """Return the odd and even parts of the numerator; the denominator is `even - odd`."""
     b = _PADE[degree]
     eye = jnp.eye(a.shape[0], dtype=a.dtype)
     a2 = _dot(a, a)
@@ -78,16 +78,16 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
     """Compute the exponential of a square matrix: the sum of `A^k / k!` over `k = 0, 1, 2, ...`.
 
     Args:
-        A: matrices of shape (..., n, n).
-        upper_triangular: True to promise that `A` is upper triangular, which saves work.
-        max_squarings: maximum number of squarings; if the norm of a matrix is so large that it
-            would need more, the result is NaN.
+        A: matrices of shape `(..., n, n)`.
+        upper_triangular: whether `A` is known to be upper triangular, which saves work.
+        max_squarings: largest number of squarings. If the norm of a matrix is so large that it
+            needs more, the result is NaN.
 
     Returns:
-        The exponentials, of the shape of `A`.
+        The exponentials, with the shape of `A`.
 
     Raises:
-        TypeError: `A` is of a 16-bit dtype.
+        TypeError: `A` has a 16-bit dtype.
         ValueError: the matrices are not square.
 
     >>> from toile.scipy import linalg
@@ -128,16 +128,16 @@ def _expm(a, upper_triangular, limit):
 
 def expm_frechet(A: ArrayLike, E: ArrayLike, *, method: str | None = None,
                  compute_expm: bool = True) -> tuple[Array, Array] | Array:
-    """Compute the exponential of a square matrix and its derivative in a direction.
+    """Compute the exponential of a square matrix and its derivative in a given direction.
 
     Args:
-        A: matrices of shape (..., n, n).
-        E: direction, of the shape of `A`.
+        A: matrices of shape `(..., n, n)`.
+        E: direction, with the shape of `A`.
         method: ignored.
         compute_expm: whether to return the exponential.
 
     Returns:
-        A tuple `(exponential, derivative)`, or only the derivative.
+        A tuple `(exponential, derivative)`, or only the derivative if `compute_expm` is False.
 
     Raises:
         ValueError: the matrices are not square, or their shapes differ.
@@ -158,7 +158,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """Compute the principal square root of a square matrix: `X` with `X X = A`.
 
     Args:
-        A: one matrix of shape (n, n).
+        A: one matrix of shape `(n, n)`.
         blocksize: must be 1; other values are not supported.
 
     Returns:
@@ -177,7 +177,9 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
 
 
 def _sqrtm_triangular(t):
-    """Square root u of upper triangular t, column by column: Σ u(i,k)·u(k,j) = t(i,j)."""
+    """Compute the square root `u` of an upper triangular matrix `t`, column by column.
+
+    It solves the equations `Σ u(i,k)·u(k,j) = t(i,j)`."""
     diagonal = jnp.sqrt(jnp.diag(t))
     n = t.shape[0]
     index = jnp.arange(n)
@@ -198,7 +200,9 @@ def _sqrtm_triangular(t):
 
 
 def _parlett(f, t):
-    """f(T) from its diagonal: Parlett's recurrence by superdiagonals, and the least gap met."""
+    """Compute `f(T)` from its diagonal by Parlett's recurrence, superdiagonal by superdiagonal.
+
+    The smallest difference between eigenvalues is returned too."""
     n = t.shape[0]
     index = jnp.arange(n)
 
@@ -223,23 +227,23 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
          disp: bool = True) -> Array | tuple[Array, Array]:
     """Apply an analytic function to a square matrix.
 
-    For a diagonalizable `A = V D V⁻¹` it is `V func(D) V⁻¹`. It is computed by Parlett's
-    recurrence, which is inaccurate if eigenvalues are close to each other.
+    If `A` can be diagonalized as `V D V⁻¹`, the result is `V func(D) V⁻¹`. It is computed by
+    Parlett's recurrence, which is inaccurate if eigenvalues are close to each other.
 
     Args:
-        A: one matrix of shape (n, n), floating or complex.
-        func: the function, which is called with the vector of eigenvalues.
-        disp: False to also return an estimate of the error.
+        A: one matrix of shape `(n, n)`, of a floating or complex dtype.
+        func: function to apply; it is called with the vector of eigenvalues.
+        disp: if False, an estimate of the error is returned too.
 
     Returns:
-        The resulting complex matrix; with `disp=False`, a tuple of it and an estimate of the error
-        (in the 1-norm).
+        A complex matrix. With `disp=False`, a tuple of the matrix and an estimate of its error in
+        the 1-norm.
 
     Raises:
         ValueError: `A` is not a square matrix.
 
     Differences:
-        SciPy returns a real matrix if the result is real, and with `disp=True` prints a warning if
+        SciPy returns a real matrix if the result is real. With `disp=True`, it prints a warning if
         the estimated error is large.
     """
     matrix = jnp.asarray(A)
@@ -258,7 +262,9 @@ def funm(A: ArrayLike, func: Callable[[Array], Array],
 
 
 def _sylvester_triangular(r, s, f):
-    """r·y + y·s = f for upper triangular r and lower triangular s, last entry first."""
+    """Solve `r·y + y·s = f` for upper triangular `r` and lower triangular `s`.
+
+    The last element of `y` is computed first."""
     m, n = f.shape
     rows, cols = jnp.arange(m), jnp.arange(n)
 
@@ -299,19 +305,21 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *,
     """Solve the Sylvester equation `A X + X B = C`.
 
     Args:
-        A: matrices of shape (..., m, m).
-        B: matrices of shape (..., n, n).
-        C: matrices of shape (..., m, n).
-        method: `"schur"`, by Schur decompositions, or `"eigen"`, by eigenvalue decompositions,
-            which is less accurate if `A` or `B` is close to a matrix that cannot be diagonalized.
-        tol: if the sum of an eigenvalue of `A` and one of `B` has a magnitude below this, the
-            equation has no unique solution, and the result is NaN.
+        A: matrices of shape `(..., m, m)`.
+        B: matrices of shape `(..., n, n)`.
+        C: matrices of shape `(..., m, n)`.
+        method: `"schur"` to use Schur decompositions, or `"eigen"` to use eigenvalue
+            decompositions. `"eigen"` is less accurate if `A` or `B` is close to a matrix that
+            cannot be diagonalized.
+        tol: tolerance for singular equations. If the sum of an eigenvalue of `A` and an eigenvalue
+            of `B` has a magnitude below `tol`, the result is NaN, because the solution is not
+            unique.
 
     Returns:
-        The solution, of the shape of `C`; it is real if `C` is real.
+        The solution, with the shape of `C`. It is real if `A`, `B` and `C` are real.
 
     Raises:
-        ValueError: the shapes do not match, or `method` has any other value.
+        ValueError: the shapes do not match, or `method` is invalid.
     """
     A, B, C = inexact("solve_sylvester", jnp.asarray(A), jnp.asarray(B), jnp.asarray(C))
     m, n = C.shape[-2:]

@@ -1,7 +1,7 @@
-"""Matrices of a known structure, built from their defining vectors or their size.
+"""Matrices with a special structure, built from a vector or from their size.
 
-Index arithmetic on constant index grids gathers the entries, so all are differentiable in their
-vectors and batched over leading axes where `jax.scipy.linalg` is.
+The elements are gathered with constant indices. The matrices can therefore be differentiated with
+respect to the vectors. Leading axes are batch axes wherever `jax.scipy.linalg` allows it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def block_diag(*arrs: ArrayLike) -> Array:
     """Build a matrix with the given blocks along its diagonal and zeros elsewhere.
 
     Args:
-        arrs: blocks of at most two dimensions; a number or vector is a block of one row.
+        arrs: blocks with at most two dimensions. A number or a vector is a block with one row.
 
     Returns:
-        The matrix, of the dtype to which the blocks promote; it has shape (1, 0) if there are no
+        The matrix, with the dtype that the blocks promote to. It has shape `(1, 0)` if there are no
         blocks.
 
     Raises:
@@ -54,7 +54,7 @@ def block_diag(*arrs: ArrayLike) -> Array:
 
 
 def _vectors(name: str, x: ArrayLike) -> Array:
-    """`x` as an array of vectors, along its last axis."""
+    """Convert `x` to an array of vectors, which are along its last axis."""
     return jnp.atleast_1d(array(name, x))
 
 
@@ -67,12 +67,12 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Build a Toeplitz matrix, which is constant along each diagonal.
 
     Args:
-        c: first columns, along the last axis; leading axes are a batch.
-        r: first rows, along the last axis, whose first element is not used; None for the complex
-            conjugate of `c`.
+        c: first columns, along the last axis; leading axes are batch axes.
+        r: first rows, along the last axis. Their first elements are not used. None means the
+            complex conjugate of `c`.
 
     Returns:
-        Matrices of shape (..., m, n), where m and n are the lengths of `c` and `r`.
+        Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
 
     >>> from toile.scipy import linalg
     >>> linalg.toeplitz(jnp.array([1, 2, 3]))
@@ -95,12 +95,12 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Build a Hankel matrix, which is constant along each antidiagonal.
 
     Args:
-        c: first columns, along the last axis; leading axes are a batch.
-        r: last rows, along the last axis, whose first element is not used; None for as many zeros
-            as `c` has elements.
+        c: first columns, along the last axis; leading axes are batch axes.
+        r: last rows, along the last axis. Their first elements are not used. None means a row of
+            zeros, with the length of `c`.
 
     Returns:
-        Matrices of shape (..., m, n), where m and n are the lengths of `c` and `r`.
+        Matrices of shape `(..., m, n)`, where `m` and `n` are the lengths of `c` and `r`.
 
     Raises:
         ValueError: an argument is a scalar.
@@ -126,13 +126,13 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
 
 def circulant(c: ArrayLike) -> Array:
-    """Build a circulant matrix, in which each column is the previous one rotated down by one.
+    """Build a circulant matrix, whose columns are rotations of the first column.
 
     Args:
-        c: first columns, along the last axis; leading axes are a batch.
+        c: first columns, along the last axis; leading axes are batch axes.
 
     Returns:
-        Matrices of shape (..., n, n).
+        Matrices of shape `(..., n, n)`. Each column is the previous column rotated down by one.
 
     >>> from toile.scipy import linalg
     >>> linalg.circulant(jnp.array([1, 2, 3]))
@@ -146,14 +146,16 @@ def circulant(c: ArrayLike) -> Array:
 
 
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
-    """Build a Leslie matrix, which advances a population one step, from birth and survival rates.
+    """Build a Leslie matrix, which advances a population of age groups by one step.
 
     Args:
-        f: birth rates of the n age groups, along the last axis: the first row. n is at least 2.
-        s: survival rates of all groups but the last: the elements below the diagonal.
+        f: birth rates of the `n` age groups, along the last axis. They are the first row of the
+            matrix. `n` must be at least 2.
+        s: survival rates of all age groups except the last. They are the elements below the
+            diagonal.
 
     Returns:
-        Matrices of shape (..., n, n).
+        Matrices of shape `(..., n, n)`.
 
     Raises:
         ValueError: the lengths do not match.
@@ -174,19 +176,21 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 
 
 def companion(a: ArrayLike) -> Array:
-    """Build the companion matrix of a polynomial, whose eigenvalues are the roots.
+    """Build the companion matrix of a polynomial, whose eigenvalues are the polynomial's roots.
 
     Args:
-        a: coefficients along the last axis, highest power first; at least 2, the first not 0.
+        a: coefficients along the last axis, highest power first. There must be at least 2, and the
+            first must not be 0.
 
     Returns:
-        Matrices of shape (..., n, n), where n is the degree, of a floating dtype.
+        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
 
     Raises:
         ValueError: there are fewer than 2 coefficients.
 
     Differences:
-        SciPy raises an error if the first coefficient is 0; here the result contains inf or NaN.
+        SciPy raises an error if the first coefficient is 0. In toile the result contains inf or
+        NaN.
 
     >>> from toile.scipy import linalg
     >>> linalg.companion(jnp.array([1, -3, 2]))
@@ -205,28 +209,29 @@ def companion(a: ArrayLike) -> Array:
 
 
 def fiedler(a: ArrayLike) -> Array:
-    """Build a Fiedler matrix: the absolute differences `|a[i] - a[j]|` of all pairs.
+    """Build a Fiedler matrix, whose elements are the absolute differences `|a[i] - a[j]|`.
 
     Args:
-        a: numbers along the last axis; leading axes are a batch.
+        a: numbers along the last axis; leading axes are batch axes.
 
     Returns:
-        Matrices of shape (..., n, n).
+        Matrices of shape `(..., n, n)`.
     """
     a = _vectors("fiedler", a)
     return jnp.abs(a[..., None] - a[..., None, :])
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Build a companion matrix of a polynomial that has at most five nonzero diagonals.
+    """Build the Fiedler companion matrix of a polynomial, which has at most five nonzero diagonals.
 
-    Like those of `companion`, its eigenvalues are the roots of the polynomial.
+    As for `companion`, the eigenvalues of the matrix are the roots of the polynomial.
 
     Args:
-        a: coefficients along the last axis, highest power first; at least 1, the first not 0.
+        a: coefficients along the last axis, highest power first. There must be at least 1, and the
+            first must not be 0.
 
     Returns:
-        Matrices of shape (..., n, n), where n is the degree, of a floating dtype.
+        Matrices of shape `(..., n, n)` and a floating-point dtype, where `n` is the degree.
 
     Raises:
         ValueError: there are no coefficients.
@@ -257,18 +262,18 @@ def fiedler_companion(a: ArrayLike) -> Array:
 
 def convolution_matrix(a: ArrayLike, n: int,
                        mode: Literal["full", "valid", "same"] = "full") -> Array:
-    """Build the matrix whose product with a vector of length `n` is the convolution of `a` with it.
+    """Build a matrix whose product with a vector is the convolution of `a` and the vector.
 
     Args:
-        a: vectors along the last axis; leading axes are a batch.
-        n: number of columns: the length of the vectors that are convolved.
-        mode: which part of the convolution the product is, as in `toile.numpy.convolve`.
+        a: vectors along the last axis; leading axes are batch axes.
+        n: length of the vectors to convolve with `a`, which is the number of columns.
+        mode: part of the convolution that is computed, as in `toile.numpy.convolve`.
 
     Returns:
-        Matrices of shape (..., m, n), where m is the length of the convolution.
+        Matrices of shape `(..., m, n)`, where `m` is the length of the convolution.
 
     Raises:
-        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` has any other value.
+        ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is invalid.
 
     >>> from toile.scipy import linalg
     >>> linalg.convolution_matrix(jnp.array([1, 2]), 3)
@@ -299,29 +304,29 @@ def convolution_matrix(a: ArrayLike, n: int,
 
 
 def hilbert(n: int) -> Array:
-    """Build a Hilbert matrix, with `1 / (i + j + 1)` at row `i` and column `j`, counted from 0.
+    """Build a Hilbert matrix, whose element at row `i` and column `j` is `1 / (i + j + 1)`.
 
     Args:
         n: number of rows and columns.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
     """
     a = jnp.arange(n, dtype=default_float())[:, None]
     return 1 / (a + a.T + 1)
 
 
 def invhilbert(n: int) -> Array:
-    """Build the inverse of the Hilbert matrix of size `n` from its formula.
+    """Build the inverse of the Hilbert matrix of size `n`, using a formula for its elements.
 
     Args:
         n: number of rows and columns.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
 
     Differences:
-        SciPy also has `exact`, for integers of any size.
+        SciPy has an argument `exact`, which computes integers of any size.
     """
     a = jnp.arange(n, dtype=default_float())
     i, j = a[:, None], a[None, :]
@@ -348,16 +353,16 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
     Args:
         n: number of rows and columns.
         kind: `"lower"` for Pascal's triangle as a lower triangular matrix, `"upper"` for its
-            transpose, `"symmetric"` (the default, None) for the product of the two.
+            transpose, or `"symmetric"` for the product of the two. None means `"symmetric"`.
 
     Returns:
-        A matrix of shape (n, n), of dtype `float32`.
+        A matrix of shape `(n, n)`, of dtype `float32`.
 
     Raises:
-        ValueError: `kind` has any other value.
+        ValueError: `kind` is invalid.
 
     Differences:
-        SciPy returns integers, and has `exact`.
+        SciPy returns integers and has an argument `exact`.
 
     >>> from toile.scipy import linalg
     >>> linalg.pascal(3, kind="lower").round()
@@ -374,20 +379,20 @@ def pascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -
 
 
 def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None) -> Array:
-    """Build the inverse of the Pascal matrix of size `n` from its formula.
+    """Build the inverse of the Pascal matrix of size `n`, using a formula for its elements.
 
     Args:
         n: number of rows and columns.
         kind: form of the Pascal matrix, as in `pascal`.
 
     Returns:
-        A matrix of shape (n, n), of the default float dtype.
+        A matrix of shape `(n, n)`, of the default float dtype.
 
     Raises:
-        ValueError: `kind` has any other value.
+        ValueError: `kind` is invalid.
 
     Differences:
-        SciPy returns integers, and has `exact`.
+        SciPy returns integers and has an argument `exact`.
     """
     kind = _check_kind(kind, "one")
     a = jnp.arange(n, dtype=default_float())
@@ -399,14 +404,14 @@ def invpascal(n: int, kind: Literal["symmetric", "lower", "upper"] | None = None
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Build a Helmert matrix: orthonormal rows that each contrast one element with those before it.
+    """Build a Helmert matrix, whose orthonormal rows compare each element with the ones before it.
 
     Args:
         n: number of columns.
-        full: whether to add the constant row `1/√n` on top, which makes the matrix square.
+        full: whether to add a constant first row, `1/√n`, which makes the matrix square.
 
     Returns:
-        A matrix of shape (n - 1, n), or (n, n), of the default float dtype.
+        A matrix of shape `(n - 1, n)`, or `(n, n)` if `full` is True, of the default float dtype.
 
     Raises:
         ValueError: `n` is less than 1.
@@ -425,14 +430,14 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 def hadamard(n: int, dtype: DTypeLike = int) -> Array:
-    """Build a Hadamard matrix, with elements 1 and -1 and orthogonal rows.
+    """Build a Hadamard matrix, whose elements are 1 or -1 and whose rows are orthogonal.
 
     Args:
         n: number of rows and columns, a power of 2.
         dtype: dtype of the elements.
 
     Returns:
-        A matrix of shape (n, n), by Sylvester's construction.
+        A matrix of shape `(n, n)`, made by Sylvester's construction.
 
     Raises:
         ValueError: `n` is not a power of 2.
@@ -452,19 +457,19 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
 
 def dft(n: int, scale: Literal["sqrtn", "n"] | None = None, *,
         dtype: DTypeLike | None = None) -> Array:
-    """Build the matrix whose product with a vector is its discrete Fourier transform.
+    """Build a matrix whose product with a vector is the vector's discrete Fourier transform.
 
     Args:
         n: length of the vectors.
-        scale: divisor of the matrix: `√n` for `"sqrtn"`, which makes it unitary, `n` for `"n"`, 1
-            for None.
+        scale: `"sqrtn"` to divide the matrix by `√n`, which makes it unitary; `"n"` to divide it by
+            `n`; None for no scaling.
         dtype: complex dtype of the elements; None for the default.
 
     Returns:
-        A matrix of shape (n, n).
+        A matrix of shape `(n, n)`.
 
     Raises:
-        ValueError: `scale` has any other value, or `dtype` is not complex.
+        ValueError: `scale` is invalid, or `dtype` is not complex.
     """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.{here()}")

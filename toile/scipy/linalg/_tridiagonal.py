@@ -1,8 +1,9 @@
 """Eigenvalues and eigenvectors of a symmetric tridiagonal matrix.
 
-Eigenvalues by bisection: the signs of the LDLᵀ pivots of T - x count the eigenvalues below x, so
-all are refined together. Eigenvectors by inverse iteration, close ones orthogonalized against each
-other.
+Eigenvalues are found by bisection. The number of negative pivots in the LDLᵀ factorization of
+`T - x` is the number of eigenvalues below `x`, so all eigenvalues can be refined together.
+Eigenvectors are found by inverse iteration. Those of close eigenvalues are orthogonalized against
+each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from toile.nn._promote import is_complex
 
 
 def _targets(n, select, select_range):
-    """The indices of the eigenvalues asked for."""
+    """Return the indices of the selected eigenvalues."""
     if select == "a":
         return np.arange(n, dtype=np.int32)
     if select == "i":
@@ -34,7 +35,7 @@ def _targets(n, select, select_range):
 
 
 def _count_below(alpha, beta_sq, pivmin, perturbation, x):
-    """How many eigenvalues are below each x: the negative pivots of the Sturm sequence."""
+    """Count the eigenvalues below each `x`, as the negative pivots of the Sturm sequence."""
     q = alpha[0] - x
     count = (q < 0).astype(np.int32)
     q = jnp.where(alpha[0] == x, perturbation, q)
@@ -81,7 +82,7 @@ def _bisect(alpha, beta_abs, beta_sq, targets, tol):
 
 
 def _orthogonalize(vectors, cluster):
-    """Gram-Schmidt of each row against the earlier rows of its cluster."""
+    """Orthogonalize each row against the earlier rows of its cluster (Gram-Schmidt)."""
     k = vectors.shape[0]
     index = jnp.arange(k)
 
@@ -134,26 +135,28 @@ def eigh_tridiagonal(d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False,
     """Compute the eigenvalues and eigenvectors of a Hermitian tridiagonal matrix.
 
     Args:
-        d: diagonal, a vector of length n; if it is complex, the real part is used.
-        e: elements above the diagonal, a vector of length n - 1 of the same dtype.
+        d: diagonal, a vector of length `n`. If it is complex, only the real part is used.
+        e: elements above the diagonal, a vector of length `n - 1` with the dtype of `d`.
         eigvals_only: whether to return only the eigenvalues.
-        select: which eigenvalues are computed: `"a"` for all, `"i"` for those with the indices in
+        select: `"a"` to compute all eigenvalues, or `"i"` to compute those with the indices in
             `select_range`.
-        select_range: first and last index, counted from 0 for the smallest eigenvalue.
-        tol: absolute precision of the eigenvalues; None for the best that the dtype allows.
-        key: random key for the initial vectors of the iteration that finds the eigenvectors; None
-            for a fixed key.
+        select_range: first and last index. The smallest eigenvalue has index 0.
+        tol: absolute precision of the eigenvalues; None for the best precision that the dtype
+            allows.
+        key: random key, which determines the initial vectors of the iteration that finds the
+            eigenvectors; None for a fixed key.
 
     Returns:
-        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues, which are real and in
-        ascending order. Column `i` of the eigenvectors belongs to eigenvalue `i`.
+        A tuple `(eigenvalues, eigenvectors)`, or only the eigenvalues if `eigvals_only` is True.
+        The eigenvalues are real and in ascending order. Column `i` of the eigenvectors belongs to
+        eigenvalue `i`.
 
     Raises:
         NotImplementedError: `select` is `"v"`.
-        TypeError: the dtypes differ, or are neither 32- or 64-bit floats nor complex.
+        TypeError: the dtypes differ, or are not float32, float64, complex64 or complex128.
 
     Differences:
-        SciPy also selects eigenvalues by an interval (`select="v"`), and takes integers.
+        SciPy can also select the eigenvalues in an interval (`select="v"`), and accepts integers.
 
     >>> from toile.scipy import linalg
     >>> d, e = jnp.array([2.0, 2.0]), jnp.array([1.0])

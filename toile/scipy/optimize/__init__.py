@@ -1,4 +1,4 @@
-"""Minimization of functions of a vector: `minimize`, by BFGS or limited-memory BFGS."""
+"""Minimization of functions of a vector by BFGS or limited-memory BFGS (`minimize`)."""
 
 from toile.scipy.optimize._minimize import OptimizeResults, minimize
 

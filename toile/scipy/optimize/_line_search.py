@@ -1,8 +1,9 @@
 """Line search for the strong Wolfe conditions (Nocedal and Wright, algorithms 3.5 and 3.6).
 
-Along x + a·p a step is acceptable when it decreases enough, phi(a) ≤ phi(0) + c1·a·phi'(0), and the
-slope has flattened, |phi'(a)| ≤ -c2·phi'(0). The step doubles until such a point is bracketed, then
-the bracket is zoomed by cubic and quadratic interpolation.
+A step `a` along the line `x + a·p` is acceptable if the function has decreased enough,
+`phi(a) ≤ phi(0) + c1·a·phi'(0)`, and its slope has become flat enough, `|phi'(a)| ≤ -c2·phi'(0)`.
+The step is doubled until an interval is found that contains an acceptable step. The interval is
+then shrunk by cubic and quadratic interpolation.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from toile.nn._promote import inexact
 
 
 class Point(NamedTuple):
-    """A step length with the value and slope there."""
+    """A step length, with the value and the slope of the function there."""
 
     a: Any
     phi: Any
@@ -24,7 +25,7 @@ class Point(NamedTuple):
 
 
 class LineSearchResults(NamedTuple):
-    """The accepted step: its length, the value and gradient there, and how it was found."""
+    """The accepted step: its length, the value and gradient there, and the search's status."""
 
     failed: Any
     nfev: Any
@@ -61,14 +62,14 @@ def _dot(a, b):
 
 
 def _choose(flag, new, old):
-    """`new` where the flag is set, else `old`, of the same structure."""
+    """Return `new` where `flag` is True and `old` elsewhere; both have the same structure."""
     if isinstance(new, tuple):
         return type(new)(*(_choose(flag, n, o) for n, o in zip(new, old)))
     return jnp.where(flag, new, old)
 
 
 def _cubic_minimum(low, high, a, phi):
-    """Minimizer of the cubic through three values and the slope at the first."""
+    """Find the minimum of the cubic through three values with a given slope at the first."""
     db, dc = high.a - low.a, a - low.a
     below = (db * dc) ** 2 * (db - dc)
     rb = high.phi - low.phi - low.slope * db
@@ -86,7 +87,7 @@ def _quadratic_minimum(low, high):
 
 
 class _Problem(NamedTuple):
-    """The function along the line, and the two conditions."""
+    """The function along the line, and the two conditions for a step."""
 
     f: Any
     x: Any
@@ -97,7 +98,7 @@ class _Problem(NamedTuple):
     c2: float
 
     def at(self, a, like):
-        """The point at step `a` with its gradient, in the dtypes of the point `like`."""
+        """Return the point at step `a`, with the dtypes of the point `like`, and its gradient."""
         a = jnp.asarray(a, like.a.dtype)
         phi, g = value_and_grad(self.f)(self.x + a.astype(self.p.dtype) * self.p)
         slope = jnp.real(_dot(g, self.p))
@@ -111,7 +112,7 @@ class _Problem(NamedTuple):
 
 
 def _zoom(problem, low, high, gradient, needed):
-    """Shrink the bracket between `low` (the better end) and `high` until a point is acceptable."""
+    """Shrink the interval between `low`, the better end, and `high` until a step is acceptable."""
     threshold = 1e-5 if jnp.finfo(low.a.dtype).bits < 64 else 1e-10
     no = jnp.zeros((), bool)
     init = _Zoom(no, no, jnp.zeros((), np.int32), low, high, (low.a + high.a) / 2.0,
@@ -149,7 +150,7 @@ def _zoom(problem, low, high, gradient, needed):
 
 
 def line_search(f, x, p, phi_0, gradient, old_old_fval=None, c1=1e-4, c2=0.9, maxiter=20):
-    """A step along p from x satisfying the strong Wolfe conditions."""
+    """Find a step from `x` along `p` that satisfies the strong Wolfe conditions."""
     x, p = inexact("line_search", x, p)
     slope_0 = jnp.real(_dot(gradient, p))
     problem = _Problem(f, x, p, phi_0, slope_0, c1, c2)

@@ -1,8 +1,8 @@
 """BFGS and limited-memory BFGS.
 
-Both step along p = -H·g with H an estimate of the inverse Hessian: BFGS keeps the matrix and
-applies rank-two updates; the limited-memory variant rebuilds H·g from the last few steps and
-gradient changes.
+Both methods step along `p = -H·g`, where `g` is the gradient and `H` is an estimate of the inverse
+Hessian. BFGS stores `H` and applies rank-two updates to it. Limited-memory BFGS computes `H·g` from
+the last few steps and changes of the gradient.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from toile.scipy.optimize._line_search import _dot, line_search
 
 
 class OptimizeResults(NamedTuple):
-    """The result of `minimize`: a named tuple of arrays.
+    """The result of `minimize`, a named tuple of arrays.
 
     Args:
         x: the point that was found.
         success: whether the algorithm converged.
-        status: why the algorithm stopped: 0 for convergence, 1 for the limit on iterations, and
-            other numbers for other reasons, such as a failed line search.
+        status: reason why the algorithm stopped: 0 if it converged, 1 if it reached the limit on
+            iterations, and other numbers for other reasons, such as a failed line search.
         fun: value of the function at `x`.
         jac: gradient at `x`.
         hess_inv: estimate of the inverse Hessian; None for the limited-memory method.
@@ -111,7 +111,7 @@ class _LBFGS(NamedTuple):
 
 
 def _direction(s):
-    """-H·g by the two-loop recursion over the kept steps, the newest last."""
+    """Compute `-H·g` by the two-loop recursion over the stored steps, the newest being last."""
     size = len(s.rhos)
     used = jnp.minimum(s.k, size)
     dtype = s.rhos.dtype
@@ -182,29 +182,32 @@ def minimize(fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (
     """Find a local minimum of a function of a vector.
 
     Args:
-        fun: function `fun(x, *args)` that returns a scalar, and that toile can differentiate.
+        fun: a function `fun(x, *args)` that returns a scalar and can be differentiated.
         x0: vector to start from.
         args: additional arguments of `fun`.
         method: `"BFGS"`, or `"l-bfgs-experimental-do-not-rely-on-this"` for limited-memory BFGS,
-            which does not keep a matrix.
+            which does not store a matrix.
         tol: ignored; use the option `gtol`.
-        options: for both methods `maxiter` (iterations; 200 times the length of `x0` by default),
-            `gtol` (norm of the gradient below which the algorithm stops; 1e-5) and `norm` (order of
-            that norm; inf). For BFGS also `line_search_maxiter` (10). For limited-memory BFGS also
-            `maxcor` (number of steps to keep; 10), `ftol` (decrease below which it stops), `maxfun`
-            and `maxgrad` (limits on evaluations) and `maxls` (steps of a line search; 20).
+        options: dict of options. Both methods accept `maxiter` (largest number of iterations, by
+            default 200 times the length of `x0`), `gtol` (the algorithm stops if the norm of the
+            gradient is smaller, default 1e-5) and `norm` (order of that norm, default inf). BFGS
+            also accepts `line_search_maxiter` (default 10). Limited-memory BFGS also accepts
+            `maxcor` (number of steps to store, default 10), `ftol` (it stops if the function
+            decreases by less, default 2.2e-9), `maxfun` and `maxgrad` (limits on evaluations, by
+            default none) and `maxls` (largest number of steps in a line search, default 20). If
+            `maxfun` or `maxgrad` is given, `maxiter` is unlimited by default.
 
     Returns:
-        A named tuple with the point `x`, the value `fun` there, `success` and more: see
-        `OptimizeResults`.
+        An `OptimizeResults`, a named tuple that contains the point `x`, the value `fun` there, and
+        `success`, among others.
 
     Raises:
         TypeError: `args` is not a tuple.
-        ValueError: `method` has any other value.
+        ValueError: `method` is invalid.
 
     Differences:
-        SciPy has more methods, bounds and constraints, and computes gradients by finite differences
-        unless they are given.
+        SciPy has more methods, bounds and constraints. It computes gradients by finite differences
+        if they are not given.
 
     >>> from toile.scipy.optimize import minimize
     >>> result = minimize(lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")

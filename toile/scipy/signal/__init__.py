@@ -1,6 +1,7 @@
 """Signal processing, with the names of `jax.scipy.signal`.
 
-Convolution (direct or by FFT), short-time Fourier transforms, spectral estimates and detrending.
+The package contains convolution (direct or by FFT), short-time Fourier transforms, estimates of
+spectral density, and detrending.
 """
 
 from toile.scipy.signal._convolution import (

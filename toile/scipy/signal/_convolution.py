@@ -21,27 +21,27 @@ _MODES = ("same", "full", "valid")
 
 
 def _ordered(in1, in2):
-    """(in1 covers in2, in2 covers in1) in every dimension."""
+    """Return whether `in1` is at least as large as `in2` in all dimensions, and the reverse."""
     pairs = list(zip(in1.shape, in2.shape))
     return all(a >= b for a, b in pairs), all(a <= b for a, b in pairs)
 
 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "valid"] = "full",
                 axes: AxisLike = None) -> Array:
-    """Convolve two arrays by fast Fourier transforms, which is faster for large arrays.
+    """Convolve two arrays by fast Fourier transforms, which is faster if both are large.
 
     Args:
         in1, in2: arrays with the same number of dimensions.
         mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        axes: axes along which the arrays are convolved; None for all. The other axes are batch axes
-            and must have equal sizes.
+        axes: axes to convolve along; None for all. The other axes are batch axes, which must have
+            equal sizes.
 
     Returns:
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not match, or `mode` has any other value.
+        ValueError: the shapes do not match, or `mode` is invalid.
 
     >>> from toile.scipy import signal
     >>> signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])).round(3)
@@ -109,7 +109,7 @@ def _convolve_direct(in1, in2, mode, precision):
     if covered:
         in1, in2 = in2, in1
     padding = []
-    for n, m in zip(in2.shape, second):  # "same" is centred on the output of the first argument
+    for n, m in zip(in2.shape, second):  # "same" is centered on the output of the first argument
         before, after = {
             "full": (n - 1, n - 1),
             "same": (n - 1 - (m - 1) // 2, n - m + (m - 1) // 2),
@@ -131,17 +131,18 @@ def convolve(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "vali
             at least as large as the other in every dimension.
         mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
+        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
+        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
+            `method` is `"fft"`.
 
     Returns:
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not match, or `mode` or `method` has any other value.
+        ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        SciPy chooses the faster method for `"auto"`, and keeps integers.
+        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
 
     >>> from toile.scipy import signal
     >>> signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -164,17 +165,18 @@ def correlate(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "val
             at least as large as the other in every dimension.
         mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
-        method: `"fft"` for `fftconvolve`; `"auto"` and `"direct"` for sums of products.
-        precision: precision of the products, as in `lax.conv_general_dilated`; ignored by `"fft"`.
+        method: `"fft"` to use `fftconvolve`; `"auto"` and `"direct"` compute sums of products.
+        precision: precision of the products, as in `lax.conv_general_dilated`. It is ignored if
+            `method` is `"fft"`.
 
     Returns:
         An array of a floating or complex dtype.
 
     Raises:
-        ValueError: the shapes do not match, or `mode` or `method` has any other value.
+        ValueError: the shapes do not match, or `mode` or `method` is invalid.
 
     Differences:
-        SciPy chooses the faster method for `"auto"`, and keeps integers.
+        In SciPy, `"auto"` chooses the faster method, and integers remain integers.
 
     >>> from toile.scipy import signal
     >>> signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0]))
@@ -196,7 +198,7 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
     """Convolve two matrices.
 
     Args:
-        in1, in2: matrices; one must be at least as large as the other in both dimensions.
+        in1, in2: matrices. One must be at least as large as the other in both dimensions.
         mode: part of the convolution to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
@@ -207,8 +209,8 @@ def convolve2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "va
         A matrix of a floating or complex dtype.
 
     Raises:
-        NotImplementedError: `boundary` or `fillvalue` has any other value.
-        ValueError: the shapes do not match, or `mode` has any other value.
+        NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.
+        ValueError: the shapes do not match, or `mode` is invalid.
     """
     _check_2d("convolve2d", in1, in2, boundary, fillvalue)
     return _convolve_direct(in1, in2, mode, precision)
@@ -220,7 +222,7 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
     """Cross-correlate two matrices: convolve `in1` with the reversed conjugate of `in2`.
 
     Args:
-        in1, in2: matrices; one must be at least as large as the other in both dimensions.
+        in1, in2: matrices. One must be at least as large as the other in both dimensions.
         mode: part of the correlation to return: all of it (`"full"`), the center with the shape of
             `in1` (`"same"`), or the part that does not depend on zero padding (`"valid"`).
         boundary: must be `"fill"`; other values are not supported.
@@ -231,8 +233,8 @@ def correlate2d(in1: ArrayLike, in2: ArrayLike, mode: Literal["full", "same", "v
         A matrix of a floating or complex dtype.
 
     Raises:
-        NotImplementedError: `boundary` or `fillvalue` has any other value.
-        ValueError: the shapes do not match, or `mode` has any other value.
+        NotImplementedError: `boundary` is not `"fill"`, or `fillvalue` is not 0.
+        ValueError: the shapes do not match, or `mode` is invalid.
     """
     _check_2d("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)

@@ -1,7 +1,8 @@
 """Short-time Fourier transforms and spectral density estimates, as in SciPy's older interface.
 
-The signal is cut into overlapping windows along one axis, each multiplied by a window function and
-transformed. The results are (frequencies, times, transform) or (frequencies, density).
+The signal is cut into overlapping segments along one axis. Each segment is multiplied by a window
+function and transformed. The results are `(frequencies, times, transform)` or
+`(frequencies, density)`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ def detrend(data: ArrayLike, axis: int = -1, type: Literal["linear", "constant"]
         data: array of samples.
         axis: axis of the samples.
         type: `"linear"` to subtract the least-squares line, `"constant"` to subtract the mean.
-        bp: indices at which new pieces begin, each with its own line; only used for `"linear"`.
+        bp: indices that divide the signal into pieces. A separate line is subtracted from each
+            piece. It is used only for `"linear"`.
         overwrite_data: must be None; other values are not supported.
 
     Returns:
-        An array of the shape of `data`, of a floating dtype.
+        A floating-point array with the shape of `data`.
 
     Raises:
         NotImplementedError: `overwrite_data` is given.
-        ValueError: `type` has any other value, or an index in `bp` is out of range.
+        ValueError: `type` is invalid, or an index in `bp` is out of range.
 
     >>> from toile.scipy import signal
     >>> signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")
@@ -82,7 +84,7 @@ def _named_window(window, size):
 
 
 def _window(window, nperseg, length, dtype):
-    """(window array, segment length) for a signal of `length` samples."""
+    """Return the window and the length of a segment for a signal of `length` samples."""
     nperseg = None if nperseg is None else int(nperseg)
     if nperseg is not None and nperseg < 1:
         raise ValueError("nperseg must be a positive integer" + here())
@@ -113,7 +115,7 @@ def _pad_last(x, n, mode, **options):
 
 
 def _odd_extension(x, n):
-    """Point reflection about the end values."""
+    """Extend a signal by `n` samples at both ends, reflected about its end points."""
     if n < 1:
         return x
     if n > x.shape[-1] - 1:
@@ -137,7 +139,7 @@ _BOUNDARIES = {
 
 
 def _segments(x, win, detrend_func, nperseg, noverlap, nfft, onesided):
-    """The transform of every window of the last axis: (..., window, frequency)."""
+    """Transform all segments of the last axis; the result has axes (..., segment, frequency)."""
     starts = np.arange(0, x.shape[-1] - nperseg + 1, nperseg - noverlap)
     parts = detrend_func(x[..., starts[:, None] + np.arange(nperseg)[None, :]])
     if jnp.iscomplexobj(win):
@@ -170,7 +172,7 @@ def _lengths(nperseg, noverlap, nfft):
 
 
 def _is_onesided(signals, wanted):
-    """Whether negative frequencies are left out, which those of complex signals cannot be."""
+    """Whether to leave out negative frequencies, which is impossible for complex signals."""
     if wanted and any(jnp.iscomplexobj(v) for v in signals):
         warnings.warn("Input data is complex, switching to return_onesided=False", stacklevel=4)
         return False
@@ -178,7 +180,9 @@ def _is_onesided(signals, wanted):
 
 
 def _signals(x, y, axis):
-    """One signal, or two in one dtype with equal length after zero-padding; the axis is last."""
+    """Return one or two signals, with `axis` moved to the end.
+
+    Two signals get the same dtype, and the shorter one is padded with zeros."""
     if y is None:
         (x,) = inexact("spectral_helper", x)
         return (jnp.moveaxis(x, axis, -1),)
@@ -236,7 +240,7 @@ def _spectral(x, y, fs, window, nperseg, noverlap, nfft, detrend_type, return_on
 
 
 def _middles(length, nperseg, step, fs, boundary, dtype):
-    """The times in the middle of the segments; an extension is before time 0."""
+    """Return the times of the middles of the segments; the extended part is before time 0."""
     time = jnp.arange(nperseg / 2, length - nperseg / 2 + 1, step, dtype=dtype) / fs
     return time if boundary is None else time - (nperseg / 2) / fs
 
@@ -258,30 +262,32 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
          return_onesided: bool = True,
          boundary: Literal["even", "odd", "constant", "zeros"] | None = "zeros",
          padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:
-    """Compute the short-time Fourier transform: transforms of overlapping segments of a signal.
+    """Compute the short-time Fourier transform, which transforms overlapping segments of a signal.
 
     Args:
         x: array of samples.
         fs: number of samples per unit of time.
-        window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (all names except `"hann"` require SciPy).
-        nperseg: number of samples in a segment; if the window is an array, it must be its length.
+        window: an array of window values, or the name of a window. All names of SciPy's function
+            `get_window` are accepted; all except `"hann"` require SciPy.
+        nperseg: number of samples in a segment. If the window is an array, it must have this
+            length.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
-            the length of a segment.
-        detrend: what to subtract from each segment: nothing (False), the mean (`"constant"`) or a
-            line (`"linear"`); or a function to apply to the segments.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
+            means the length of a segment.
+        detrend: trend to subtract from each segment: none (False), the mean (`"constant"`) or a
+            line (`"linear"`). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals; for complex signals they are always returned.
-        boundary: how the signal is extended by half a segment at both ends: with zeros
-            (`"zeros"`), the end values (`"constant"`), a reflection (`"even"`) or a reflection with
-            opposite sign about the end values (`"odd"`); None for no extension.
-        padded: whether zeros are added at the end to make the last segment complete.
+            signals. For complex signals they are always returned.
+        boundary: how to extend the signal by half a segment at both ends: with zeros (`"zeros"`),
+            with the end values (`"constant"`), by a mirror image (`"even"`), or by a mirror image
+            with the opposite sign, relative to the end values (`"odd"`). None means no extension.
+        padded: whether to add zeros at the end until the last segment is complete.
         axis: axis of the samples.
 
     Returns:
-        A tuple `(frequencies, times, transform)`. In the transform, frequencies are along `axis`
-        and segments along a new last axis. Times are at the middle of the segments.
+        A tuple `(frequencies, times, transform)`. In the transform, `axis` is the axis of
+        frequencies, and a new last axis is the axis of segments. `times` are the middles of the
+        segments.
 
     Raises:
         ValueError: a length or an option is not valid.
@@ -296,7 +302,7 @@ def stft(x: ArrayLike, fs: ArrayLike = 1.0,
 
 
 def _median_bias(n):
-    """Ratio of median to mean of a chi-squared variable averaged over n segments."""
+    """Return the ratio of the median to the mean of `n` independent spectral estimates."""
     even = np.arange(2.0, n, 2)
     return 1 + np.sum(1.0 / (even + 1) - 1.0 / even)
 
@@ -309,30 +315,32 @@ def csd(x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0,
         axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
     """Estimate the cross power spectral density of two signals by Welch's method.
 
-    The signals are cut into overlapping segments; the products of their Fourier transforms (that of
-    `x` conjugated) are averaged.
+    The signals are cut into overlapping segments. The Fourier transform of each segment of `y` is
+    multiplied by the conjugate transform of the segment of `x`, and the products are averaged.
 
     Args:
-        x, y: arrays of samples; the shorter one is padded with zeros. If `y` is None, the result is
-            that of `welch`.
+        x, y: arrays of samples. The shorter one is padded with zeros. If `y` is None, the result
+            is the same as that of `welch`.
         fs: number of samples per unit of time.
-        window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (all names except `"hann"` require SciPy).
-        nperseg: number of samples in a segment; None for the length of the window, or the whole
-            signal.
+        window: an array of window values, or the name of a window. All names of SciPy's function
+            `get_window` are accepted; all except `"hann"` require SciPy.
+        nperseg: number of samples in a segment. None means the length of the window if it is an
+            array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
-            the length of a segment.
-        detrend: what to subtract from each segment: the mean (`"constant"`), a line (`"linear"`) or
-            nothing (False); or a function to apply to the segments.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
+            means the length of a segment.
+        detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
+            or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals; for complex signals they are always returned.
+            signals. For complex signals they are always returned.
         scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
         axis: axis of the samples.
-        average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
+        average: how to average the segments: `"mean"`, or `"median"`, which is corrected for its
+            bias.
 
     Returns:
-        A tuple `(frequencies, density)`; the density is complex, with the frequencies along `axis`.
+        A tuple `(frequencies, density)`. The density is complex, or real if `y` is None, and
+        `axis` is its axis of frequencies.
 
     Raises:
         ValueError: a length or an option is not valid.
@@ -368,29 +376,31 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
           axis: int = -1, average: Literal["mean", "median"] = "mean") -> tuple[Array, Array]:
     """Estimate the power spectral density of a signal by Welch's method.
 
-    The signal is cut into overlapping segments; the squared magnitudes of their Fourier transforms
-    are averaged.
+    The signal is cut into overlapping segments, and the squared magnitudes of their Fourier
+    transforms are averaged.
 
     Args:
         x: array of samples.
         fs: number of samples per unit of time.
-        window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (all names except `"hann"` require SciPy).
-        nperseg: number of samples in a segment; None for the length of the window, or the whole
-            signal.
+        window: an array of window values, or the name of a window. All names of SciPy's function
+            `get_window` are accepted; all except `"hann"` require SciPy.
+        nperseg: number of samples in a segment. None means the length of the window if it is an
+            array, and otherwise the length of the signal.
         noverlap: number of samples that neighboring segments share; None for half a segment.
-        nfft: length of the Fourier transforms, to which segments are padded with zeros; None for
-            the length of a segment.
-        detrend: what to subtract from each segment: the mean (`"constant"`), a line (`"linear"`) or
-            nothing (False); or a function to apply to the segments.
+        nfft: length of the Fourier transforms. Segments are padded with zeros to this length. None
+            means the length of a segment.
+        detrend: trend to subtract from each segment: the mean (`"constant"`), a line (`"linear"`)
+            or none (False). It can also be a function that is applied to the segments.
         return_onesided: whether to leave out negative frequencies, which are redundant for real
-            signals; for complex signals they are always returned.
+            signals. For complex signals they are always returned.
         scaling: `"density"` for power per unit of frequency, `"spectrum"` for power.
         axis: axis of the samples.
-        average: how the segments are averaged: `"mean"`, or `"median"`, corrected for its bias.
+        average: how to average the segments: `"mean"`, or `"median"`, which is corrected for its
+            bias.
 
     Returns:
-        A tuple `(frequencies, density)`; the density is real, with the frequencies along `axis`.
+        A tuple `(frequencies, density)`. The density is real, and `axis` is its axis of
+        frequencies.
 
     Raises:
         ValueError: a length or an option is not valid.
@@ -411,7 +421,7 @@ def welch(x: ArrayLike, fs: ArrayLike = 1.0,
 
 
 def _overlap_add(x, step):
-    """Frames `(..., frame, sample)` added at offsets of `step` samples."""
+    """Add frames of shape `(..., frame, sample)` at offsets of `step` samples."""
     *batch, frames, size = x.shape
     blocks = -(-size // step)  # each frame as whole blocks of `step` samples
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, blocks * step - size)])
@@ -444,22 +454,22 @@ def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0,
           noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
           boundary: bool = True, time_axis: int = -1,
           freq_axis: int = -2) -> tuple[Array, Array]:
-    """Reconstruct a signal from its short-time Fourier transform: the inverse of `stft`.
+    """Reconstruct a signal from its short-time Fourier transform, as the inverse of `stft`.
 
-    The segments are transformed back, multiplied by the window and added; the sum is divided by the
-    sum of the squared windows. The arguments must be those that were passed to `stft`.
+    The segments are transformed back, multiplied by the window and added. The sum is divided by the
+    sum of the squared windows. The arguments must be the same as those of `stft`.
 
     Args:
-        Zxx: transform, with one axis of frequencies and one of segments.
+        Zxx: transform, which has an axis of frequencies and an axis of segments.
         fs: number of samples per unit of time.
-        window: window function: the values of a window, or its name as SciPy's `get_window` takes
-            it (all names except `"hann"` require SciPy).
+        window: an array of window values, or the name of a window. All names of SciPy's function
+            `get_window` are accepted; all except `"hann"` require SciPy.
         nperseg: number of samples in a segment; None to infer it from the number of frequencies.
         noverlap: number of samples that neighboring segments share; None or 0 for half a segment.
         nfft: length of the Fourier transforms; None to infer it from the number of frequencies.
-        input_onesided: whether negative frequencies are left out.
-        boundary: whether the signal was extended at its ends, so that half a segment must be
-            removed there.
+        input_onesided: whether the transform contains no negative frequencies.
+        boundary: whether the signal was extended at its ends. Half a segment is then removed at
+            both ends.
         time_axis: axis of the segments.
         freq_axis: axis of the frequencies.
 

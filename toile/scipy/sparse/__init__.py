@@ -1,4 +1,4 @@
-"""Iterative solvers for linear systems whose matrix is given as a function (`linalg`)."""
+"""Iterative solvers for linear systems whose matrix may be given as a function (`linalg`)."""
 
 from toile.scipy.sparse import linalg
 

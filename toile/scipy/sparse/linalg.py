@@ -1,7 +1,8 @@
 """Iterative solvers for `A x = b`: conjugate gradients, BiCGSTAB and GMRES.
 
-`A` and the preconditioner `M` are matrices, or functions that multiply by one, and `b` may be a
-pytree. Derivatives are those of the exact solution; the iterations are not differentiated.
+`A` and the preconditioner `M` are matrices, or functions that multiply a vector by a matrix. `b`
+may be a pytree. Derivatives are those of the exact solution, because the iterations are not
+differentiated.
 """
 
 # Derivatives come from the equation, by `lax.custom_linear_solve`.
@@ -32,7 +33,7 @@ def _dot(a, b):
 
 
 def _real_inner(x, y):
-    """Re <x, y> over all leaves."""
+    """Return the real part of the inner product of two trees."""
 
     def part(x, y):
         out = jnp.vdot(x.real, y.real, precision=_HIGH)
@@ -52,7 +53,7 @@ def _norm(x):
 
 
 def _plus(x, scale, y):
-    """x + scale·y."""
+    """Return `x + scale * y` for trees `x` and `y`."""
     return tree_map(lambda a, b: a + scale * b, x, y)
 
 
@@ -80,7 +81,7 @@ def _matvec(f):
 
 
 def _prepare(A, b, x0, M):
-    """(A, M) as functions, b and x0 as trees of arrays that match."""
+    """Convert `A` and `M` to functions, and check that `b` and `x0` match."""
     x0 = tree_map(jnp.zeros_like, b) if x0 is None else x0
     b, x0 = tree_map(jnp.asarray, b), tree_map(jnp.asarray, x0)
     if tree_structure(x0) != tree_structure(b):
@@ -98,7 +99,7 @@ def _size(b):
 
 
 def _threshold(b, tol, atol):
-    """Squared residual norm at which to stop."""
+    """Return the squared norm of the residual at which the iteration stops."""
     return jnp.maximum(jnp.square(tol) * _real_inner(b, b), jnp.square(atol))
 
 
@@ -178,23 +179,23 @@ def cg(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | None =
        M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by conjugate gradients, for Hermitian positive definite `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and
-    derivatives are found by another solve.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
-        A: Hermitian positive definite matrix, or a linear function that multiplies a value like `b`
-            by it and returns a value of the same structure.
+        A: Hermitian positive definite matrix, or a linear function that multiplies its argument by
+            this matrix. Its argument and its result have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial value, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration stops when the norm of the residual `b - A x` is at most the larger
-            of `tol` times the norm of `b` and `atol`.
-        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
-        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            no preconditioner.
+        x0: initial solution, with the structure and shapes of `b`; None for zeros.
+        tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
+            most `max(tol * norm(b), atol)`.
+        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
+            preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged is
-        not reported.
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
+        iteration converged.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
@@ -216,23 +217,23 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
              M: ArrayLike | Callable[[PyTree], PyTree] | None = None) -> tuple[PyTree, None]:
     """Solve `A x = b` by the stabilized biconjugate gradient method, for general `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and
-    derivatives are found by another solve.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
-        A: square matrix, or a linear function that multiplies a value like `b` by it and returns a
-            value of the same structure.
+        A: square matrix, or a linear function that multiplies its argument by this matrix. Its
+            argument and its result have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial value, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration stops when the norm of the residual `b - A x` is at most the larger
-            of `tol` times the norm of `b` and `atol`.
-        maxiter: maximum number of iterations; None for 10 times the number of elements of `b`.
-        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            no preconditioner.
+        x0: initial solution, with the structure and shapes of `b`; None for zeros.
+        tol, atol: tolerances. The iteration stops when the norm of the residual `b - A x` is at
+            most `max(tol * norm(b), atol)`.
+        maxiter: largest number of iterations; None for 10 times the number of elements of `b`.
+        M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
+            preconditioner.
 
     Returns:
-        A tuple `(x, None)`, where `x` has the structure of `b`. Whether the iteration converged is
-        not reported.
+        A tuple `(x, None)`, where `x` has the structure of `b`. The result does not say whether the
+        iteration converged.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
@@ -248,7 +249,7 @@ def bicgstab(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | 
 
 
 def _normalized(x, threshold=None):
-    """(x/|x|, |x|), both zero where the norm is not above the threshold."""
+    """Return `x/|x|` and `|x|`, or zeros if the norm is not above the threshold."""
     norm = _norm(x)
     threshold = float(jnp.finfo(norm.dtype).eps) if threshold is None else threshold
     keep = norm > threshold
@@ -258,7 +259,9 @@ def _normalized(x, threshold=None):
 
 
 def _project(V, v):
-    """(v without its components along the columns of V, the components), done twice."""
+    """Return `v` without its components along the columns of `V`, and the components.
+
+    The components are removed twice for accuracy."""
 
     def once(v):
         h = tree_map(lambda X, y: jnp.einsum("...n,...->n", X.conj(), y, precision=_HIGH), V, v)
@@ -271,7 +274,7 @@ def _project(V, v):
 
 
 def _arnoldi(k, A, M, V, H):
-    """Extend the orthonormal basis V by one vector, and H by one row of coefficients."""
+    """Extend the orthonormal basis `V` by one vector, and `H` by one row of coefficients."""
     v = M(A(tree_map(lambda X: X[..., k], V)))
     before = _norm(v)
     v, h = _project(V, v)
@@ -292,7 +295,7 @@ def _finish(A, b, x, V, y, M):
 
 
 def _batched_cycle(A, b, x, unit, norm, ptol, restart, M):
-    """One restart: build the whole basis, then one least-squares solve."""
+    """Run one restart: build the whole basis, then solve one least-squares problem."""
     V = _basis(unit, restart)
     dtype = jnp.result_type(*tree_leaves(b))
 
@@ -310,7 +313,7 @@ def _batched_cycle(A, b, x, unit, norm, ptol, restart, M):
 
 
 def _givens(a, b):
-    """(cos, sin) of the rotation that annihilates b against a."""
+    """Return the cosine and sine of the rotation of `(a, b)` that makes `b` zero."""
     swap = jnp.abs(a) < jnp.abs(b)
     zero = jnp.abs(b) == 0
     below = jnp.where(swap, b, a)
@@ -328,7 +331,7 @@ def _rotate(row, i, cs, sn):
 
 
 def _incremental_cycle(A, b, x, unit, norm, ptol, restart, M):
-    """One restart, with the least-squares problem kept triangular by rotations: can stop early."""
+    """Run one restart; updating the least-squares problem by rotations allows it to stop early."""
     V = _basis(unit, restart)
     dtype = jnp.result_type(*tree_leaves(b))
     target = jnp.zeros(restart + 1, dtype).at[0].set(norm.astype(dtype))
@@ -359,33 +362,31 @@ def gmres(A: ArrayLike | Callable[[PyTree], PyTree], b: PyTree, x0: PyTree | Non
           solve_method: Literal["batched", "incremental"] = "batched") -> tuple[PyTree, Array]:
     """Solve `A x = b` by the generalized minimal residual method, for general `A`.
 
-    Derivatives are those of the exact solution: the iterations are not differentiated, and
-    derivatives are found by another solve.
+    Derivatives are those of the exact solution. They are computed by solving another linear system,
+    not by differentiating the iterations.
 
     Args:
-        A: square matrix, or a linear function that multiplies a value like `b` by it and returns a
-            value of the same structure.
+        A: square matrix, or a linear function that multiplies its argument by this matrix. Its
+            argument and its result have the structure of `b`.
         b: right-hand side, an array or a pytree of arrays.
-        x0: initial value, of the structure and shapes of `b`; None for zeros.
-        tol, atol: the iteration stops when the norm of the residual `M (b - A x)` is at most the
-            larger of `tol` times the norm of `b` and `atol`.
-        restart: number of vectors in the basis that is built before the method restarts from the
-            current solution; at most the number of elements of `b`. All these vectors are kept in
-            memory.
-        maxiter: maximum number of restarts; None for 10 times the number of elements of `b`.
-        M: preconditioner, an approximation of the inverse of `A`: a matrix or a function; None for
-            no preconditioner.
-        solve_method: `"batched"` solves one least-squares problem for each restart; `"incremental"`
-            updates it with each vector, and can stop before the basis is complete.
+        x0: initial solution, with the structure and shapes of `b`; None for zeros.
+        tol, atol: tolerances. The iteration stops when the norm of the residual `M (b - A x)` is at
+            most `max(tol * norm(b), atol)`.
+        restart: number of basis vectors to build before the method restarts from the current
+            solution, at most the number of elements of `b`. All these vectors are kept in memory.
+        maxiter: largest number of restarts; None for 10 times the number of elements of `b`.
+        M: preconditioner, a matrix or a function that approximates the inverse of `A`; None for no
+            preconditioner.
+        solve_method: `"batched"` to solve one least-squares problem per restart, or `"incremental"`
+            to update the problem with each vector, which can stop before the basis is complete.
 
     Returns:
-        A tuple `(x, info)`, where `x` has the structure of `b`, and `info` is 0, or -1 if `x`
-        contains NaN. Whether the iteration converged is not reported.
+        A tuple `(x, info)`. `x` has the structure of `b`. `info` is -1 if `x` contains NaN, and
+        otherwise 0, even if the iteration did not converge.
 
     Raises:
         TypeError: `A` or `M` is neither a matrix nor a function.
-        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` has any other
-            value.
+        ValueError: a matrix is not square, `x0` does not match `b`, or `solve_method` is invalid.
     """
     multiply, b, x0, precondition = _prepare(A, b, x0, M)
     size = _size(b)

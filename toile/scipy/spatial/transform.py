@@ -1,7 +1,7 @@
 """Rotations in three dimensions and their interpolation, as in `jax.scipy.spatial.transform`.
 
-A rotation is stored as a unit quaternion (x, y, z, w). `Rotation` is a pytree that holds one
-rotation, of shape (4,), or a batch of shape (n, 4).
+A rotation is stored as a unit quaternion `(x, y, z, w)`. A `Rotation` is a pytree with one array,
+which has shape `(4,)` for one rotation or shape `(n, 4)` for a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Rotation", "Slerp"]
 
 
 def _axis_indices(seq, count):
-    """(axis numbers, whether intrinsic) of an Euler sequence such as "xyz" or "ZYX"."""
+    """Return the axes of an Euler sequence such as "xyz" or "ZYX", and whether it is intrinsic."""
     intrinsic = re.match(r"^[XYZ]{1,3}$", seq) is not None
     if not intrinsic and re.match(r"^[xyz]{1,3}$", seq) is None:
         raise ValueError("Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], "
@@ -35,7 +35,7 @@ def _norm(x):
 
 
 def _compose(p, q):
-    """The quaternion product p·q."""
+    """Multiply the quaternions `p` and `q`."""
     p, q = jnp.broadcast_arrays(p, q)
     pv, pw, qv, qw = p[..., :3], p[..., 3:], q[..., :3], q[..., 3:]
     vector = pw * qv + qw * pv + jnp.cross(pv, qv)
@@ -44,7 +44,7 @@ def _compose(p, q):
 
 
 def _canonical(q):
-    """The representative whose first non-zero of (w, x, y, z) is positive."""
+    """Choose the sign of a quaternion so that the first nonzero of (w, x, y, z) is positive."""
     negative, zero = q < 0, q == 0
     flip, undecided = jnp.zeros(q.shape[:-1], bool), jnp.ones(q.shape[:-1], bool)
     for i in (3, 0, 1, 2):
@@ -54,7 +54,7 @@ def _canonical(q):
 
 
 def _about(axis, angle):
-    """Quaternion of the rotation by `angle` about a coordinate axis."""
+    """Return the quaternion of a rotation by `angle` about a coordinate axis."""
     parts = [jnp.zeros_like(angle)] * 3
     parts[axis] = jnp.sin(angle / 2.0)
     return jnp.stack([*parts, jnp.cos(angle / 2.0)], axis=-1)
@@ -64,12 +64,12 @@ class Rotation(NamedTuple):
     """A rotation in three dimensions, or a batch of rotations.
 
     Rotations are created by the class methods `from_quat`, `from_euler`, `from_matrix` and so on.
-    `r1 * r2` rotates by `r2` and then by `r1`. A batch can be indexed and has a length. A rotation
-    is a named tuple of one array, and therefore a pytree.
+    The product `r1 * r2` rotates by `r2` first and then by `r1`. A batch can be indexed and has a
+    length. A `Rotation` is a named tuple of one array, and therefore a pytree.
 
     Args:
-        quat: unit quaternions (x, y, z, w), of shape (4,) for one rotation or (n, 4) for a batch;
-            they are not normalized.
+        quat: unit quaternions `(x, y, z, w)`, of shape `(4,)` for one rotation or `(n, 4)` for a
+            batch. They are not normalized.
 
     Differences:
         SciPy's class has more methods, and its constructor normalizes quaternions.
@@ -84,13 +84,13 @@ class Rotation(NamedTuple):
 
     @classmethod
     def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
-        """Join batches of rotations into one.
+        """Concatenate batches of rotations.
 
         Args:
-            rotations: batches, in order.
+            rotations: batches to concatenate.
 
         Returns:
-            One batch.
+            One batch with all rotations.
         """
         return cls(jnp.concatenate([rotation.quat for rotation in rotations]))
 
@@ -99,16 +99,18 @@ class Rotation(NamedTuple):
         """Create a rotation from Euler angles.
 
         Args:
-            seq: one to three axes to rotate about in turn: letters from `"xyz"` for fixed axes, or
-                from `"XYZ"` for axes that turn with the object. Neighboring letters must differ.
-            angles: angles about the axes, along the last axis; a number for one axis.
+            seq: one to three axes to rotate about, in order. Lowercase letters (`"xyz"`) are fixed
+                axes, and uppercase letters (`"XYZ"`) are axes that rotate with the object.
+                Neighboring letters must differ.
+            angles: rotation angles, one for each letter of `seq` along the last axis. If `seq` is
+                one letter, it may be a number.
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            One rotation, or a batch for `angles` with two dimensions.
+            One rotation, or a batch if `angles` has two dimensions.
 
         Raises:
-            ValueError: `seq` is not such a sequence of axes.
+            ValueError: `seq` is not a valid sequence of axes.
         """
         if not 1 <= len(seq) <= 3:
             raise ValueError("Expected axis specification to be a non-empty string of upto 3 "
@@ -124,16 +126,17 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_matrix(cls, matrix: ArrayLike) -> Rotation:
-        """Create a rotation from a matrix.
+        """Create a rotation from a rotation matrix.
 
         Args:
-            matrix: rotation matrices of shape (3, 3) or (n, 3, 3); they are not made orthogonal.
+            matrix: rotation matrices of shape `(3, 3)` or `(n, 3, 3)`. They must be orthogonal,
+                which is not checked.
 
         Returns:
-            One rotation, or a batch of n.
+            One rotation, or a batch of `n` rotations.
 
         Differences:
-            SciPy replaces a matrix that is not orthogonal with a nearby orthogonal one.
+            SciPy replaces a matrix that is not orthogonal by a nearby orthogonal matrix.
         """
         m = jnp.asarray(matrix)
         diagonal = jnp.diagonal(m, axis1=-2, axis2=-1)
@@ -157,13 +160,13 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_mrp(cls, mrp: ArrayLike) -> Rotation:
-        """Create a rotation from modified Rodrigues parameters: the axis times `tan(angle / 4)`.
+        """Create a rotation from modified Rodrigues parameters, the axis times `tan(angle / 4)`.
 
         Args:
-            mrp: vectors of shape (3,) or (n, 3).
+            mrp: vectors of shape `(3,)` or `(n, 3)`.
 
         Returns:
-            One rotation, or a batch of n.
+            One rotation, or a batch of `n` rotations.
         """
         mrp = jnp.asarray(mrp)
         square = jnp.sum(mrp * mrp, axis=-1, keepdims=True) + 1
@@ -171,27 +174,27 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_quat(cls, quat: ArrayLike) -> Rotation:
-        """Create a rotation from a quaternion (x, y, z, w), which is normalized.
+        """Create a rotation from a quaternion `(x, y, z, w)`, which is normalized first.
 
         Args:
-            quat: quaternions of shape (4,) or (n, 4).
+            quat: quaternions of shape `(4,)` or `(n, 4)`.
 
         Returns:
-            One rotation, or a batch of n.
+            One rotation, or a batch of `n` rotations.
         """
         quat = jnp.asarray(quat)
         return cls(quat / _norm(quat))
 
     @classmethod
     def from_rotvec(cls, rotvec: ArrayLike, degrees: bool = False) -> Rotation:
-        """Create a rotation from a rotation vector: the axis times the angle.
+        """Create a rotation from a rotation vector, which is the axis times the angle.
 
         Args:
-            rotvec: vectors of shape (3,) or (n, 3).
+            rotvec: vectors of shape `(3,)` or `(n, 3)`.
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            One rotation, or a batch of n.
+            One rotation, or a batch of `n` rotations.
         """
         rotvec = jnp.asarray(rotvec)
         rotvec = jnp.deg2rad(rotvec) if degrees else rotvec
@@ -206,7 +209,7 @@ class Rotation(NamedTuple):
         """Create the identity rotation.
 
         Args:
-            num: must be None, for one rotation; batches are not supported.
+            num: must be None; batches are not supported.
             dtype: dtype of the quaternion.
 
         Returns:
@@ -218,7 +221,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def random(cls, random_key: Array, num: int | None = None) -> NoReturn:
-        """Not available: raises NotImplementedError.
+        """Raise NotImplementedError, because random rotations are not implemented.
 
         Args:
             random_key, num: not used.
@@ -242,12 +245,13 @@ class Rotation(NamedTuple):
         """Rotate vectors.
 
         Args:
-            vectors: vectors of shape (3,) or (n, 3); a single rotation is applied to all vectors,
-                and a single vector is rotated by all rotations of a batch.
+            vectors: vectors of shape `(3,)` or `(n, 3)`. Vectors and rotations are broadcast
+                against each other: one rotation is applied to all vectors, and one vector is
+                rotated by all rotations of a batch.
             inverse: whether to apply the inverse rotation.
 
         Returns:
-            An array of shape (3,) or (n, 3).
+            An array of shape `(3,)` or `(n, 3)`.
         """
         matrix = self.as_matrix()
         matrix = jnp.where(inverse, jnp.swapaxes(matrix, -1, -2), matrix)
@@ -256,17 +260,18 @@ class Rotation(NamedTuple):
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
         """Compute the Euler angles of the rotation.
 
-        If the second angle makes the others ambiguous, the third is 0.
+        If the second angle makes the other two ambiguous, the third angle is set to 0.
 
         Args:
             seq: three axes, as in `from_euler`.
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            An array of shape (3,) or (n, 3), of angles from -π up to π.
+            An array of angles of shape `(3,)` or `(n, 3)`. They are at least -π and less than π, or
+            the corresponding range in degrees.
 
         Raises:
-            ValueError: `seq` is not such a sequence of axes.
+            ValueError: `seq` is not a valid sequence of axes.
         """
         if len(seq) != 3:
             raise ValueError(f"Expected 3 axes, got {seq}.{here()}")
@@ -275,7 +280,7 @@ class Rotation(NamedTuple):
         return jnp.rad2deg(angles) if degrees else angles
 
     def as_matrix(self) -> Array:
-        """Compute the rotation matrix, of shape (3, 3), or (n, 3, 3) for a batch."""
+        """Compute the rotation matrix, which has shape `(3, 3)`, or `(n, 3, 3)` for a batch."""
         x, y, z, w = (self.quat[..., i] for i in range(4))
         x2, y2, z2, w2 = x * x, y * y, z * z, w * w
         rows = [
@@ -286,19 +291,20 @@ class Rotation(NamedTuple):
         return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
     def as_mrp(self) -> Array:
-        """Compute modified Rodrigues parameters of shape (..., 3): axis times `tan(angle / 4)`."""
+        """Compute the modified Rodrigues parameters, which are the axis times `tan(angle / 4)`."""
         w = self.quat[..., 3:]
         sign = jnp.where(w < 0, -1.0, 1.0).astype(self.quat.dtype)
         return sign * self.quat[..., :3] / (1.0 + sign * w)
 
     def as_rotvec(self, degrees: bool = False) -> Array:
-        """Compute the rotation vector: the axis times the angle.
+        """Compute the rotation vector, which is the axis times the angle.
 
         Args:
             degrees: whether the angles are in degrees; otherwise they are in radians.
 
         Returns:
-            An array of shape (3,) or (n, 3); angles are from 0 to π.
+            An array of shape `(3,)` or `(n, 3)`. The angles, which are the lengths of the vectors,
+            are from 0 to π, or to 180 in degrees.
         """
         quat = jnp.where(self.quat[..., 3:] < 0, -self.quat, self.quat)
         angle = 2.0 * jnp.arctan2(_norm(quat[..., :3]), quat[..., 3:])
@@ -312,12 +318,12 @@ class Rotation(NamedTuple):
         """Return the quaternion of the rotation.
 
         Args:
-            canonical: whether to choose the sign, which is otherwise arbitrary, so that the first
-                nonzero number of (w, x, y, z) is positive.
-            scalar_first: whether the order is (w, x, y, z); otherwise it is (x, y, z, w).
+            canonical: whether to choose the sign so that the first nonzero number of `(w, x, y, z)`
+                is positive. If False, the sign is arbitrary.
+            scalar_first: whether the order is `(w, x, y, z)`; otherwise it is `(x, y, z, w)`.
 
         Returns:
-            An array of shape (4,) or (n, 4).
+            An array of shape `(4,)` or `(n, 4)`.
         """
         quat = _canonical(self.quat) if canonical else self.quat
         return jnp.roll(quat, shift=1, axis=-1) if scalar_first else quat
@@ -327,21 +333,21 @@ class Rotation(NamedTuple):
         return Rotation(self.quat * jnp.array([-1, -1, -1, 1], dtype=self.quat.dtype))
 
     def magnitude(self) -> Array:
-        """Compute the angle of the rotation in radians, from 0 to π, or a vector for a batch."""
+        """Compute the angle of each rotation in radians, from 0 to π."""
         quat = self.quat
         return 2.0 * jnp.arctan2(_norm(quat[..., :3])[..., 0], jnp.abs(quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """Compute the mean of a batch of rotations, which minimizes the squared chordal distances.
+        """Compute the mean of a batch, which minimizes the sum of squared chordal distances.
 
         Args:
-            weights: weights of the rotations, a vector; None for equal weights.
+            weights: vector of weights, one for each rotation; None for equal weights.
 
         Returns:
             One rotation.
 
         Raises:
-            TypeError: this is a single rotation, not a batch.
+            TypeError: this is a single rotation and not a batch.
             ValueError: the numbers of weights and rotations differ.
         """
         dtype = self.quat.dtype
@@ -365,7 +371,7 @@ class Rotation(NamedTuple):
 
 
 def _euler(quat, axes, extrinsic):
-    """Euler angles from half-sums and half-differences (Bernardes and Viollet 2022)."""
+    """Compute Euler angles from half-sums and half-differences (Bernardes and Viollet 2022)."""
     i, j, k = axes if extrinsic else axes[::-1]
     symmetric = i == k
     k = 3 - i - j if symmetric else k
@@ -400,13 +406,13 @@ def _euler(quat, axes, extrinsic):
 
 
 class Slerp(NamedTuple):
-    """Interpolation between rotations at given times, with constant angular velocity between them.
+    """A function that interpolates between rotations with constant angular velocity.
 
-    Create it with `Slerp.init`, and call it with times.
+    Create it with `Slerp.init`, and call it with times to get the interpolated rotations.
 
     Args:
         times: times of the rotations.
-        timedelta: differences of the times.
+        timedelta: differences between consecutive times.
         rotations: rotations at all times except the last.
         rotvecs: rotation vectors from each rotation to the next.
 
@@ -426,14 +432,14 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
-        """Create an interpolation between rotations at given times.
+        """Create a function that interpolates between rotations at given times.
 
         Args:
             times: vector of ascending times.
             rotations: batch of at least 2 rotations, one for each time.
 
         Returns:
-            The interpolation.
+            The function.
 
         Raises:
             TypeError: `rotations` is not a `Rotation`.
@@ -459,10 +465,11 @@ class Slerp(NamedTuple):
         """Interpolate rotations at the given times.
 
         Args:
-            times: number or vector, between the first and the last time; this is not checked.
+            times: number or vector of times. They must lie between the first and the last time,
+                which is not checked.
 
         Returns:
-            One rotation, or a batch for a vector.
+            One rotation, or a batch if `times` is a vector.
 
         Raises:
             ValueError: `times` has more than one dimension.

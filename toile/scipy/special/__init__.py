@@ -1,7 +1,7 @@
 """Special functions, with the names, dtypes and derivatives of `jax.scipy.special`.
 
-Gamma, beta, error and Bessel functions, exponential integrals, entropies and more. Integers become
-floats unless a docstring says otherwise.
+The package contains gamma, beta, error and Bessel functions, exponential integrals, entropies and
+more. Integers are converted to floats unless a docstring says otherwise.
 """
 
 # The functions are built from those of `lax` (the gamma, error and Bessel functions) and from

@@ -1,7 +1,8 @@
 """Bessel functions and spherical harmonics.
 
-I₀ and I₁ come from `lax`; J_0 ... J_v from Miller's backward recurrence; spherical harmonics from
-the normalized associated Legendre recurrence, row by row in the degree.
+`lax` computes I₀ and I₁. The functions J_0, ..., J_v are computed by Miller's backward recurrence,
+and spherical harmonics by the recurrence of the normalized associated Legendre functions, degree by
+degree.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def i0e(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.bessel_i0e(*inexact("i0e", x))
 
@@ -38,7 +39,7 @@ def i0(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("i0", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i0e(x)
@@ -53,7 +54,7 @@ def i1e(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.bessel_i1e(*inexact("i1e", x))
 
@@ -65,7 +66,7 @@ def i1(x: ArrayLike) -> Array:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("i1", x)
     return jnp.exp(jnp.abs(x)) * lax.bessel_i1e(x)
@@ -75,16 +76,17 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Compute the Bessel functions of the first kind up to order `v`: `J_0(z)`, ..., `J_v(z)`.
 
     They are computed together by a recurrence that runs from order `n_iter` down to 0. In
-    `float32`, the recurrence overflows if `z` is small compared with `n_iter` (below about 3.5 for
-    50), and the result is NaN; use fewer steps in that case. The result is also NaN at 0.
+    `float32`, the recurrence overflows if `z` is small compared with `n_iter` (below about 3.5 if
+    `n_iter` is 50), and the result is NaN. Use a smaller `n_iter` in that case. The result is also
+    NaN at 0.
 
     Args:
         z: real array or number.
         v: highest order, a nonnegative integer.
-        n_iter: order at which the recurrence starts; it should be well above `v` and `z`.
+        n_iter: order at which the recurrence starts. It should be much larger than `v` and `z`.
 
     Returns:
-        An array of shape `(v + 1, *z.shape)`, of a floating dtype.
+        An array of shape `(v + 1, *z.shape)`, with a floating-point dtype.
 
     Raises:
         ValueError: `z` is complex.
@@ -113,7 +115,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
 
 
 def _legendre_rows(l_max, x):
-    """Normalized P_l^m(x) as an array `(l_max + 1, l_max + 1, n)` of [m, l]."""
+    """Compute the normalized P_l^m(x), as an array indexed by m, l and the elements of `x`."""
     m = np.arange(l_max + 1, dtype=np.float64)
     sine = jnp.sqrt(1.0 - x * x)
     diagonal = jnp.full(x.shape, 0.5 / np.sqrt(np.pi), x.dtype)
@@ -142,22 +144,23 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
 
     Args:
         n: degrees, a vector of nonnegative integers.
-        m: orders, integers with `|m| ≤ n`, of the shape of `n`, or one for all.
-        theta: polar angles (from the north pole, 0 to π), of the shape of `n`, or one for all.
-        phi: azimuthal angles (0 to 2π), of the shape of `n`, or one for all.
+        m: orders, integers with `|m| ≤ n`: an array with the shape of `n`, or one order for all.
+        theta: polar angles, from 0 at the north pole to π: an array with the shape of `n`, or one
+            angle for all.
+        phi: azimuthal angles, from 0 to 2π: an array with the shape of `n`, or one angle for all.
         diff_n: must be None; other values are not supported.
-        n_max: upper bound of the degrees, which is required under `jit`; None for the largest of
-            `n`. Degrees above it are treated as `n_max`.
+        n_max: upper bound of the degrees; None for the largest element of `n`. It is required under
+            `jit`. Degrees above it are treated as `n_max`.
 
     Returns:
-        A complex vector of the length of `n`.
+        A complex vector with the length of `n`.
 
     Raises:
         NotImplementedError: `diff_n` is given.
         TypeError: `n` is a scalar.
 
     Differences:
-        SciPy takes `n`, `m` and the angles of any shapes that broadcast.
+        SciPy accepts arrays of any shapes that can be broadcast.
 
     >>> from toile.scipy import special
     >>> special.sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.0]))

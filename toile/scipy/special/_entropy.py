@@ -1,7 +1,7 @@
-"""Logarithms with removable singularities (xlogy, entr, kl_div), the logit pair, Box-Cox, softmax.
+"""Products with logarithms (xlogy, entr, kl_div), logit and expit, Box-Cox, and softmax.
 
-x·log y is 0 at x = 0 for every y; the custom rules keep derivatives free of the NaN that the plain
-composition would give there.
+`x·log(y)` is 0 at `x = 0` for every `y`. Custom rules avoid the NaN that automatic differentiation
+would produce there.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from toile.nn._softmax import logsumexp as logsumexp
 
 
 def expit(x: ArrayLike) -> Array:
-    """Compute the logistic function `1 / (1 + exp(-x))`, the inverse of `logit`.
+    """Compute the logistic function `1 / (1 + exp(-x))`, which is the inverse of `logit`.
 
     Args:
         x: array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype; for real `x`, values from 0 to 1.
+        A floating-point array with the shape of `x`. For real `x`, its values are from 0 to 1.
     """
     return lax.logistic(*inexact("expit", x))
 
 
 @custom_jvp
 def logit(x: ArrayLike) -> Array:
-    """Compute the log-odds of a probability: `log(x / (1 - x))`, the inverse of `expit`.
+    """Compute the log-odds of a probability, `log(x / (1 - x))`, which is the inverse of `expit`.
 
     Args:
-        x: probabilities; the result is -inf at 0, inf at 1 and NaN outside.
+        x: probabilities. The result is -inf at 0, inf at 1, and NaN for numbers outside this range.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     (x,) = inexact("logit", x)
     return jnp.log(x / (1 - x))
@@ -46,7 +46,7 @@ logit.defjvps(lambda dx, y, x: dx / (x * (1 - x)))
 
 
 def _x_log(log, inner):
-    """x·log(y) for a logarithm of `inner(y)`, with a derivative free of NaN."""
+    """Return the function `x·log(inner(y))`, which is 0 at `x = 0`, with a custom derivative."""
 
     @custom_jvp
     def times_log(x, y):
@@ -66,15 +66,15 @@ _xlog1py = _x_log(jnp.log1p, lambda y: 1 + y)
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(y)`, which is 0 where `x` is 0, unless `y` is NaN.
 
     Args:
         x: factors, which are broadcast against `y`.
-        y: numbers whose logarithm is taken.
+        y: numbers whose logarithms are computed.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     >>> from toile.scipy import special
     >>> special.xlogy(jnp.array([0.0, 2.0]), jnp.array([0.0, 1.0]))
@@ -84,17 +84,17 @@ def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """Compute `x log(1 + y)`, which is 0 where `x` is 0 (unless `y` is NaN).
+    """Compute `x log(1 + y)`, which is 0 where `x` is 0, unless `y` is NaN.
 
     It is accurate for small `y`.
 
     Args:
         x: factors, which are broadcast against `y`.
-        y: numbers to which 1 is added before the logarithm is taken.
+        y: numbers; the logarithms of `1 + y` are computed.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return _xlog1py(*inexact("xlog1py", x, y))
 
@@ -110,13 +110,14 @@ _xlogx.defjvps(lambda dx, y, x: dx * (jnp.log(x) + 1))
 def entr(x: ArrayLike) -> Array:
     """Compute the contribution of one probability to the entropy: `-x log(x)`.
 
-    It is 0 at 0 and -inf for negative `x`. The sum over a distribution is its entropy in nats.
+    The result is 0 at 0 and -inf for negative `x`. Its sum over all probabilities of a distribution
+    is the entropy of the distribution in nats.
 
     Args:
         x: probabilities, or other real numbers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -128,21 +129,21 @@ def entr(x: ArrayLike) -> Array:
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to the relative entropy: `p log(p / q)`.
 
-    It is 0 where `p` is 0 and `q` is not negative; everywhere else it is inf unless both are
-    positive. The sum over two distributions is the Kullback-Leibler divergence of `p` from `q`.
+    The result is `p log(p / q)` where both are positive, 0 where `p` is 0 and `q` is not negative,
+    and inf otherwise. Its sum over all outcomes is the Kullback-Leibler divergence of `p` from `q`.
 
     Args:
         p, q: probabilities, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy returns NaN if an argument is NaN; here the result is inf.
+        SciPy returns NaN if an argument is NaN. toile returns inf.
     """
     p, q = real_inexact("rel_entr", p, q)
     both = (p > 0.0) & (q > 0.0)
@@ -155,15 +156,16 @@ def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """Compute the contribution of one outcome to a divergence: `p log(p / q) - p + q`.
 
-    Unlike `rel_entr`, it is never negative. Summed over distributions, which sum to 1, both give
-    the Kullback-Leibler divergence. It is inf where `rel_entr` is.
+    Unlike `rel_entr`, it is never negative. If `p` and `q` are distributions, which sum to 1, the
+    sums of `kl_div` and of `rel_entr` are both the Kullback-Leibler divergence. The result is inf
+    wherever the result of `rel_entr` is inf.
 
     Args:
         p, q: probabilities or other nonnegative numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -182,12 +184,12 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """Compute the Box-Cox transformation: `(x^lmbda - 1) / lmbda`, or `log(x)` where `lmbda` is 0.
 
     Args:
-        x: positive numbers; the result is NaN for negative ones.
+        x: positive numbers. The result is NaN for negative numbers.
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     x, lmbda = inexact("boxcox", x, lmbda)
     return _box_cox(jnp.log(x), lmbda)
@@ -199,44 +201,46 @@ def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     It is `((1 + x)^lmbda - 1) / lmbda`, or `log(1 + x)` where `lmbda` is 0.
 
     Args:
-        x: numbers above -1; the result is NaN for smaller ones.
+        x: numbers greater than -1. The result is NaN for smaller numbers.
         lmbda: powers, which are broadcast against `x`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     x, lmbda = inexact("boxcox1p", x, lmbda)
     return _box_cox(jnp.log1p(x), lmbda)
 
 
 def softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """Compute the exponentials of the elements, divided by their sum.
+    """Compute the softmax function: the exponentials of the elements, divided by their sum.
 
     Args:
         x: array of logits.
         axis: axis or axes along which the results sum to 1; None for all.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     Differences:
-        The default of `toile.nn.softmax` is the last axis; here, as in SciPy, it is all axes.
+        By default, `toile.nn.softmax` uses the last axis, while this function uses all axes, as in
+        SciPy.
     """
     return nn.softmax(x, axis=axis)
 
 
 def log_softmax(x: ArrayLike, /, *, axis: AxisLike = None) -> Array:
-    """Compute the logarithm of `softmax` without computing `softmax` itself.
+    """Compute the logarithm of `softmax`, accurately even where `softmax` underflows to 0.
 
     Args:
         x: array of logits.
         axis: axis or axes along which the exponentials of the results sum to 1; None for all.
 
     Returns:
-        An array of the shape of `x`.
+        An array with the shape of `x`.
 
     Differences:
-        The default of `toile.nn.log_softmax` is the last axis; here, as in SciPy, it is all axes.
+        By default, `toile.nn.log_softmax` uses the last axis, while this function uses all axes, as
+        in SciPy.
     """
     return nn.log_softmax(x, axis=axis)

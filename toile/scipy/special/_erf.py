@@ -1,7 +1,7 @@
 """Error functions and the normal distribution: erf, Faddeeva, Dawson, Fresnel, ndtr, Owen's T.
 
-Rational approximations in float32 or float64, each with the exact derivative as its custom rule, so
-that no approximation is differentiated.
+The functions are rational approximations in float32 or float64. Each has a custom rule with the
+exact derivative, so that no approximation is differentiated.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _SQRT_PI = np.sqrt(np.pi)
 
 
 def erf(x: ArrayLike) -> Array:
-    """Compute the error function: `2/√π` times the integral of `exp(-t²)` from 0 to `x`.
+    """Compute the error function, `2/√π` times the integral of `exp(-t²)` from 0 to `x`.
 
     Args:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.erf(*inexact("erf", x))
 
 
 def erfc(x: ArrayLike) -> Array:
-    """Compute the complementary error function: `1 - erf(x)`, accurately for large `x`.
+    """Compute the complementary error function, `1 - erf(x)`, accurately for large `x`.
 
     Args:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.erfc(*inexact("erfc", x))
 
@@ -56,10 +56,11 @@ def erfinv(x: ArrayLike) -> Array:
     """Compute the inverse of the error function `erf`.
 
     Args:
-        x: values of `erf`; the result is -inf at -1, inf at 1 and NaN outside.
+        x: values of `erf`, from -1 to 1. The result is -inf at -1, inf at 1, and NaN outside this
+            range.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.erf_inv(*inexact("erfinv", x))
 
@@ -68,10 +69,11 @@ def erfcinv(y: ArrayLike) -> Array:
     """Compute the inverse of the complementary error function `erfc`, accurately for small `y`.
 
     Args:
-        y: values of `erfc`; the result is inf at 0, -inf at 2 and NaN outside.
+        y: values of `erfc`, from 0 to 2. The result is inf at 0, -inf at 2, and NaN outside this
+            range.
 
     Returns:
-        An array of the shape of `y`, of a floating dtype.
+        A floating-point array with the shape of `y`.
 
     Raises:
         ValueError: `y` is complex.
@@ -99,7 +101,7 @@ _WOFZ_L = 4.756828460010884  # √(32/√2), the scale of the conformal map for 
 
 
 def _wofz_upper(z):
-    """Weideman's rational expansion, valid where Im z ≥ 0."""
+    """Evaluate Weideman's rational expansion, which is valid where `Im z ≥ 0`."""
     iz = z * 1j
     below = _WOFZ_L - iz
     p = poly(_tables.WOFZ, (_WOFZ_L + iz) / below)
@@ -117,13 +119,13 @@ _wofz.defjvps(lambda dz, w, z: dz * (-(2 * z * w) + 2j / _SQRT_PI))
 
 
 def wofz(z: ArrayLike) -> Array:
-    """Compute the Faddeeva function: `exp(-z²) erfc(-iz)` for complex `z`.
+    """Compute the Faddeeva function, `exp(-z²) erfc(-iz)`, for complex `z`.
 
     Args:
         z: array or number, real or complex.
 
     Returns:
-        A complex array of the shape of `z`.
+        A complex array with the shape of `z`.
     """
     (z,) = inexact("wofz", z)
     return _wofz(z.astype(to_complex(z.dtype)))
@@ -150,15 +152,16 @@ _erfcx.defjvps(lambda dx, y, x: dx * (2 * x * y - const(x, 2.0 / _SQRT_PI)))
 
 
 def erfcx(x: ArrayLike) -> Array:
-    """Compute the scaled complementary error function: `exp(x²) erfc(x)`.
+    """Compute the scaled complementary error function, `exp(x²) erfc(x)`.
 
-    It stays accurate for large `x`, where `erfc` is 0.
+    The result is accurate even for large `x`, where `erfc(x)` is rounded to 0.
 
     Args:
         x: array or number, real or complex.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
     """
     (x,) = inexact("erfcx", x)
     return _wofz(x * 1j) if is_complex(x) else _erfcx(x)
@@ -187,13 +190,13 @@ _dawsn.defjvps(lambda dx, y, x: dx * (const(x, 1) - const(x, 2) * x * y))
 
 
 def dawsn(x: ArrayLike) -> Array:
-    """Compute Dawson's integral: `exp(-x²)` times the integral of `exp(t²)` from 0 to `x`.
+    """Compute Dawson's integral, `exp(-x²)` times the integral of `exp(t²)` from 0 to `x`.
 
     Args:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -202,7 +205,7 @@ def dawsn(x: ArrayLike) -> Array:
 
 
 def _half_square_angle(x):
-    """sin and cos of πx²/2, with x² reduced modulo 4 before it loses its fraction."""
+    """Compute the sine and cosine of `πx²/2`, with `x²` reduced modulo 4 first for accuracy."""
     x = jnp.abs(x)
     s = jnp.fmod(x, 2.0)
     r = jnp.fmod(s * (x - s / 2), 2.0)  # x²/2 modulo 2
@@ -213,7 +216,7 @@ def _half_square_angle(x):
 
 
 def _fresnel_parts(x, x2):
-    """(small S, small C, f, g, far S, far C): the pieces of both integrals for |x|."""
+    """Compute both integrals S and C for small `x`, and the functions f and g for large `x`."""
     t, u = x2 * x2, 1.0 / (np.pi * x2) ** 2
     if x.dtype == np.float32:
         s = x * x2 * poly(_tables.FRESNEL32_S, t)
@@ -230,13 +233,14 @@ def _fresnel_parts(x, x2):
 
 @custom_jvp
 def fresnel(x: ArrayLike) -> tuple[Array, Array]:
-    """Compute the Fresnel integrals: those of `sin(πt²/2)` and `cos(πt²/2)` from 0 to `x`.
+    """Compute the Fresnel integrals, which are the integrals of `sin(πt²/2)` and `cos(πt²/2)`.
 
     Args:
         x: real array or number.
 
     Returns:
-        A tuple `(S, C)` of the integrals of the sine and the cosine: arrays of the shape of `x`.
+        A tuple `(S, C)` of the integrals of the sine and the cosine from 0 to `x`. Both are arrays
+        with the shape of `x`.
 
     Raises:
         NotImplementedError: `x` is complex.
@@ -281,13 +285,13 @@ def _fresnel_jvp(primals, tangents):
 def ndtr(x: ArrayLike) -> Array:
     """Compute the distribution function of the standard normal distribution.
 
-    This is the probability that a standard normal variable is at most `x`.
+    The result is the probability that a standard normal variable is at most `x`.
 
     Args:
         x: array or number of dtype `float32` or `float64`.
 
     Returns:
-        An array of the shape and dtype of `x`, of values from 0 to 1.
+        An array with the shape and dtype of `x`. Its values are from 0 to 1.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.
@@ -305,14 +309,14 @@ def _ndtr(x):
 
 
 def ndtri(p: ArrayLike) -> Array:
-    """Compute quantiles of the standard normal distribution: the inverse of `ndtr`.
+    """Compute quantiles of the standard normal distribution, as the inverse of `ndtr`.
 
     Args:
-        p: probabilities, of dtype `float32` or `float64`; the result is -inf at 0, inf at 1 and NaN
-            outside.
+        p: probabilities, of dtype `float32` or `float64`. The result is -inf at 0, inf at 1, and
+            NaN outside this range.
 
     Returns:
-        An array of the shape and dtype of `p`.
+        An array with the shape and dtype of `p`.
 
     Raises:
         TypeError: `p` has another dtype; integers are not converted.
@@ -336,7 +340,9 @@ def ndtri(p: ArrayLike) -> Array:
 
 
 def _log_ndtr_tail(x, order):
-    """log Φ(x) for very negative x: -x²/2 - log(-x√2π) + log Σ (-1)^n (2n-1)!!/x^2n."""
+    """Compute `log Φ(x)` for very negative `x` by an asymptotic series of `order` terms.
+
+    The series is `-x²/2 - log(-x√(2π)) + log Σ (-1)^n (2n-1)!!/x^2n`."""
     x2 = jnp.square(x)
     even, odd, power = 1.0, 0.0, x2
     for n in range(1, order + 1):
@@ -349,15 +355,15 @@ def _log_ndtr_tail(x, order):
 
 @functools.partial(custom_jvp, nondiff_argnums=(1,))
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """Compute the logarithm of `ndtr`, accurately far into the lower tail, where `ndtr` is 0.
+    """Compute the logarithm of `ndtr`, accurately even in the lower tail, where `ndtr` underflows.
 
     Args:
         x: array or number of dtype `float32` or `float64`.
-        series_order: number of terms, from 0 to 30, of the asymptotic series that is used below -10
-            (`float32`) or -20 (`float64`).
+        series_order: number of terms of the asymptotic series, from 0 to 30. The series is used for
+            `x` below -10 (`float32`) or -20 (`float64`).
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` has another dtype, or `series_order` is not an integer.
@@ -392,7 +398,9 @@ def _log_ndtr_jvp(series_order, primals, tangents):
 
 
 def _owens_quadrature(h, a):
-    """a Σ wᵢ exp(-h²(1 + a²rᵢ)/2) / (1 + a²rᵢ), for 0 ≤ a ≤ 1."""
+    """Compute Owen's T function for `0 ≤ a ≤ 1` by quadrature.
+
+    The sum is `a Σ wᵢ exp(-h²(1 + a²rᵢ)/2) / (1 + a²rᵢ)`."""
     r = jnp.square(a)[..., None] * np.array(_tables.OWENS_NODES, dtype=a.dtype)
     values = jnp.exp(-0.5 * jnp.square(h)[..., None] * (1.0 + r)) / (1.0 + r)
     return a * jnp.sum(values * np.array(_tables.OWENS_WEIGHTS, dtype=a.dtype), axis=-1)
@@ -427,17 +435,17 @@ def _owens_t_jvp(primals, tangents):
 
 
 def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """Compute Owen's T function: the probability that `X > h` and `0 < Y < a X`.
+    """Compute Owen's T function, which is the probability that `X > h` and `0 < Y < a X`.
 
     `X` and `Y` are independent standard normal variables.
 
     Args:
         h: lower bound of `X`.
-        a: slope of the upper bound of `Y`; for negative `a`, the result is `-owens_t(h, -a)`.
+        a: slope of the upper bound of `Y`. For negative `a`, the result is `-owens_t(h, -a)`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     h, a = inexact("owens_t", h, a)
     return _owens_t(*jnp.broadcast_arrays(h, a))

@@ -1,7 +1,8 @@
-"""Ways of evaluating approximations: polynomials, quotients of them, and series in a loop.
+"""Evaluation of approximations: polynomials, quotients of polynomials, and series.
 
-Coefficients are rounded to the dtype of the argument first, so results are strongly typed. Loops
-run over whole arrays; an element that has converged is frozen while the others continue.
+Coefficients are rounded to the dtype of the argument, so that results are not weakly typed. Loops
+run over whole arrays. An element that has converged no longer changes while the loop continues for
+the others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from toile.engine.source import here
 
 
 def poly(coefs, x):
-    """The polynomial with `coefs`, highest power first, by Horner's rule."""
+    """Evaluate the polynomial with `coefs`, highest power first, by Horner's rule."""
     coefs = np.array(coefs, dtype=x.dtype)
     y = jnp.full(x.shape, coefs[0])
     for c in coefs[1:]:
@@ -24,22 +25,22 @@ def poly(coefs, x):
 
 
 def quotient(pair, x):
-    """Numerator over denominator, at `x`."""
+    """Evaluate the quotient of two polynomials at `x`."""
     return poly(pair[0], x) / poly(pair[1], x)
 
 
 def const(x, value):
-    """`value` as a NumPy scalar of the dtype of `x` (strongly typed)."""
+    """Convert `value` to a NumPy scalar of the dtype of `x`, which is not weakly typed."""
     return np.dtype(x.dtype).type(value)
 
 
 def eps(x):
-    """Spacing of 1 in the dtype of `x`."""
+    """Return the machine epsilon of the dtype of `x`."""
     return float(jnp.finfo(x.dtype).eps)
 
 
 def float_array(x: ArrayLike) -> Array:
-    """`x` as an array of float32 or float64; other dtypes are refused."""
+    """Convert `x` to an array, which must have dtype float32 or float64."""
     out = jnp.asarray(x)
     if out.dtype not in (np.float32, np.float64):
         raise TypeError(f"x.dtype={out.dtype} is not supported, see docstring for supported "
@@ -48,10 +49,11 @@ def float_array(x: ArrayLike) -> Array:
 
 
 def series(start, term, ratio, weight=None, limit=250, needed=True):
-    """start + Σ weight(k)·term(k), where term(k+1) = term(k)·ratio(k) and `term` is term(1).
+    """Compute `start + Σ weight(k)·term(k)`, where `term(k+1) = term(k)·ratio(k)`.
 
-    Stops per element once a term no longer counts, or after `limit` terms; elements where `needed`
-    is false are not iterated.
+    The sum starts with `k = 1`, and the argument `term` is `term(1)`. The sum of an element ends
+    when a term is too small to change it, or after `limit` terms. Elements where `needed` is False
+    are not summed.
     """
     precision = eps(term)
     start = jnp.broadcast_to(start, term.shape).astype(term.dtype)

@@ -1,7 +1,7 @@
 """Exponential, sine and cosine integrals, and Spence's function.
 
-E_n is summed by its power series up to 1 and by a continued fraction beyond, for whole arrays at a
-time; Ei, Si and Ci use rational approximations on intervals. Derivatives are the exact ones.
+`E_n(x)` is computed by its power series for `x` up to 1, and by a continued fraction for larger
+`x`. Ei, Si and Ci use rational approximations on intervals. Derivatives are exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _BIG = 1.44115188075855872e17  # 2^57: the continued fraction is rescaled when i
 
 
 def _expn_series(n, x, needed):
-    """E_n for 0 < x ≤ 1: (-x)^(n-1) (ψ(n) - log x)/Γ(n) - Σ (-x)^k / (k! (k - n + 1))."""
+    """Compute `E_n(x)` for `0 < x ≤ 1` by its power series.
+
+    It is `(-x)^(n-1) (ψ(n) - log x)/Γ(n) - Σ (-x)^k / (k! (k - n + 1))`."""
     safe_n = jnp.where(needed, n, 1.0)
     x = jnp.where(needed, x, 1.0)
     lead = jnp.where(safe_n == 1, 0.0, 1.0 / (1.0 - jnp.where(safe_n == 1, 2.0, safe_n)))
@@ -48,7 +50,7 @@ def _expn_series(n, x, needed):
 
 
 def _expn_fraction(n, x, needed):
-    """E_n for x > 1 by its continued fraction, evaluated forwards with rescaling."""
+    """Compute `E_n(x)` for `x > 1` by its continued fraction, rescaled if it becomes large."""
     x = jnp.where(needed, x, 2.0)
     n = jnp.where(needed, n, 1.0)
 
@@ -77,7 +79,7 @@ def _expn_fraction(n, x, needed):
 
 
 def _expn_large_order(n, x):
-    """E_n for n ≥ 5000: exp(-x)/(x+n) · (1 + n/(x+n)² + ...)."""
+    """Compute `E_n(x)` for `n ≥ 5000` as `exp(-x)/(x+n) · (1 + n/(x+n)² + ...)`."""
     sum_ = x + n
     inv = 1.0 / (sum_ * sum_)
     out = inv * n * (6.0 * x * x - 8.0 * n * x + n * n)
@@ -115,35 +117,35 @@ def _expn_jvp(primals, tangents):
 
 
 def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """Compute the exponential integral Eₙ: the integral of `exp(-x t) / t^n` from 1 to infinity.
+    """Compute the exponential integral Eₙ, the integral of `exp(-x t) / t^n` from 1 to infinity.
 
     Args:
-        n: orders, nonnegative integers; derivatives with respect to them are 0.
+        n: orders, nonnegative integers. Derivatives with respect to `n` are 0.
         x: nonnegative numbers. The result is NaN where `n` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
 
     Differences:
-        SciPy rounds `n` down to an integer; here the result is NaN or inexact where `n` is not an
-        integer.
+        SciPy rounds `n` down to an integer. In toile the result is NaN or inexact where `n` is not
+        an integer.
     """
     n, x = real_inexact("expn", n, x)
     return _expn(*jnp.broadcast_arrays(lax.stop_gradient(n), x))
 
 
 def exp1(x: ArrayLike) -> Array:
-    """Compute the exponential integral E₁: the integral of `exp(-t) / t` from `x` to infinity.
+    """Compute the exponential integral E₁, the integral of `exp(-t) / t` from `x` to infinity.
 
     Args:
-        x: nonnegative numbers; the result is inf at 0 and NaN for negative numbers.
+        x: nonnegative numbers. The result is inf at 0 and NaN for negative numbers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -164,15 +166,15 @@ def _expi_positive(x):
 
 @custom_jvp
 def expi(x: ArrayLike) -> Array:
-    """Compute the exponential integral Ei: the integral of `exp(t) / t` from minus infinity to `x`.
+    """Compute the exponential integral Ei, the integral of `exp(t) / t` from minus infinity to `x`.
 
-    For positive `x` it is the principal value; at 0 it is -inf.
+    For positive `x`, the result is the principal value of the integral. It is -inf at 0.
 
     Args:
         x: real array or number.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -189,7 +191,7 @@ expi.defjvps(lambda dx, y, x: jnp.exp(x) / x * dx)
 
 
 def _sici_small(x):
-    """Series up to 4."""
+    """Compute the sine and cosine integrals for `x` up to 4 by series."""
     t = x * x
     si = x * quotient(_tables.SI_SERIES, t)
     ci = np.euler_gamma + jnp.log(x) + t * quotient(_tables.CI_SERIES, t)
@@ -197,7 +199,9 @@ def _sici_small(x):
 
 
 def _sici_large(x):
-    """By auxiliary functions: Si = π/2 - f cos x - g sin x, Ci = f sin x - g cos x."""
+    """Compute the sine and cosine integrals for large `x` by auxiliary functions `f` and `g`.
+
+    `Si(x) = π/2 - f cos x - g sin x` and `Ci(x) = f sin x - g cos x`."""
     z = 1.0 / (x * x)
     near = x < 8.0
     f = jnp.where(near, quotient(_tables.SICI_F4, z), quotient(_tables.SICI_F8, z)) / x
@@ -216,13 +220,13 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     """Compute the sine and cosine integrals.
 
     The sine integral is the integral of `sin(t) / t` from 0 to `x`. The cosine integral is minus
-    the integral of `cos(t) / t` from `|x|` to infinity; it is -inf at 0.
+    the integral of `cos(t) / t` from `|x|` to infinity. It is -inf at 0.
 
     Args:
         x: real array or number.
 
     Returns:
-        A tuple `(Si, Ci)` of arrays of the shape of `x`.
+        A tuple `(Si, Ci)` of arrays with the shape of `x`.
 
     Raises:
         ValueError: `x` is complex.
@@ -242,15 +246,15 @@ def _sici_jvp(primals, tangents):
 
 
 def spence(x: ArrayLike) -> Array:
-    """Compute Spence's function: the integral of `log(t) / (1 - t)` from 1 to `x`.
+    """Compute Spence's function, the integral of `log(t) / (1 - t)` from 1 to `x`.
 
     It is the dilogarithm of `1 - x`.
 
     Args:
-        x: array or number of dtype `float32` or `float64`; the result is NaN for negative numbers.
+        x: array or number of dtype `float32` or `float64`. The result is NaN for negative numbers.
 
     Returns:
-        An array of the shape and dtype of `x`.
+        An array with the shape and dtype of `x`.
 
     Raises:
         TypeError: `x` has another dtype; integers are not converted.
@@ -263,7 +267,7 @@ def spence(x: ArrayLike) -> Array:
 
 
 def _spence(x):
-    """Reduce to [½, 3/2] by inversion (x → 1/x) and reflection (x → 1 - x), then a quotient."""
+    """Map `x` into [½, 3/2] by `x → 1/x` and `x → 1 - x`, and evaluate a quotient there."""
     inverted = x > 2.0
     x = jnp.where(inverted, 1.0 / x, x)
     upper, lower = x > 1.5, x < 0.5

@@ -1,7 +1,7 @@
-"""The gamma function and related ones: beta, factorial, binomials, zeta, polygamma.
+"""The gamma function and related functions: beta, factorial, binomials, zeta, polygamma.
 
-Real arguments go through `lax.lgamma` and its relatives, which carry their own derivatives; complex
-ones through Lanczos' approximation with g = 7.
+Functions of real arguments use `lax.lgamma` and similar functions of `lax`, which define the
+derivatives. Functions of complex arguments use Lanczos' approximation with `g = 7`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def gammaln(x: ArrayLike) -> Array:
     """Compute the logarithm of the absolute value of the gamma function.
 
     Args:
-        x: real array or number; the result is inf at 0 and at negative integers.
+        x: real array or number. The result is inf at 0 and at negative integers.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
     """
     return lax.lgamma(*inexact("gammaln", x))
 
@@ -36,11 +36,11 @@ def gammasgn(x: ArrayLike) -> Array:
     """Compute the sign of the gamma function.
 
     Args:
-        x: real array or number; the result is NaN at negative integers, and at 0 the sign of the
-            zero.
+        x: real array or number. The result is NaN at negative integers. At 0.0 it is 1, and at -0.0
+            it is -1.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype: 1, -1 or NaN.
+        A floating-point array with the shape of `x`, whose elements are 1, -1 or NaN.
 
     Raises:
         ValueError: `x` is complex.
@@ -58,11 +58,12 @@ def gamma(x: ArrayLike) -> Array:
     """Compute the gamma function, which extends the factorial: `gamma(n + 1)` is `n!`.
 
     Args:
-        x: array or number, real or complex; the result is NaN at negative integers, and inf with
-            the sign of the zero at a real 0.
+        x: array or number, real or complex. The result is NaN at negative integers. For real `x`,
+            it is inf at 0.0 and -inf at -0.0.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
     """
     (x,) = inexact("gamma", x)
     if is_complex(x):
@@ -73,17 +74,18 @@ def gamma(x: ArrayLike) -> Array:
 
 
 def loggamma(x: ArrayLike) -> Array:
-    """Compute the logarithm of the gamma function, analytic except on the negative real axis.
+    """Compute the logarithm of the gamma function as an analytic function of `x`.
 
     Args:
-        x: array or number, real or complex; the result is NaN for real numbers up to 0, and at 0
-            and negative integers.
+        x: array or number, real or complex. The result is NaN for real `x` up to 0, and for complex
+            `x` at 0 and at negative integers.
 
     Returns:
-        An array of the shape of `x`, floating or complex like `x`.
+        An array with the shape of `x`. It is complex if `x` is complex, and otherwise
+        floating-point.
 
     Differences:
-        SciPy's result is inf at a real 0.
+        For real `x`, SciPy's result at 0 is inf.
     """
     (x,) = inexact("loggamma", x)
     if is_complex(x):
@@ -101,7 +103,7 @@ def _pole(z):
 
 
 def _principal_loggamma(z):
-    """log Γ(z) up to a multiple of 2πi: Lanczos in the right half plane, reflection in the left."""
+    """Compute `log Γ(z)` up to a multiple of 2πi, using Lanczos' approximation and reflection."""
     left = jnp.real(z) < 0.5
     w = jnp.where(left, 1.0 - z, z) - 1.0
     total = LANCZOS[0]
@@ -115,7 +117,9 @@ def _principal_loggamma(z):
 
 
 def _complex_loggamma(z):
-    """The analytic log Γ: shift right by n, log Γ(z) = log Γ(z+n) - Σ log(z+k)."""
+    """Compute the analytic `log Γ(z)` by shifting `z` to the right by an integer `n`.
+
+    The result is `log Γ(z+n) - Σ log(z+k)`."""
     bad = _pole(z) | jnp.isnan(z)
     safe = jnp.where(bad, jnp.ones_like(z), z)
     n = jnp.maximum(0, jnp.ceil(0.5 - jnp.real(safe)))
@@ -138,7 +142,7 @@ _STIRLING = (
 
 
 def _lgamma_ratio(a, b):
-    """log(Γ(b)/Γ(a+b)) for b ≥ 8, without the cancellation of the two logarithms."""
+    """Compute `log(Γ(b)/Γ(a+b))` for `b ≥ 8`, without subtracting two large logarithms."""
     h = a / b
     x = h / (1 + h)
     sums = [1.0]  # 1 + x + ... + x^(2k)
@@ -161,8 +165,8 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     a, b = inexact("betaln", a, b)
     small, large = jnp.minimum(a, b), jnp.maximum(a, b)
@@ -171,14 +175,14 @@ def betaln(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """Compute the beta function: `gamma(a) gamma(b) / gamma(a + b)`.
+    """Compute the beta function, `gamma(a) gamma(b) / gamma(a + b)`.
 
     Args:
         a, b: real arrays or numbers, which are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -190,16 +194,16 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized incomplete beta function.
 
-    It is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`: the
-    distribution function of the beta distribution.
+    The result is the integral of `t^(a-1) (1-t)^(b-1)` from 0 to `x`, divided by `beta(a, b)`. This
+    is the distribution function of the beta distribution.
 
     Args:
         a, b: nonnegative shape parameters.
-        x: upper ends of the integral, from 0 to 1; the result is NaN outside.
+        x: upper limits of the integral, from 0 to 1. The result is NaN outside this range.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -211,14 +215,14 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """Compute the factorial as a float: `gamma(n + 1)`, or 0 for negative `n`.
+    """Compute the factorial as a float: `gamma(n + 1)`, or 0 if `n` is negative.
 
     Args:
-        n: array or number; it need not be an integer.
+        n: array or number; it does not have to be an integer.
         exact: must be False; other values are not supported.
 
     Returns:
-        An array of the shape of `n`, of a floating dtype. It is accurate to a few units in the last
+        A floating-point array with the shape of `n`. It is accurate to a few units in the last
         place, even for small `n`.
 
     Raises:
@@ -231,19 +235,20 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
 
 
 def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """Compute the number of ways to choose `k` of `N` things, as a float.
+    """Compute the number of ways to choose `k` of `N` items, as a float.
 
     Args:
-        N: number of things.
-        k: number of things that are chosen; the result is 0 where it is negative or above `N`.
-        repetition: whether a thing may be chosen more than once.
+        N: number of items to choose from.
+        k: number of items that are chosen. The result is 0 where `k` is negative or greater than
+            `N`.
+        repetition: whether an item may be chosen more than once.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to. It is accurate to a few units in the last place, even for small numbers.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to. It is accurate to a few units in the last place, even for small numbers.
 
     Differences:
-        SciPy also has `exact`, for integers of any size.
+        SciPy has an argument `exact`, which computes integers of any size.
     """
     N, k = inexact("comb", N, k)
     if repetition:
@@ -256,17 +261,18 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 def multigammaln(a: ArrayLike, d: int) -> Array:
     """Compute the logarithm of the multivariate gamma function.
 
-    It is `d (d - 1) log(π) / 4` plus the sum of `gammaln(a - j / 2)` for `j` from 0 to `d - 1`.
+    The result is `d (d - 1) log(π) / 4` plus the sum of `gammaln(a - j / 2)` for `j` from 0 to
+    `d - 1`.
 
     Args:
         a: real array or number, greater than `(d - 1) / 2`.
         d: dimension, an integer.
 
     Returns:
-        An array of the shape of `a`, of a floating dtype.
+        A floating-point array with the shape of `a`.
 
     Differences:
-        SciPy raises an error if `a` is too small; toile does not check it.
+        SciPy raises an error if `a` is too small. toile does not check `a`.
     """
     d = operator.index(d) if not isinstance(d, float) else int(d)
     a, size = inexact("multigammaln", a, d)
@@ -276,33 +282,33 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
 
 
 def digamma(x: ArrayLike) -> Array:
-    """Compute the digamma function: the derivative of `log(gamma(x))`.
+    """Compute the digamma function, which is the derivative of `log(gamma(x))`.
 
     Args:
-        x: real array or number; the result is NaN at negative integers, and -inf at 0.
+        x: real array or number. The result is NaN at negative integers and -inf at 0.
 
     Returns:
-        An array of the shape of `x`, of a floating dtype.
+        A floating-point array with the shape of `x`.
 
     Differences:
-        SciPy also takes complex numbers.
+        SciPy also accepts complex numbers.
     """
     return lax.digamma(*inexact("digamma", x))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """Compute the polygamma function: the `n`-th derivative of `digamma`.
+    """Compute the polygamma function, which is the `n`-th derivative of `digamma`.
 
     Args:
-        n: orders of the derivative, of integer type.
+        n: orders of the derivative, of an integer dtype.
         x: real array or number, which is broadcast against `n`.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
-        ValueError: `n` is not of integer type, or `x` is complex.
+        ValueError: `n` does not have an integer dtype, or `x` is complex.
     """
     orders = jnp.asarray(n)
     if not is_integer(orders):
@@ -317,32 +323,32 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
     """Compute the regularized lower incomplete gamma function.
 
-    It is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`: the distribution
-    function of the gamma distribution.
+    The result is the integral of `t^(a-1) exp(-t)` from 0 to `x`, divided by `gamma(a)`. This is
+    the distribution function of the gamma distribution.
 
     Args:
         a: nonnegative shape parameters.
-        x: upper ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
+        x: nonnegative upper limits of the integral. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return lax.igamma(*inexact_broadcast("gammainc", a, x))
 
 
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Compute the regularized upper incomplete gamma function: `1 - gammainc(a, x)`.
+    """Compute the regularized upper incomplete gamma function, `1 - gammainc(a, x)`.
 
-    It is accurate even where the result is small.
+    The result is accurate even where it is small.
 
     Args:
         a: nonnegative shape parameters.
-        x: lower ends of the integral, nonnegative. The result is NaN where `a` or `x` is negative.
+        x: nonnegative lower limits of the integral. The result is NaN where `a` or `x` is negative.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
     """
     return lax.igammac(*inexact_broadcast("gammaincc", a, x))
 
@@ -353,21 +359,21 @@ def _zeta(x, q):
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Compute the Hurwitz zeta function: the sum of `(k + q)^-x` over `k = 0, 1, 2, ...`.
+    """Compute the Hurwitz zeta function, which is the sum of `(k + q)^-x` over `k = 0, 1, 2, ...`.
 
     Args:
-        x: exponents; the result is inf at 1 and NaN below.
-        q: base of the first term, which is required; 1 gives the Riemann zeta function.
+        x: exponents. The result is inf at 1 and NaN below 1.
+        q: base of the first term. It is required. With 1, the result is the Riemann zeta function.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         NotImplementedError: `q` is None.
 
     Differences:
-        In SciPy, None gives the Riemann zeta function.
+        In SciPy, None means 1, which is the Riemann zeta function.
     """
     if q is None:
         raise NotImplementedError("Riemann zeta function not implemented; pass q != None to "
@@ -376,7 +382,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
 
 
 def _zeta_expansion(s, a):
-    """Euler-Maclaurin summation of the zeta series: what its derivative is taken of."""
+    """Sum the zeta series by the Euler-Maclaurin formula, to differentiate the sum."""
     n = 8 if s.dtype == np.float32 else 16
     total = sum((a + k) ** -s for k in range(n))
     tail = (a + n) ** (1 - s) / (s - 1)
@@ -402,22 +408,22 @@ _poch.defjvps(lambda dz, y, z, m: (digamma(z + m) - digamma(z)) * _poch(z, m) * 
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """Compute the rising factorial (Pochhammer symbol): `gamma(z + m) / gamma(z)`.
+    """Compute the rising factorial (Pochhammer symbol), `gamma(z + m) / gamma(z)`.
 
     Args:
-        z: first factor; for an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
-        m: number of factors; it need not be an integer.
+        z: first factor. For an integer `m`, the result is `z (z + 1) ... (z + m - 1)`.
+        m: number of factors; it does not have to be an integer.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
 
     Differences:
-        The result is NaN where `z` is a negative integer (unless `m` is 0); SciPy's result is
-        finite where the product is.
+        If `z` is a negative integer, the result is NaN unless `m` is 0. SciPy's result is finite if
+        the product of the factors is finite.
     """
     return _poch(*real_inexact("jnp.poch", z, m))
 
@@ -429,7 +435,7 @@ def bernoulli(n: int) -> Array:
         n: index of the last number, a nonnegative integer.
 
     Returns:
-        A vector of length `n + 1`, of the default float dtype; `B(1)` is -1/2.
+        A vector of length `n + 1`, of the default float dtype. `B(1)` is -1/2.
 
     Raises:
         ValueError: `n` is negative.

@@ -1,8 +1,9 @@
 """The confluent and Gauss hypergeometric functions ₁F₁ and ₂F₁ of real arguments.
 
-Power series inside their region, an asymptotic series (₁F₁) and the linear transformations of the
-argument (₂F₁) outside. Derivatives: in x by the contiguous function, in the parameters by the
-series differentiated term by term, where d(a)_k/da = (a)_k (ψ(a+k) - ψ(a)).
+The functions are computed by their power series where it converges quickly. Elsewhere ₁F₁ uses an
+asymptotic series, and ₂F₁ uses linear transformations of the argument. The derivative with respect
+to `x` is a contiguous function. Derivatives with respect to the parameters are computed by
+differentiating the series term by term, where `d(a)_k/da = (a)_k (ψ(a+k) - ψ(a))`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toile.scipy.special._gamma import gamma
 
 
 def _psi_step(a):
-    """k -> ψ(a + k) - ψ(a)."""
+    """Return the function `k -> ψ(a + k) - ψ(a)`."""
     return lambda k: lax.digamma(a + k) - lax.digamma(a)
 
 
@@ -58,17 +59,17 @@ _hyp1f1.defjvps(_along_a1, _along_b1, lambda dx, y, a, b, x: a / b * _hyp1f1(a +
 def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Compute Kummer's confluent hypergeometric function ₁F₁.
 
-    It is the sum of `(a)_k x^k / ((b)_k k!)` over `k = 0, 1, 2, ...`, where `(a)_k` is
+    The result is the sum of `(a)_k x^k / ((b)_k k!)` over `k = 0, 1, 2, ...`, where `(a)_k` is
     `poch(a, k)`.
 
     Args:
         a: parameter of the numerator.
-        b: parameter of the denominator; the result is infinite at 0 (unless `a` is 0).
+        b: parameter of the denominator. If `b` is 0, the result is inf unless `a` is 0.
         x: real argument. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Raises:
         ValueError: an argument is complex.
@@ -87,7 +88,7 @@ def _near_integer(x):
 
 
 def _polynomial(a, b, c, x, needed):
-    """₂F₁ where a or b is a negative integer: a finite sum of |a| + 1 terms."""
+    """Compute ₂F₁ where `a` or `b` is a negative integer, and the series is finite."""
     c_stops = (c % 1 == 0) & (c <= 0) & (c > b)
     swap = (b < a) & _near_integer(b) & ~c_stops
     count = jnp.abs(jnp.where(swap, b, a))
@@ -112,7 +113,7 @@ def _plain_series(a, b, c, x, needed):
 
 
 def _near_one(a, b, c, x, needed):
-    """₂F₁ near 1 for integer c - a - b: the digamma form of the 1 - x transformation."""
+    """Compute ₂F₁ near 1 for integer `c - a - b`, by a series in `1 - x` with digamma functions."""
     a, b, c, x = (jnp.where(needed, v, w) for v, w in ((a, 0.5), (b, 0.5), (c, 1.0), (x, 0.5)))
     d, s = c - a - b, 1 - x
     rounded = jnp.round(d)
@@ -149,7 +150,7 @@ def _near_one(a, b, c, x, needed):
 
 
 def _finite_part(a, b, d2, e, s, size):
-    """Σ over t < |d| of the terms before the logarithmic series."""
+    """Sum the `size` terms that come before the logarithmic series."""
 
     def body(state):
         t, total, term = state
@@ -163,7 +164,7 @@ def _finite_part(a, b, d2, e, s, size):
 
 
 def _hyp2f1_inside(a, b, c, x, needed):
-    """₂F₁ for x < 1, by whichever of the three forms converges."""
+    """Compute ₂F₁ for `x < 1` by one of three methods, depending on the arguments."""
     finite = ((a <= 0) & _near_integer(a)) | ((b <= 0) & _near_integer(b))
     logarithmic = ~finite & (x > 0.9) & _near_integer(c - a - b)
     plain = ~finite & ~logarithmic
@@ -224,22 +225,22 @@ _hyp2f1.defjvps(lambda da, y, a, b, c, x: da * _parameter_slope(a, b, c, x, _psi
 def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     """Compute Gauss's hypergeometric function ₂F₁.
 
-    Inside the unit circle it is the sum of `(a)_k (b)_k x^k / ((c)_k k!)` over `k = 0, 1, 2, ...`,
+    For `|x| < 1`, the result is the sum of `(a)_k (b)_k x^k / ((c)_k k!)` over `k = 0, 1, 2, ...`,
     where `(a)_k` is `poch(a, k)`.
 
     Args:
         a, b: parameters of the numerator.
-        c: parameter of the denominator; the result is inf where it is 0 or a negative integer.
+        c: parameter of the denominator. The result is inf where `c` is 0 or a negative integer.
         x: real argument, from -1 to 1. All arguments are broadcast against each other.
 
     Returns:
-        An array of the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        An array with the shape that the arguments broadcast to and the floating-point dtype that
+        they promote to.
 
     Differences:
-        SciPy's function is correct for all real `x`. Here the series is summed below -1 too,
-        although it diverges there, so the result is correct only if `a` or `b` is a negative
-        integer and the series is finite; above 1, the result is inf in most cases. For a negative
+        SciPy's function is correct for all real `x`. toile sums the series below -1 too, although
+        it diverges there. The result is then correct only if `a` or `b` is a negative integer,
+        which makes the series finite. Above 1, the result is inf in most cases. For a negative
         integer `c`, SciPy's result is finite if the series ends before its terms become infinite.
     """
     return _hyp2f1(*inexact_broadcast("hyp2f1", a, b, c, x))

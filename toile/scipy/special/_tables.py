@@ -55,7 +55,7 @@ DAWSN_LARGE = (
      -0.0009736552260409412),
 )
 
-# Inverse normal distribution function: centre, in (p - 1/2)².
+# Inverse normal distribution function: center, in (p - 1/2)².
 NDTRI_CENTRE = (
     (-59.96335010141079, 98.00107541859997, -56.67628574690703, 13.931260938727968,
      -1.2391658386738125),

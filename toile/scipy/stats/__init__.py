@@ -1,9 +1,9 @@
-"""Probability distributions, one module for each, and a few statistics, as in `jax.scipy.stats`.
+"""Probability distributions and statistics of samples, as in `jax.scipy.stats`.
 
-A distribution has some of the functions `pdf` and `logpdf` (`pmf` and `logpmf` for discrete
-distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the support, the density is
-0 and its logarithm is -inf. Invalid parameters give NaN only where a docstring says so; elsewhere
-they are not checked.
+Each distribution is a module, which has some of the functions `pdf` and `logpdf` (`pmf` and
+`logpmf` for discrete distributions), `cdf`, `logcdf`, `sf`, `logsf`, `ppf` and `isf`. Outside the
+support, the density is 0 and its logarithm is -inf. Parameters are not checked, unless a docstring
+says that the result is NaN for invalid parameters.
 """
 
 from toile.engine.lazy import attach as _attach

@@ -11,11 +11,11 @@ from toile.nn._promote import inexact
 
 def standardized(name: str, x: ArrayLike, loc: ArrayLike,
                  scale: ArrayLike) -> tuple[Array, Array]:
-    """(x - loc) / scale and the scale, in one floating dtype."""
+    """Return `(x - loc) / scale` and the scale, in one floating-point dtype."""
     x, loc, scale = inexact(name, x, loc, scale)
     return (x - loc) / scale, scale
 
 
 def where_positive(scale: Array, value: Array) -> Array:
-    """`value`, or NaN where the scale is not positive."""
+    """Return `value`, with NaN where the scale is not positive."""
     return jnp.where(scale > 0, value, np.nan)

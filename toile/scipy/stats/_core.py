@@ -1,4 +1,4 @@
-"""Statistics of samples: mode, ranks, standard error of the mean."""
+"""Statistics of samples: the mode, ranks, and the standard error of the mean."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from toile.nn._promote import array, canonical_axis, default_float, inexact
 
 
 class ModeResult(NamedTuple):
-    """The result of `mode`: the most common values, and how often they occur.
+    """The result of `mode`, a named tuple of the most common values and their counts.
 
     Args:
         mode: the most common values.
-        count: how often each of them occurs.
+        count: number of times that each of them occurs.
     """
 
     mode: Array
@@ -51,14 +51,14 @@ def _mode(x):
 
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: Literal["propagate"] = "propagate",
          keepdims: bool = False) -> ModeResult:
-    """Find the most common value along an axis, and how often it occurs.
+    """Find the most common value along an axis and count how often it occurs.
 
     If several values are equally common, the smallest is returned. NaNs count as equal to each
     other and larger than any number.
 
     Args:
         a: array whose elements are counted.
-        axis: axis along which they are counted; None for all elements.
+        axis: axis along which elements are counted; None for all elements.
         nan_policy: only `"propagate"` is supported.
         keepdims: whether to keep the axis in the results, with size 1.
 
@@ -113,20 +113,22 @@ def rankdata(a: ArrayLike,
 
     Args:
         a: array whose elements are ranked.
-        method: rank of equal elements: the mean (`"average"`), smallest (`"min"`) or largest
-            (`"max"`) of the ranks that they occupy together; `"dense"` is `"min"` without gaps
-            after equal elements; `"ordinal"` gives them different ranks, in their order in `a`.
-        axis: axis along which elements are ranked; None to rank the flattened array.
-        nan_policy: only `"propagate"` is supported: if any element is NaN, all ranks are NaN.
+        method: how to rank equal elements. They get the mean (`"average"`), the smallest (`"min"`)
+            or the largest (`"max"`) of the ranks that they would get if they were different.
+            `"dense"` is like `"min"`, but leaves no gaps after equal elements. `"ordinal"` gives
+            them different ranks, in their order in `a`.
+        axis: axis along which elements are ranked; None ranks the flattened array.
+        nan_policy: only `"propagate"` is supported. If any element is NaN, all ranks are NaN.
 
     Returns:
-        An array of the default float dtype: of the shape of `a`, or a vector where `axis` is None.
+        An array of the default float dtype. It has the shape of `a`, or is a vector if `axis` is
+        None.
 
     Raises:
         NotImplementedError: `nan_policy` is `"omit"` or `"raise"`.
 
     Differences:
-        SciPy returns integers for all methods but `"average"`.
+        SciPy returns integers for all methods except `"average"`.
 
     >>> from toile.scipy import stats
     >>> stats.rankdata(jnp.array([10, 20, 10, 5]))
@@ -146,20 +148,21 @@ def rankdata(a: ArrayLike,
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1,
         nan_policy: Literal["propagate", "omit"] = "propagate", *,
         keepdims: bool = False) -> Array:
-    """Compute the standard error of the mean: the standard deviation divided by `√n`.
+    """Compute the standard error of the mean, the standard deviation divided by `√n`.
 
     Args:
         a: array of samples.
-        axis: axis along which the samples are; None for all elements.
-        ddof: number to subtract from the number of samples in the divisor of the variance.
-        nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to leave NaNs out.
+        axis: axis of the samples; None if all elements are samples.
+        ddof: delta degrees of freedom. The divisor of the variance is the number of samples minus
+            `ddof`.
+        nan_policy: `"propagate"` to return NaN where a sample is NaN, `"omit"` to ignore NaNs.
         keepdims: whether to keep the axis in the result, with size 1.
 
     Returns:
-        An array of the shape of `a` without `axis`, of a floating dtype.
+        A floating-point array with the shape of `a` without `axis`.
 
     Raises:
-        ValueError: `nan_policy` has any other value, including `"raise"`.
+        ValueError: `nan_policy` is neither `"propagate"` nor `"omit"`.
 
     >>> from toile.scipy import stats
     >>> stats.sem(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])).round(3)

@@ -1,6 +1,7 @@
 """Gaussian kernel density estimation.
 
-The estimate is a pytree of arrays, so it can be built inside and passed through any transformation.
+An estimate is a pytree of arrays, so that transformed functions can create it and accept it as an
+argument.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 
 @register_pytree_node_class
 class gaussian_kde:
-    """An estimate of a probability density: the average of normal densities around samples.
+    """An estimate of a probability density, the average of normal densities around samples.
 
-    An estimate is called with points and returns the density there. It is an immutable pytree of
-    arrays, so transformed functions can create it and take it as an argument.
+    Call the estimate with points to get the density there. It is an immutable pytree of arrays, so
+    that transformed functions can create it and accept it as an argument.
 
     Args:
-        dataset: samples, an array of shape (d, n) for n samples in d dimensions, or a vector of
-            samples in one dimension.
-        bw_method: bandwidth, whose square scales the covariance of the samples: a number, the name
-            of a rule (`"scott"`, which is the default, or `"silverman"`), or a function of the
-            estimate that returns a number.
-        weights: weights of the samples, which are normalized to sum to 1; None for equal weights.
+        dataset: samples, an array of shape `(d, n)` with `n` samples in `d` dimensions, or a vector
+            of samples in one dimension.
+        bw_method: bandwidth. The covariance of the samples is multiplied by its square. It is a
+            number, the name of a rule (`"scott"` or `"silverman"`), or a function that is called
+            with the estimate and returns a number. None means `"scott"`.
+        weights: weights of the samples, which are divided by their sum; None for equal weights.
 
     Differences:
-        SciPy's estimates can be changed with `set_bandwidth`, and its `resample` takes a size
+        SciPy's estimates can be changed with `set_bandwidth`. Its `resample` has an argument `size`
         instead of a key and a shape.
 
     >>> from toile.scipy.stats import gaussian_kde
@@ -101,7 +102,7 @@ class gaussian_kde:
         raise AttributeError(f"gaussian_kde is immutable: cannot set {name}")
 
     def tree_flatten(self) -> tuple[tuple[Array, ...], None]:
-        """Return the arrays, and no static data."""
+        """Return the arrays of the estimate, and None because there is no static data."""
         return tuple(getattr(self, name) for name in _FIELDS), None
 
     @classmethod
@@ -110,7 +111,7 @@ class gaussian_kde:
 
         Args:
             aux_data: not used.
-            children: the arrays, as `tree_flatten` returns them.
+            children: the arrays that `tree_flatten` returns.
         """
         out = cls.__new__(cls)
         out._set(**dict(zip(_FIELDS, children)))
@@ -118,23 +119,23 @@ class gaussian_kde:
 
     @property
     def d(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return self.dataset.shape[0]
 
     @property
     def n(self) -> int:
-        """Number of data points."""
+        """The number of samples."""
         return self.dataset.shape[1]
 
     def evaluate(self, points: ArrayLike) -> Array:
         """Compute the density at the given points.
 
         Args:
-            points: array of shape (d, m) for m points, or a vector: of m points in one dimension,
-                or one point in d dimensions.
+            points: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
+                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
 
         Returns:
-            A vector of m densities.
+            A vector of `m` densities.
 
         Raises:
             ValueError: the points and the samples have different numbers of dimensions.
@@ -147,11 +148,11 @@ class gaussian_kde:
         """Compute the density at the given points, as `evaluate` does.
 
         Args:
-            x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
-                point in d dimensions.
+            x: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
+                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
 
         Returns:
-            A vector of m densities.
+            A vector of `m` densities.
         """
         return self.evaluate(x)
 
@@ -159,16 +160,16 @@ class gaussian_kde:
         """Compute the logarithm of the density at the given points.
 
         Args:
-            x: array of shape (d, m) for m points, or a vector: of m points in one dimension, or one
-                point in d dimensions.
+            x: array of shape `(d, m)` with `m` points in `d` dimensions. A vector contains `m`
+                points in one dimension if `d` is 1, and otherwise one point in `d` dimensions.
 
         Returns:
-            A vector of m logarithms.
+            A vector of `m` logarithms.
         """
         return logsumexp(jnp.log(self.weights) + self._log_kernels(x), axis=-1)
 
     def _log_kernels(self, points):
-        """Log of the kernel of each data point (last axis) at each of the points."""
+        """Compute the logarithm of the kernel of each sample (last axis) at each of the points."""
         points = self._reshape_points(points)
         data, points, precision = inexact("gaussian_kde", self.dataset, points, self.inv_cov)
         whitening = cholesky(precision, lower=True)
@@ -189,17 +190,18 @@ class gaussian_kde:
         raise ValueError(f"points have dimension {d}, dataset has dimension {self.d}{here()}")
 
     def _against(self, covariance):
-        """(Cholesky factor, normalization) of the sum of this covariance and another."""
+        """Return the Cholesky factor of the sum of two covariances, and the normalization."""
         factor = cho_factor(self.covariance + covariance)
         root = jnp.sqrt(2 * np.pi) ** self.d * jnp.prod(jnp.diag(factor[0]))
         return factor, 1.0 / root
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
-        """Integrate the estimate times a normal density over all space.
+        """Integrate the product of the estimate and a normal density over all space.
 
         Args:
-            mean: mean of the normal density, a vector of length d (or a number if d is 1).
-            cov: its covariance, a matrix of shape (d, d) (or a number if d is 1).
+            mean: mean of the normal density, a vector of length `d`, or a number if `d` is 1.
+            cov: covariance of the normal density, a matrix of shape `(d, d)`, or a number if `d` is
+                1.
 
         Returns:
             A scalar array.
@@ -213,10 +215,10 @@ class gaussian_kde:
         return _convolve(factor, norm, self.dataset, self.weights, center)
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
-        """Compute the probability of an interval, for an estimate in one dimension.
+        """Compute the probability of an interval; the estimate must be one-dimensional.
 
         Args:
-            low, high: ends of the interval, two numbers.
+            low, high: numbers, the ends of the interval.
 
         Returns:
             A scalar array.
@@ -232,10 +234,10 @@ class gaussian_kde:
         return jnp.sum(self.weights * (ndtr(high) - ndtr(low)))
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """Integrate the product with another estimate over all space.
+        """Integrate the product of this estimate and another one over all space.
 
         Args:
-            other: estimate with the same number of dimensions.
+            other: another estimate, with the same number of dimensions.
 
         Returns:
             A scalar array.
@@ -255,10 +257,10 @@ class gaussian_kde:
 
         Args:
             key: random key, from `toile.random.key`.
-            shape: shape of the samples, of rank 0 or 1: `()` for one sample, `(m,)` for m.
+            shape: `()` for one sample, or `(m,)` for `m` samples.
 
         Returns:
-            An array of shape (d, *shape).
+            An array of shape `(d, *shape)`.
         """
         index_key, noise_key = random.split(key)
         index = random.choice(index_key, self.n, shape=shape, p=self.weights)
@@ -269,7 +271,7 @@ class gaussian_kde:
 
     def integrate_box(self, low_bounds: ArrayLike, high_bounds: ArrayLike,
                       maxpts: int | None = None) -> NoReturn:
-        """Not available: raises NotImplementedError (use `integrate_box_1d`).
+        """Raise NotImplementedError, because only `integrate_box_1d` is supported.
 
         Args:
             low_bounds, high_bounds, maxpts: not used.
@@ -278,7 +280,7 @@ class gaussian_kde:
                                   "`integrate_box_1d`" + here())
 
     def set_bandwidth(self, bw_method: object = None) -> NoReturn:
-        """Not available: raises NotImplementedError, because an estimate cannot be changed.
+        """Raise NotImplementedError, because an estimate cannot be changed.
 
         Args:
             bw_method: not used.

@@ -13,23 +13,23 @@ __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
 
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the Bernoulli distribution.
+    """Compute the logarithm of the probability mass function of the Bernoulli distribution.
 
-    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is -inf outside
-    [0, 1].
+    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is -inf where
+    `k - loc` is outside `[0, 1]`.
 
     Args:
-        k: values whose probability is computed.
-        p: probability of a success (1), in [0, 1].
+        k: values whose probabilities are computed.
+        p: probability of a success (1), in `[0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
     """
     k, p, loc = inexact("bernoulli.logpmf", k, p, loc)
     x = k - loc
@@ -40,21 +40,21 @@ def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Bernoulli distribution equals `k`.
 
-    The probability is `p` where `k - loc` is 1, `1 - p` where it is 0; the result is 0 outside [0,
-    1].
+    The probability is `p` where `k - loc` is 1, and `1 - p` where it is 0. The result is 0 where
+    `k - loc` is outside `[0, 1]`.
 
     Args:
-        k: values whose probability is computed.
-        p: probability of a success (1), in [0, 1].
+        k: values whose probabilities are computed.
+        p: probability of a success (1), in `[0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
     """
     return jnp.exp(logpmf(k, p, loc))
 
@@ -62,19 +62,19 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
 def cdf(k: ArrayLike, p: ArrayLike) -> Array:
     """Compute the probability that a variable with the Bernoulli distribution is at most `k`.
 
-    The result is 0 below 0, `1 - p` from 0 up to 1, and 1 from 1 on; NaN where `p` is not in [0,
-    1].
+    The result is 0 where `k < 0`, `1 - p` where `0 ≤ k < 1`, and 1 where `k ≥ 1`. It is NaN where
+    `p` is not in `[0, 1]`.
 
     Args:
-        k: values to compare the variable with.
-        p: probability of a success (1), in [0, 1].
+        k: points at which the function is evaluated.
+        p: probability of a success (1), in `[0, 1]`.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy's function also takes `loc`.
+        SciPy's function also accepts `loc`.
     """
     k, p = inexact("bernoulli.cdf", k, p)
     bad = jnp.isnan(k) | jnp.isnan(p) | (p < 0) | (p > 1)
@@ -83,20 +83,21 @@ def cdf(k: ArrayLike, p: ArrayLike) -> Array:
 
 
 def ppf(q: ArrayLike, p: ArrayLike) -> Array:
-    """Compute quantiles of the Bernoulli distribution: the inverse of `cdf`.
+    """Compute quantiles of the Bernoulli distribution, as the inverse of `cdf`.
 
-    The result is 0 up to `q = 1 - p` and 1 beyond; NaN where `p` or `q` is not in [0, 1].
+    The result is 0 where `q ≤ 1 - p`, and 1 where `q > 1 - p`. It is NaN where `p` or `q` is not in
+    `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
-        p: probability of a success (1), in [0, 1].
+        p: probability of a success (1), in `[0, 1]`.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc`, and its result is `-1` at `q = 0`.
+        SciPy's function also accepts `loc`, and its result is -1 at `q = 0`.
 
     >>> from toile.scipy.stats import bernoulli
     >>> bernoulli.ppf(jnp.array([0.2, 0.8]), 0.5)

@@ -1,4 +1,4 @@
-"""The beta distribution on [loc, loc + scale]."""
+"""The beta distribution on `[loc, loc + scale]`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the beta distribution.
 
-    The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
-    where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is -inf outside the
-    interval. The result is NaN where `a`, `b` or `scale` is not positive.
+    On the interval `[loc, loc + scale]`, the density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    where `y` is `(x - loc) / scale` and `B` is `special.beta`. The result is -inf outside the
+    interval. It is NaN where `a`, `b` or `scale` is not positive.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     x, a, b, loc, scale = inexact("beta.logpdf", x, a, b, loc, scale)
     y = (x - loc) / scale
@@ -43,20 +43,20 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the beta distribution.
 
-    The interval is [loc, loc + scale]. The density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
-    where `y` is `(x - loc) / scale` and `B` is `special.beta`; the result is 0 outside the
-    interval. The result is NaN where `a`, `b` or `scale` is not positive.
+    On the interval `[loc, loc + scale]`, the density is `y^(a-1) (1-y)^(b-1) / (B(a, b) scale)`,
+    where `y` is `(x - loc) / scale` and `B` is `special.beta`. The result is 0 outside the
+    interval. It is NaN where `a`, `b` or `scale` is not positive.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     return lax.exp(logpdf(x, a, b, loc, scale))
 
@@ -70,21 +70,21 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the beta distribution is at most `x`.
 
-    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale` limited to [0, 1].
+    The result is `special.betainc(a, b, y)`, where `y` is `(x - loc) / scale`, clipped to `[0, 1]`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        x: points at which the function is evaluated.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
 
     >>> from toile.scipy.stats import beta
     >>> beta.cdf(jnp.array([0.0, 0.5, 1.0]), 1, 1)
@@ -96,21 +96,21 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the beta distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the beta distribution.
 
     Args:
-        x: values to compare the variable with.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        x: points at which the function is evaluated.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(cdf(x, a, b, loc, scale))
 
@@ -118,22 +118,22 @@ def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the beta distribution is greater than `x`.
 
-    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale` limited to [0,
-    1].
+    The result is `special.betainc(b, a, 1 - y)`, where `y` is `(x - loc) / scale`, clipped to
+    `[0, 1]`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        x: points at which the function is evaluated.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, a, b = _standard("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - y)
@@ -141,20 +141,20 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
 
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the beta distribution.
+    """Compute the logarithm of `sf`, the survival function of the beta distribution.
 
     Args:
-        x: values to compare the variable with.
-        a, b: positive shape parameters: a larger `a` moves weight toward the upper end, a larger
-            `b` toward the lower end.
+        x: points at which the function is evaluated.
+        a, b: positive shape parameters. A larger `a` moves weight toward the upper end of the
+            interval, and a larger `b` toward the lower end.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(sf(x, a, b, loc, scale))

@@ -1,4 +1,4 @@
-"""The beta-binomial distribution: a binomial distribution with a beta-distributed probability."""
+"""The beta-binomial distribution: a binomial distribution whose `p` has a beta distribution."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the beta-binomial distribution.
+    """Compute the logarithm of the probability mass function of the beta-binomial distribution.
 
-    The variable is the number of successes in `n` trials whose probability of success is drawn once
-    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
-    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is -inf outside
-    the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
+    The variable is the number of successes in `n` trials with the same probability of success,
+    which is drawn from a beta distribution. The probability is
+    `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
+    and `B` is `special.beta`. The result is -inf outside the support `0 ≤ y ≤ n`. It is NaN where
+    `n` is negative, or where `a` or `b` is not positive.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of trials.
         a, b: positive shape parameters of the beta distribution.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer; here it is rounded down.
+        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down.
     """
     k, n, a, b, loc = inexact("betabinom.logpmf", k, n, a, b, loc)
     y = jnp.floor(k) - loc
@@ -46,22 +47,23 @@ def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLik
 def pmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the beta-binomial distribution equals `k`.
 
-    The variable is the number of successes in `n` trials whose probability of success is drawn once
-    from a beta distribution. The probability is `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y`
-    is `k - loc`, `C` the binomial coefficient and `B` is `special.beta`; the result is 0 outside
-    the support `0 ≤ y ≤ n`. The result is NaN where `n` is negative, or `a` or `b` is not positive.
+    The variable is the number of successes in `n` trials with the same probability of success,
+    which is drawn from a beta distribution. The probability is
+    `C(n, y) B(y + a, n - y + b) / B(a, b)`, where `y` is `k - loc`, `C` is the binomial coefficient
+    and `B` is `special.beta`. The result is 0 outside the support `0 ≤ y ≤ n`. It is NaN where `n`
+    is negative, or where `a` or `b` is not positive.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of trials.
         a, b: positive shape parameters of the beta distribution.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer; here it is rounded down.
+        In SciPy, the probability is 0 if `k` is not an integer. toile rounds `k` down.
     """
     return lax.exp(logpmf(k, n, a, b, loc))

@@ -14,25 +14,25 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the binomial distribution.
+    """Compute the logarithm of the probability mass function of the binomial distribution.
 
     The variable is the number of successes in `n` independent trials. The probability is
-    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
+    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is -inf outside the support `0 ≤ y ≤ n`.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of trials.
-        p: probability of a success in one trial, in [0, 1].
+        p: probability of a success in one trial, in `[0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
     """
     k, n, p, loc = inexact("binom.logpmf", k, n, p, loc)
     y = k - loc
@@ -47,22 +47,22 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the binomial distribution equals `k`.
 
     The variable is the number of successes in `n` independent trials. The probability is
-    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` the binomial coefficient; the
+    `C(n, y) p^y (1 - p)^(n - y)`, where `y` is `k - loc` and `C` is the binomial coefficient. The
     result is 0 outside the support `0 ≤ y ≤ n`.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of trials.
-        p: probability of a success in one trial, in [0, 1].
+        p: probability of a success in one trial, in `[0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
 
     >>> from toile.scipy.stats import binom
     >>> binom.pmf(jnp.arange(4), 3, 0.5).round(3)

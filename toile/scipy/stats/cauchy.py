@@ -24,11 +24,11 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     y, scale = standardized("cauchy.logpdf", x, loc, scale)
     return -(jnp.log(np.pi * scale) + lax.log1p(y * y))
@@ -45,11 +45,11 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -60,34 +60,34 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1/2 + arctan(y)/π`, where `y` is `(x - loc) / scale`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return 0.5 + 1 / np.pi * jnp.arctan(standardized("cauchy.cdf", x, loc, scale)[0])
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the Cauchy distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the Cauchy distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.log(cdf(x, loc, scale))
 
@@ -98,44 +98,45 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1 - cdf`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("cauchy.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the Cauchy distribution.
+    """Compute the logarithm of `sf`, the survival function of the Cauchy distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("cauchy.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Cauchy distribution from the upper end: the inverse of `sf`.
+    """Compute upper quantiles of the Cauchy distribution, as the inverse of `sf`.
 
-    The result is `loc - scale * tan(π (q - 1/2))`: inf at 0, -inf at 1, NaN outside.
+    The result is `loc - scale * tan(π (q - 1/2))`. It is inf at `q = 0`, -inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -143,20 +144,21 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("cauchy.isf", q, loc, scale)
     return lax.neg(ppf(q, lax.neg(loc), scale))
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Cauchy distribution: the inverse of `cdf`.
+    """Compute quantiles of the Cauchy distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * tan(π (q - 1/2))`: -inf at 0, inf at 1, NaN outside.
+    The result is `loc + scale * tan(π (q - 1/2))`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -164,11 +166,11 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("cauchy.ppf", q, loc, scale)
     # tan(pi (q - 1/2)) is -1 / tan(pi q) and 1 / tan(pi (1 - q)), exact near q = 0 and q = 1.

@@ -17,7 +17,7 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
     """Compute the logarithm of the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`; the result is -inf below `loc`.
+    `(x - loc) / scale`. The result is -inf for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -26,12 +26,12 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them. At
-        `x = loc` with `df = 2`, the result is NaN, where SciPy's is finite.
+        SciPy returns NaN for parameters outside their range. toile does not check them. At
+        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
     """
     x, df, loc, scale = inexact("chi2.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -45,7 +45,7 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
     """Compute the probability density of the chi-squared distribution.
 
     The density is `y^(df/2 - 1) exp(-y/2) / (2^(df/2) Γ(df/2) scale)`, where `y` is
-    `(x - loc) / scale`; the result is 0 below `loc`.
+    `(x - loc) / scale`. The result is 0 for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -54,12 +54,12 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them. At
-        `x = loc` with `df = 2`, the result is NaN, where SciPy's is finite.
+        SciPy returns NaN for parameters outside their range. toile does not check them. At
+        `x = loc` with `df = 2`, toile's result is NaN, while SciPy's is finite.
     """
     return lax.exp(logpdf(x, df, loc, scale))
 
@@ -72,40 +72,40 @@ def _gamma_arguments(name, x, df, loc, scale):
 def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a chi-squared variable is at most `x`.
 
-    The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 0 below
-    `loc`.
+    The result is `special.gammainc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x` below
+    `loc`, it is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return gammainc(*_gamma_arguments("chi2.cdf", x, df, loc, scale))
 
 
 def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the chi-squared distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the chi-squared distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(cdf(x, df, loc, scale))
 
@@ -113,39 +113,39 @@ def logcdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
 def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a chi-squared variable is greater than `x`.
 
-    The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`, and 1 below
-    `loc`.
+    The result is `special.gammaincc(df / 2, y / 2)`, where `y` is `(x - loc) / scale`. For `x`
+    below `loc`, it is 1.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return gammaincc(*_gamma_arguments("chi2.sf", x, df, loc, scale))
 
 
 def logsf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the chi-squared distribution.
+    """Compute the logarithm of `sf`, the survival function of the chi-squared distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         df: degrees of freedom, a positive number.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(sf(x, df, loc, scale))

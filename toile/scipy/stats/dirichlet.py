@@ -1,4 +1,4 @@
-"""The Dirichlet distribution, of vectors along the first axis."""
+"""The Dirichlet distribution of vectors, whose elements are along the first axis."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     from 1 by 1e-6 or more.
 
     Args:
-        x: proportions along the first axis, one for each entry of `alpha`; the last may be left
-            out, and is then 1 minus the sum of the others. Further axes are a batch.
+        x: proportions along the first axis, one for each element of `alpha`. The last proportion
+            may be left out; it is then 1 minus the sum of the others. The other axes are batch
+            axes.
         alpha: vector of positive concentrations.
 
     Returns:
-        An array of the shape of `x` without its first axis.
+        An array with the shape of `x` without its first axis.
 
     Raises:
         ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
 
     Differences:
-        SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not
-        checked.
+        SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not
+        check `alpha`.
     """
     x, alpha = inexact("dirichlet.logpdf", jnp.asarray(x), jnp.asarray(alpha))
     if alpha.ndim != 1:
@@ -61,19 +62,20 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     from 1 by 1e-6 or more.
 
     Args:
-        x: proportions along the first axis, one for each entry of `alpha`; the last may be left
-            out, and is then 1 minus the sum of the others. Further axes are a batch.
+        x: proportions along the first axis, one for each element of `alpha`. The last proportion
+            may be left out; it is then 1 minus the sum of the others. The other axes are batch
+            axes.
         alpha: vector of positive concentrations.
 
     Returns:
-        An array of the shape of `x` without its first axis.
+        An array with the shape of `x` without its first axis.
 
     Raises:
         ValueError: `alpha` is not a vector, or the number of proportions in `x` does not match.
 
     Differences:
-        SciPy raises an error for invalid `alpha` and for `x` off the simplex; here `alpha` is not
-        checked.
+        SciPy raises an error if `alpha` is invalid or if `x` is not on the simplex. toile does not
+        check `alpha`.
 
     >>> from toile.scipy.stats import dirichlet
     >>> dirichlet.pdf(jnp.array([0.25, 0.75]), jnp.array([1.0, 1.0]))

@@ -15,8 +15,8 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is -inf below
-    `loc`.
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is -inf for `x`
+    below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -24,11 +24,11 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.logpdf", x, loc, scale)
     return jnp.where(x < loc, -np.inf, -((x - loc) / scale + jnp.log(scale)))
@@ -37,7 +37,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the exponential distribution.
 
-    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`; the result is 0 below `loc`.
+    The density is `exp(-y) / scale`, where `y` is `(x - loc) / scale`. The result is 0 for `x`
+    below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -45,11 +46,11 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -57,19 +58,19 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential variable is at most `x`.
 
-    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
+    The result is `1 - exp(-y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`, it is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.cdf", x, loc, scale)
     y = (loc - x) / scale
@@ -77,41 +78,41 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the exponential distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the exponential distribution.
 
-    Where `(x - loc) / scale` is below the precision of the dtype, the result is -inf.
+    The result is -inf where `(x - loc) / scale` is smaller than the precision of the dtype.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.log1p(-sf(x, loc, scale))
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the exponential distribution.
+    """Compute the logarithm of `sf`, the survival function of the exponential distribution.
 
-    The result is `-(x - loc) / scale`, and 0 below `loc`.
+    The result is `-(x - loc) / scale`. For `x` below `loc`, it is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("expon.logsf", x, loc, scale)
     y = (loc - x) / scale
@@ -121,27 +122,28 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that an exponential variable is greater than `x`.
 
-    The result is `exp(-(x - loc) / scale)`, and 1 below `loc`.
+    The result is `exp(-(x - loc) / scale)`. For `x` below `loc`, it is 1.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logsf(x, loc, scale))
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the exponential distribution: the inverse of `cdf`.
+    """Compute quantiles of the exponential distribution, as the inverse of `cdf`.
 
-    The result is `loc - scale * log(1 - q)`: `loc` at 0, inf at 1, NaN outside.
+    The result is `loc - scale * log(1 - q)`. It is `loc` at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -149,11 +151,11 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     q, loc, scale = inexact("expon.ppf", q, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

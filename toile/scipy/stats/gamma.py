@@ -16,8 +16,8 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the gamma distribution.
 
-    The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`; the result is
-    -inf below `loc`.
+    The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`. The result is
+    -inf for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -26,12 +26,12 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN and for parameters outside their range; here neither is
-        checked, and the density at NaN is 0.
+        SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
+        neither, and the density at NaN is 0.
     """
     x, a, loc, scale = inexact("gamma.logpdf", x, a, loc, scale)
     ok = x >= loc
@@ -43,8 +43,8 @@ def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the gamma distribution.
 
-    The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`; the result is
-    0 below `loc`.
+    The density is `y^(a-1) exp(-y) / (Γ(a) scale)`, where `y` is `(x - loc) / scale`. The result is
+    0 for `x` below `loc`.
 
     Args:
         x: points at which the density is evaluated.
@@ -53,12 +53,12 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN and for parameters outside their range; here neither is
-        checked, and the density at NaN is 0.
+        SciPy returns NaN where `x` is NaN or a parameter is outside its range. toile checks
+        neither, and the density at NaN is 0.
     """
     return lax.exp(logpdf(x, a, loc, scale))
 
@@ -66,40 +66,41 @@ def pdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the gamma distribution is at most `x`.
 
-    The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`, and 0 below `loc`.
+    The result is `special.gammainc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
+    it is 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         a: positive shape parameter.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     x, a, loc, scale = inexact("gamma.cdf", x, a, loc, scale)
     return gammainc(a, clamp(0, (x - loc) / scale, np.inf))
 
 
 def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the gamma distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the gamma distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         a: positive shape parameter.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(cdf(x, a, loc, scale))
 
@@ -107,20 +108,21 @@ def logcdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the gamma distribution is greater than `x`.
 
-    The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`, and 1 below `loc`.
+    The result is `special.gammaincc(a, y)`, where `y` is `(x - loc) / scale`. For `x` below `loc`,
+    it is 1.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         a: positive shape parameter.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     x, a, loc, scale = inexact("gamma.sf", x, a, loc, scale)
     y = (x - loc) / scale
@@ -128,19 +130,19 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def logsf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the gamma distribution.
+    """Compute the logarithm of `sf`, the survival function of the gamma distribution.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         a: positive shape parameter.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.log(sf(x, a, loc, scale))

@@ -14,19 +14,20 @@ __all__ = ["cdf", "logpdf", "pdf"]
 def logpdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
-    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. The distribution is a Laplace distribution
+    for `beta = 1`, and a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.
         beta: positive shape parameter.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `logpdf((x - loc) / scale, beta) - log(scale)`.
     """
     x, beta = inexact("gennorm.logpdf", x, beta)
     return jnp.log(0.5 * beta) - lax.lgamma(1 / beta) - jnp.abs(x) ** beta
@@ -38,15 +39,16 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
     The result is `(1 + sign(x) special.gammainc(1/beta, |x|^beta)) / 2`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         beta: positive shape parameter.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `cdf((x - loc) / scale, beta)`.
     """
     x, beta = inexact("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
@@ -55,18 +57,19 @@ def cdf(x: ArrayLike, beta: ArrayLike) -> Array:
 def pdf(x: ArrayLike, beta: ArrayLike) -> Array:
     """Compute the probability density of the generalized normal distribution.
 
-    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`: that of a Laplace distribution for
-    `beta = 1`, of a normal distribution with scale `1/√2` for `beta = 2`.
+    The density is `beta exp(-|x|^beta) / (2 Γ(1/beta))`. The distribution is a Laplace distribution
+    for `beta = 1`, and a normal distribution with scale `1/√2` for `beta = 2`.
 
     Args:
         x: points at which the density is evaluated.
         beta: positive shape parameter.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`; pass `(x - loc) / scale` here.
+        SciPy's function also accepts `loc` and `scale`. In toile, compute
+        `pdf((x - loc) / scale, beta) / scale`.
     """
     return lax.exp(logpdf(x, beta))

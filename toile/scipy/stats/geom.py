@@ -13,23 +13,23 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the geometric distribution.
+    """Compute the logarithm of the probability mass function of the geometric distribution.
 
     The variable is the number of trials up to and including the first success. The probability is
-    `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is -inf where `y` is not positive.
+    `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is -inf where `y` is not positive.
 
     Args:
-        k: values whose probability is computed.
-        p: probability of a success in one trial, in (0, 1].
+        k: values whose probabilities are computed.
+        p: probability of a success in one trial, in `(0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
     """
     k, p, loc = inexact("geom.logpmf", k, p, loc)
     x = k - loc
@@ -40,20 +40,20 @@ def pmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the geometric distribution equals `k`.
 
     The variable is the number of trials up to and including the first success. The probability is
-    `p (1 - p)^(y - 1)`, where `y` is `k - loc`; the result is 0 where `y` is not positive.
+    `p (1 - p)^(y - 1)`, where `y` is `k - loc`. The result is 0 where `y` is not positive.
 
     Args:
-        k: values whose probability is computed.
-        p: probability of a success in one trial, in (0, 1].
+        k: values whose probabilities are computed.
+        p: probability of a success in one trial, in `(0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
 
     >>> from toile.scipy.stats import geom
     >>> geom.pmf(jnp.array([1, 2, 3]), 0.5)

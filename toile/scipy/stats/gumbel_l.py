@@ -1,4 +1,4 @@
-"""The left-skewed Gumbel distribution (of minima)."""
+"""The left-skewed Gumbel distribution, which describes minima."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     z, scale = standardized("gumbel_l.logpdf", x, loc, scale)
     return where_positive(scale, xlogy(-1, scale) + (z - jnp.exp(z)))
@@ -45,25 +45,25 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     return lax.exp(logpdf(x, loc, scale))
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the left-skewed Gumbel distribution.
+    """Compute the logarithm of `cdf` for the left-skewed Gumbel distribution.
 
     The result is NaN where `scale` is not positive.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     z, scale = standardized("gumbel_l.logcdf", x, loc, scale)
     return where_positive(scale, jnp.log(-jnp.expm1(-jnp.exp(z))))
@@ -72,26 +72,26 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a left-skewed Gumbel variable is at most `x`.
 
-    The result is `1 - exp(-exp(y))`, where `y` is `(x - loc) / scale`. The result is NaN where
-    `scale` is not positive.
+    The result is `1 - exp(-exp(y))`, where `y` is `(x - loc) / scale`. It is NaN where `scale` is
+    not positive.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
     """
     return lax.exp(logcdf(x, loc, scale))
 
 
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the left-skewed Gumbel distribution: the inverse of `cdf`.
+    """Compute quantiles of the left-skewed Gumbel distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * log(-log(1 - p))`, and NaN where `p` is not strictly between 0 and
-    1.
+    The result is `loc + scale * log(-log(1 - p))`. It is NaN where `p` is not strictly between 0
+    and 1.
 
     Args:
         p: probabilities, from 0 to 1.
@@ -99,12 +99,12 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's result is -inf at 0 and inf at 1, and NaN where `scale` is not positive; toile does
-        not check `scale`.
+        SciPy's result is -inf at 0, inf at 1, and NaN where `scale` is not positive. toile does not
+        check `scale`.
     """
     p, loc, scale = inexact("gumbel_l.ppf", p, loc, scale)
     value = loc + scale * jnp.log(xlog1py(-1, -p))
@@ -114,35 +114,35 @@ def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a left-skewed Gumbel variable is greater than `x`.
 
-    The result is `exp(-exp(y))`, where `y` is `(x - loc) / scale`. The result is NaN where `scale`
-    is not positive.
+    The result is `exp(-exp(y))`, where `y` is `(x - loc) / scale`. It is NaN where `scale` is not
+    positive.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
     """
     return jnp.exp(logsf(x, loc, scale))
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the left-skewed Gumbel distribution.
+    """Compute the logarithm of `sf`, the survival function of the left-skewed Gumbel distribution.
 
-    The result is `-exp(y)`, where `y` is `(x - loc) / scale`. The result is NaN where `scale` is
-    not positive.
+    The result is `-exp(y)`, where `y` is `(x - loc) / scale`. It is NaN where `scale` is not
+    positive.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
     """
     z, scale = standardized("gumbel_l.logsf", x, loc, scale)
     return where_positive(scale, -jnp.exp(z))

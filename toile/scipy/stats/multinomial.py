@@ -15,25 +15,26 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Compute the logarithm of the probability `pmf` of the multinomial distribution.
+    """Compute the logarithm of the probability mass function of the multinomial distribution.
 
     The probability of the counts `x` in `n` independent trials is `n! Π p[i]^x[i] / x[i]!`. The
     result is -inf where the sum of `x` is not `n`.
 
     Args:
-        x: vector of counts, one for each outcome; integers.
-        n: number of trials; an integer.
+        x: vector of integers, the counts of the outcomes.
+        n: number of trials, of an integer dtype.
         p: probabilities of the outcomes, along the last axis.
 
     Returns:
-        An array of the dtype of `p`, of the shape of `n` broadcast against the leading axes of `p`.
+        An array with the dtype of `p`. Its shape is that of `n`, broadcast against the leading axes
+        of `p`.
 
     Raises:
-        ValueError: `x` or `n` is not of integer type.
+        ValueError: `x` or `n` does not have an integer dtype.
 
     Differences:
-        SciPy takes batches of `x` and checks that `p` sums to 1. Here `x` must be a single vector,
-        because all its elements are summed, and `p` is not checked.
+        SciPy accepts batches of `x` and checks that `p` sums to 1. In toile, `x` must be a single
+        vector, because all its elements are summed, and `p` is not checked.
     """
     (p,) = inexact("multinomial.logpmf", p)
     x, n = promoted("multinomial.logpmf", x, n)
@@ -52,19 +53,20 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     result is 0 where the sum of `x` is not `n`.
 
     Args:
-        x: vector of counts, one for each outcome; integers.
-        n: number of trials; an integer.
+        x: vector of integers, the counts of the outcomes.
+        n: number of trials, of an integer dtype.
         p: probabilities of the outcomes, along the last axis.
 
     Returns:
-        An array of the dtype of `p`, of the shape of `n` broadcast against the leading axes of `p`.
+        An array with the dtype of `p`. Its shape is that of `n`, broadcast against the leading axes
+        of `p`.
 
     Raises:
-        ValueError: `x` or `n` is not of integer type.
+        ValueError: `x` or `n` does not have an integer dtype.
 
     Differences:
-        SciPy takes batches of `x` and checks that `p` sums to 1. Here `x` must be a single vector,
-        because all its elements are summed, and `p` is not checked.
+        SciPy accepts batches of `x` and checks that `p` sums to 1. In toile, `x` must be a single
+        vector, because all its elements are summed, and `p` is not checked.
 
     >>> from toile.scipy.stats import multinomial
     >>> multinomial.pmf(jnp.array([1, 1]), 2, jnp.array([0.5, 0.5])).round(3)

@@ -1,4 +1,4 @@
-"""The multivariate normal distribution, of vectors along the last axis."""
+"""The multivariate normal distribution of vectors, whose elements are along the last axis."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
     The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
 
     Args:
-        x: points at which the density is evaluated: vectors of length `n` along the last axis.
-        mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
-        cov: positive definite covariance matrices along the last two axes; a scalar is the variance
-            of each component, and the components are then independent.
+        x: points at which the density is evaluated, vectors of length `n` along the last axis.
+        mean: mean vectors along the last axis. If it is a scalar, the distribution is
+            one-dimensional.
+        cov: positive definite covariance matrices along the last two axes. If it is a scalar, the
+            components are independent, and each has this variance.
         allow_singular: must be None; other values are not supported.
 
     Returns:
-        An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
+        An array with the shape that the leading axes of `x`, `mean` and `cov` broadcast to. It is
         NaN where `cov` is not positive definite.
 
     Raises:
         NotImplementedError: `allow_singular` is given.
-        ValueError: `cov` is neither a scalar nor n×n matrices.
+        ValueError: `cov` is not a scalar, and its last two axes do not have length `n`.
 
     Differences:
-        SciPy has default values for `mean` and `cov`, and raises an error where `cov` is not
-        positive definite.
+        SciPy has default values for `mean` and `cov`, and raises an error if `cov` is not positive
+        definite.
     """
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf" + here())
@@ -65,21 +66,22 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     The density is `exp(-(x - mean)ᵀ cov⁻¹ (x - mean) / 2) / √((2π)^n det(cov))`.
 
     Args:
-        x: points at which the density is evaluated: vectors of length `n` along the last axis.
-        mean: mean vectors along the last axis; a scalar makes the distribution one-dimensional.
-        cov: positive definite covariance matrices along the last two axes; a scalar is the variance
-            of each component, and the components are then independent.
+        x: points at which the density is evaluated, vectors of length `n` along the last axis.
+        mean: mean vectors along the last axis. If it is a scalar, the distribution is
+            one-dimensional.
+        cov: positive definite covariance matrices along the last two axes. If it is a scalar, the
+            components are independent, and each has this variance.
 
     Returns:
-        An array of the shape to which the leading axes of `x`, `mean` and `cov` broadcast. It is
+        An array with the shape that the leading axes of `x`, `mean` and `cov` broadcast to. It is
         NaN where `cov` is not positive definite.
 
     Raises:
-        ValueError: `cov` is neither a scalar nor n×n matrices.
+        ValueError: `cov` is not a scalar, and its last two axes do not have length `n`.
 
     Differences:
-        SciPy has default values for `mean` and `cov`, and raises an error where `cov` is not
-        positive definite.
+        SciPy has default values for `mean` and `cov`, and raises an error if `cov` is not positive
+        definite.
 
     >>> from toile.scipy.stats import multivariate_normal
     >>> multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2)).round(4)

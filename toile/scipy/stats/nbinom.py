@@ -14,25 +14,25 @@ __all__ = ["logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the negative binomial distribution.
+    """Compute the logarithm of the probability mass function of the negative binomial distribution.
 
     The variable is the number of failures before the `n`-th success. The probability is
-    `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` the binomial coefficient; the
-    result is -inf below `loc`.
+    `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
+    result is -inf for `k` below `loc`.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of successes, a positive number.
-        p: probability of a success in one trial, in (0, 1].
+        p: probability of a success in one trial, in `(0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
     """
     k, n, p, loc = inexact("nbinom.logpmf", k, n, p, loc)
     y = k - loc
@@ -45,22 +45,22 @@ def pmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the negative binomial distribution equals `k`.
 
     The variable is the number of failures before the `n`-th success. The probability is
-    `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` the binomial coefficient; the
-    result is 0 below `loc`.
+    `C(y + n - 1, y) p^n (1 - p)^y`, where `y` is `k - loc` and `C` is the binomial coefficient. The
+    result is 0 for `k` below `loc`.
 
     Args:
-        k: values whose probability is computed.
+        k: values whose probabilities are computed.
         n: number of successes, a positive number.
-        p: probability of a success in one trial, in (0, 1].
+        p: probability of a success in one trial, in `(0, 1]`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy gives probability 0 for a `k` that is not an integer, and NaN for invalid parameters;
-        here neither is checked.
+        In SciPy, the probability is 0 if `k` is not an integer, and NaN if a parameter is invalid.
+        toile checks neither.
 
     >>> from toile.scipy.stats import nbinom
     >>> nbinom.pmf(jnp.array([0, 1, 2]), 1, 0.5)

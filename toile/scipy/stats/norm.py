@@ -25,11 +25,11 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.logpdf", x, loc, scale)
     variance = jnp.square(scale)
@@ -47,11 +47,11 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return lax.exp(logpdf(x, loc, scale))
 
@@ -62,19 +62,19 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `Φ(y)`, where `y` is `(x - loc) / scale` and `Φ` is `special.ndtr`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import norm
     >>> norm.cdf(jnp.array([-jnp.inf, 0.0, jnp.inf]))
@@ -84,32 +84,33 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the normal distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the normal distribution.
 
-    The result is accurate far into the lower tail, where `cdf` is 0.
+    The result is accurate even far in the lower tail, where `cdf` is rounded to 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return log_ndtr(standardized("norm.logcdf", x, loc, scale)[0])
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the normal distribution: the inverse of `cdf`.
+    """Compute quantiles of the normal distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * special.ndtri(q)`: -inf at 0, inf at 1, NaN outside.
+    The result is `loc + scale * special.ndtri(q)`. It is -inf at `q = 0`, inf at `q = 1`, and NaN
+    outside this range.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -117,36 +118,36 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
+        The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return jnp.asarray(ndtri(q) * scale + loc, float)
 
 
 def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the normal distribution.
+    """Compute the logarithm of `sf`, the survival function of the normal distribution.
 
-    The result is accurate far into the upper tail, where `sf` is 0.
+    The result is accurate even far in the upper tail, where `sf` is rounded to 0.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.logsf", x, loc, scale)
     return logcdf(-x, -loc, scale)
@@ -158,28 +159,29 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     The result is `1 - cdf`.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, loc, scale = inexact("norm.sf", x, loc, scale)
     return cdf(-x, -loc, scale)
 
 
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the normal distribution from the upper end: the inverse of `sf`.
+    """Compute upper quantiles of the normal distribution, as the inverse of `sf`.
 
-    It is computed as `ppf(1 - q)`: for very small `q`, `-ppf(q, -loc, scale)` is more accurate.
+    The result is computed as `ppf(1 - q)`. For very small `q`, `-ppf(q, -loc, scale)` is more
+    accurate.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -187,12 +189,12 @@ def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the default float dtype.
+        The quantiles, with the shape that the arguments broadcast to and the default float dtype.
 
     Raises:
         TypeError: `q` is neither `float32` nor `float64`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     return ppf(1 - q, loc, scale)

@@ -1,4 +1,4 @@
-"""The Pareto distribution with shape parameter `b`, on [loc + scale, ∞)."""
+"""The Pareto distribution with shape parameter `b`, on `[loc + scale, ∞)`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
 
 def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
               scale: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """((x - loc)/scale, b, scale, whether x is below the support)."""
+    """Return `(x - loc) / scale`, `b`, `scale`, and whether `x` is below the support."""
     x, b, loc, scale = inexact(name, x, b, loc, scale)
     return (x - loc) / scale, b, scale, x < loc + scale
 
@@ -22,21 +22,21 @@ def _standard(name: str, x: ArrayLike, b: ArrayLike, loc: ArrayLike,
 def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is -inf below
-    `loc + scale`.
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is -inf for
+    `x` below `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, scale, below = _standard("pareto.logpdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, -(jnp.log(scale / b) + (b + 1) * jnp.log(y)))
@@ -45,21 +45,21 @@ def logpdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1)
 def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the Pareto distribution.
 
-    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`; the result is 0 below
-    `loc + scale`.
+    The density is `b / (scale y^(b+1))`, where `y` is `(x - loc) / scale`. The result is 0 for `x`
+    below `loc + scale`.
 
     Args:
         x: points at which the density is evaluated.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     return lax.exp(logpdf(x, b, loc, scale))
 
@@ -67,20 +67,21 @@ def pdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the Pareto distribution is at most `x`.
 
-    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+    The result is `1 - y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
+    0.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.cdf", x, b, loc, scale)
     value = 1 - y**-b
@@ -88,42 +89,43 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 
 def logcdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the Pareto distribution.
+    """Compute the logarithm of `cdf`, the distribution function of the Pareto distribution.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.logcdf", x, b, loc, scale)
     return jnp.where(below, -np.inf, jnp.log1p(-(y**-b)))
 
 
 def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the Pareto distribution.
+    """Compute the logarithm of `sf`, the survival function of the Pareto distribution.
 
-    The result is `-b log(y)`, where `y` is `(x - loc) / scale`, and 0 below `loc + scale`.
+    The result is `-b log(y)`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is
+    0.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     y, b, _, below = _standard("pareto.logsf", x, b, loc, scale)
     value = -(b * jnp.log(y))
@@ -133,20 +135,20 @@ def logsf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) 
 def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the Pareto distribution is greater than `x`.
 
-    The result is `y^-b`, where `y` is `(x - loc) / scale`, and 1 below `loc + scale`.
+    The result is `y^-b`, where `y` is `(x - loc) / scale`. For `x` below `loc + scale`, it is 1.
 
     Args:
-        x: values to compare the variable with.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        x: points at which the function is evaluated.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
 
     >>> from toile.scipy.stats import pareto
     >>> pareto.sf(jnp.array([1.0, 2.0, 4.0]), 1)
@@ -156,22 +158,23 @@ def sf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
 
 
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the Pareto distribution: the inverse of `cdf`.
+    """Compute quantiles of the Pareto distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * (1 - q)^(-1/b)`: inf at 1, NaN where `q` is not in [0, 1].
+    The result is `loc + scale * (1 - q)^(-1/b)`. It is inf at `q = 1`, and NaN where `q` is not in
+    `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
-        b: positive shape parameter; the tail falls off as `x^-b`.
+        b: positive shape parameter; a larger `b` makes the upper tail smaller.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN for parameters outside their range; toile does not check them.
+        SciPy returns NaN for parameters outside their range. toile does not check them.
     """
     q, b, loc, scale = inexact("pareto.ppf", q, b, loc, scale)
     bad = jnp.isnan(q) | (q < 0) | (q > 1)

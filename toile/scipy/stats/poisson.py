@@ -13,22 +13,22 @@ __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 
 def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
-    """Compute the logarithm of the probability `pmf` of the Poisson distribution.
+    """Compute the logarithm of the probability mass function of the Poisson distribution.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is -inf below `loc`
-    and where `k` is not an integer.
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is -inf for `k`
+    below `loc` and where `k` is not an integer.
 
     Args:
-        k: values whose probability is computed.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: values whose probabilities are computed.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy requires `k - loc` to be an integer, not `k`.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.logpmf(0, jnp.array([1.0, 2.0]))
@@ -43,20 +43,20 @@ def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Poisson distribution equals `k`.
 
-    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`; the result is 0 below `loc` and
-    where `k` is not an integer.
+    The probability is `mu^y exp(-mu) / y!`, where `y` is `k - loc`. The result is 0 for `k` below
+    `loc` and where `k` is not an integer.
 
     Args:
-        k: values whose probability is computed.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: values whose probabilities are computed.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy requires `k - loc` to be an integer, not `k`.
+        SciPy checks whether `k - loc` is an integer, while toile checks whether `k` is one.
     """
     return jnp.exp(logpmf(k, mu, loc))
 
@@ -64,16 +64,17 @@ def pmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the probability that a variable with the Poisson distribution is at most `k`.
 
-    The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`, and 0 below `loc`.
+    The result is `special.gammaincc(floor(y) + 1, mu)`, where `y` is `k - loc`. For `k` below
+    `loc`, it is 0.
 
     Args:
-        k: values to compare the variable with.
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        k: points at which the function is evaluated.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
     """
     k, mu, loc = inexact("poisson.cdf", k, mu, loc)
     x = k - loc
@@ -82,7 +83,7 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
 
 
 def _entropy_sum(mu, terms, reach):
-    """-Σ p log p over k up to `reach`, in `terms` terms."""
+    """Compute `-Σ p log p` over the first `terms` values of `k` that are below `reach`."""
     k = jnp.arange(terms, dtype=mu.dtype).reshape((terms,) + (1,) * mu.ndim)
     p = jnp.where(k < jnp.ceil(reach), pmf(k, mu), 0.0)
     return jnp.sum(entr(p), axis=0)
@@ -91,16 +92,16 @@ def _entropy_sum(mu, terms, reach):
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Compute the entropy of the Poisson distribution, in nats.
 
-    For `mu` below 100 it is summed over the probabilities; from 100 on, it is computed from the
-    asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
+    For `mu` below 100, the entropy is a sum over the probabilities. For larger `mu`, it is computed
+    from the asymptotic expansion `log(2πe mu)/2 - 1/(12 mu)`.
 
     Args:
-        mu: mean of the distribution before the shift by `loc`; not negative.
+        mu: nonnegative mean of the distribution before it is shifted by `loc`.
         loc: location, by which the distribution is shifted; it does not change the entropy.
 
     Returns:
-        The entropies, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The entropies, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     >>> from toile.scipy.stats import poisson
     >>> poisson.entropy(jnp.array([0.0, 1.0])).round(3)

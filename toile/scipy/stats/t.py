@@ -25,12 +25,12 @@ def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it. For infinite `df`,
-        SciPy's result is that of the normal distribution; here it is NaN.
+        SciPy returns NaN where `scale` is not positive. toile does not check it. For infinite `df`,
+        SciPy uses the normal distribution, while toile returns NaN.
     """
     x, df, loc, scale = inexact("t.logpdf", x, df, loc, scale)
     y = (x - loc) / scale
@@ -54,11 +54,11 @@ def pdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it. For infinite `df`,
-        SciPy's result is that of the normal distribution; here it is NaN.
+        SciPy returns NaN where `scale` is not positive. toile does not check it. For infinite `df`,
+        SciPy uses the normal distribution, while toile returns NaN.
     """
     return lax.exp(logpdf(x, df, loc, scale))

@@ -1,4 +1,4 @@
-"""The normal distribution truncated to [a, b] standard deviations around `loc`."""
+"""The normal distribution, truncated at `a` and `b` standard deviations from `loc`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
 
 def _log_difference(x: Array, y: Array) -> Array:
-    """log(exp(x) - exp(y))."""
+    """Compute `log(exp(x) - exp(y))`."""
     signs = jnp.stack([jnp.ones_like(x), -jnp.ones_like(y)])
     return logsumexp(jnp.stack([x, y]), b=signs, axis=0)
 
 
 def _log_mass(a: Array, b: Array) -> Array:
-    """log(Φ(b) - Φ(a)); the right tail is mirrored to the left, where Φ is accurate."""
+    """Compute `log(Φ(b) - Φ(a))`; the right tail is mirrored to the left, where Φ is accurate."""
     a, b = jnp.broadcast_arrays(a, b)
     left, right = b <= 0, a > 0
     low = jnp.where(right, -b, a)
@@ -35,26 +35,28 @@ def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the truncated normal distribution.
 
-    The distribution is normal, with location `loc` and scale `scale`, and restricted to
-    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
-    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
-    result is -inf outside the interval. The result is NaN where `a` is not less than `b`.
+    The distribution is a normal distribution with location `loc` and scale `scale` that is
+    restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    standard normal density and distribution function. The result is -inf outside the interval. It
+    is NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
     """
     x, a, b, loc, scale = inexact("truncnorm.logpdf", x, a, b, loc, scale)
     value = norm.logpdf(x, loc, scale) - _log_mass(a, b)
@@ -67,26 +69,28 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
         scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the truncated normal distribution.
 
-    The distribution is normal, with location `loc` and scale `scale`, and restricted to
-    `loc + a scale ≤ x ≤ loc + b scale`. The density is `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is
-    `(x - loc) / scale` and `φ`, `Φ` are the standard normal density and distribution function; the
-    result is 0 outside the interval. The result is NaN where `a` is not less than `b`.
+    The distribution is a normal distribution with location `loc` and scale `scale` that is
+    restricted to `loc + a scale ≤ x ≤ loc + b scale`. The density is
+    `φ(y) / (scale (Φ(b) - Φ(a)))`, where `y` is `(x - loc) / scale` and `φ` and `Φ` are the
+    standard normal density and distribution function. The result is 0 outside the interval. It is
+    NaN where `a` is not less than `b`.
 
     Args:
         x: points at which the density is evaluated.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import truncnorm
     >>> truncnorm.pdf(jnp.array([-1.0, 0.0, 1.0]), 0, jnp.inf)
@@ -97,25 +101,26 @@ def pdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
            scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the distribution function of the truncated normal distribution.
+    """Compute the logarithm of `cdf` for the truncated normal distribution.
 
     The result is NaN where `a` is not less than `b`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        x: points at which the function is evaluated.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     x, a, b, loc, scale = inexact("truncnorm.logcdf", x, a, b, loc, scale)
     points, low, high = jnp.broadcast_arrays(x, a, b)
@@ -134,49 +139,51 @@ def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
     """Compute the probability that a truncated normal variable is at most `x`.
 
     The result is `(Φ(y) - Φ(a)) / (Φ(b) - Φ(a))`, where `y` is `(x - loc) / scale` and `Φ` is the
-    standard normal distribution function; 0 below the interval and 1 above it. The result is NaN
-    where `a` is not less than `b`.
+    standard normal distribution function. It is 0 below the interval, 1 above it, and NaN where `a`
+    is not less than `b`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        x: points at which the function is evaluated.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     return lax.exp(logcdf(x, a, b, loc, scale))
 
 
 def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
           scale: ArrayLike = 1) -> Array:
-    """Compute the logarithm of the survival function of the truncated normal distribution.
+    """Compute the logarithm of `sf`, the survival function of the truncated normal distribution.
 
     The result is NaN where `a` is not less than `b`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        x: points at which the function is evaluated.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     x, a, b, loc, scale = inexact("truncnorm.logsf", x, a, b, loc, scale)
     return logcdf(-x, -b, -a, -loc, scale)
@@ -185,22 +192,23 @@ def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0,
 def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a truncated normal variable is greater than `x`.
 
-    The result is `1 - cdf`. The result is NaN where `a` is not less than `b`.
+    The result is `1 - cdf`. It is NaN where `a` is not less than `b`.
 
     Args:
-        x: values to compare the variable with.
-        a, b: ends of the interval, in units of `scale` from `loc`; they may be infinite.
+        x: points at which the function is evaluated.
+        a, b: ends of the interval, as distances from `loc` in units of `scale`. They may be
+            infinite.
         loc: location of the normal distribution before it is truncated.
         scale: positive scale of the normal distribution before it is truncated.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Raises:
         TypeError: the arguments promote to `float16` or `bfloat16`.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     return lax.exp(logsf(x, a, b, loc, scale))

@@ -1,4 +1,4 @@
-"""The uniform distribution on [loc, loc + scale]."""
+"""The uniform distribution on `[loc, loc + scale]`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["cdf", "logpdf", "pdf", "ppf"]
 def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the logarithm of the probability density of the uniform distribution.
 
-    The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
-    result is -inf outside the interval.
+    The density is `1 / scale` on the interval `[loc, loc + scale]`, including both ends. The result
+    is -inf outside the interval.
 
     Args:
         x: points at which the density is evaluated.
@@ -24,11 +24,11 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     x, loc, scale = inexact("uniform.logpdf", x, loc, scale)
     return jnp.where((x > loc + scale) | (x < loc), -np.inf, -jnp.log(scale))
@@ -37,8 +37,8 @@ def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability density of the uniform distribution.
 
-    The interval is [loc, loc + scale]. The density is `1 / scale` in it, both ends included; the
-    result is 0 outside the interval.
+    The density is `1 / scale` on the interval `[loc, loc + scale]`, including both ends. The result
+    is 0 outside the interval.
 
     Args:
         x: points at which the density is evaluated.
@@ -46,11 +46,11 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
 
     >>> from toile.scipy.stats import uniform
     >>> uniform.pdf(jnp.array([1.0, 3.0, 5.0]), loc=2, scale=2)
@@ -62,20 +62,20 @@ def pdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Compute the probability that a variable with the uniform distribution is at most `x`.
 
-    The interval is [loc, loc + scale]. The result is `(x - loc) / scale` inside the interval, 0
-    below it and 1 above it.
+    The result is `(x - loc) / scale` on the interval `[loc, loc + scale]`, 0 below it and 1 above
+    it.
 
     Args:
-        x: values to compare the variable with.
+        x: points at which the function is evaluated.
         loc: location, by which the distribution is shifted.
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The probabilities, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The probabilities, with the shape that the arguments broadcast to and the floating-point
+        dtype that they promote to.
 
     Differences:
-        SciPy returns NaN where `x` is NaN or `scale` is not positive; here neither is checked.
+        SciPy returns NaN where `x` is NaN or `scale` is not positive. toile checks neither.
     """
     x, loc, scale = inexact("uniform.cdf", x, loc, scale)
     zero, one = jnp.array(0, x.dtype), jnp.array(1, x.dtype)
@@ -85,9 +85,9 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """Compute quantiles of the uniform distribution: the inverse of `cdf`.
+    """Compute quantiles of the uniform distribution, as the inverse of `cdf`.
 
-    The result is `loc + scale * q`, and NaN where `q` is not in [0, 1].
+    The result is `loc + scale * q`. It is NaN where `q` is not in `[0, 1]`.
 
     Args:
         q: probabilities, from 0 to 1.
@@ -95,11 +95,11 @@ def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
         scale: positive scale, by which the distribution is stretched.
 
     Returns:
-        The quantiles, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The quantiles, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy returns NaN where `scale` is not positive; toile does not check it.
+        SciPy returns NaN where `scale` is not positive. toile does not check it.
 
     >>> from toile.scipy.stats import uniform
     >>> uniform.ppf(jnp.array([0.0, 0.5, 1.0]), loc=2, scale=2)

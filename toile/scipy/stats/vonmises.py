@@ -15,20 +15,20 @@ __all__ = ["logpdf", "pdf"]
 def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the von Mises distribution.
 
-    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
-    2π in `x`. The result is NaN where `kappa` is not positive.
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. Its period in
+    `x` is 2π. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.
         kappa: positive concentration around 0.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
-        is NaN here.
+        SciPy's function also accepts `loc` and `scale`, and it accepts `kappa = 0`, for which toile
+        returns NaN.
     """
     x, kappa = inexact("vonmises.logpdf", x, kappa)
     value = kappa * (jnp.cos(x) - 1) - jnp.log(2 * np.pi * lax.bessel_i0e(kappa))
@@ -38,19 +38,19 @@ def logpdf(x: ArrayLike, kappa: ArrayLike) -> Array:
 def pdf(x: ArrayLike, kappa: ArrayLike) -> Array:
     """Compute the probability density of the von Mises distribution.
 
-    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. It has period
-    2π in `x`. The result is NaN where `kappa` is not positive.
+    The density is `exp(kappa cos(x)) / (2π I₀(kappa))`, where `I₀` is `special.i0`. Its period in
+    `x` is 2π. The result is NaN where `kappa` is not positive.
 
     Args:
         x: angles at which the density is evaluated, in radians.
         kappa: positive concentration around 0.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`, and allows `kappa = 0`, for which the result
-        is NaN here.
+        SciPy's function also accepts `loc` and `scale`, and it accepts `kappa = 0`, for which toile
+        returns NaN.
     """
     return lax.exp(logpdf(x, kappa))

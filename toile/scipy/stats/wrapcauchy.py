@@ -1,4 +1,4 @@
-"""The wrapped Cauchy distribution on [0, 2π]."""
+"""The wrapped Cauchy distribution on `[0, 2π]`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["logpdf", "pdf"]
 def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Compute the logarithm of the probability density of the wrapped Cauchy distribution.
 
-    The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is
-    -inf outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
+    On the interval `[0, 2π]`, the density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
+    -inf outside the interval. It is NaN where `c` is not strictly between 0 and 1.
 
     Args:
         x: angles at which the density is evaluated, in radians.
         c: concentration around 0, strictly between 0 and 1.
 
     Returns:
-        The logarithms, in the shape that the arguments broadcast to and the floating dtype that
-        they promote to.
+        The logarithms, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`.
+        SciPy's function also accepts `loc` and `scale`.
     """
     x, c = inexact("wrapcauchy.logpdf", x, c)
     value = jnp.log(1 - c * c) - np.log(2 * np.pi) - jnp.log(1 + c * c - 2 * c * jnp.cos(x))
@@ -38,18 +38,18 @@ def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
 def pdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Compute the probability density of the wrapped Cauchy distribution.
 
-    The interval is [0, 2π]. The density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`; the result is 0
-    outside the interval. The result is NaN where `c` is not strictly between 0 and 1.
+    On the interval `[0, 2π]`, the density is `(1 - c²) / (2π (1 + c² - 2c cos(x)))`. The result is
+    0 outside the interval. It is NaN where `c` is not strictly between 0 and 1.
 
     Args:
         x: angles at which the density is evaluated, in radians.
         c: concentration around 0, strictly between 0 and 1.
 
     Returns:
-        The densities, in the shape that the arguments broadcast to and the floating dtype that they
-        promote to.
+        The densities, with the shape that the arguments broadcast to and the floating-point dtype
+        that they promote to.
 
     Differences:
-        SciPy's function also takes `loc` and `scale`.
+        SciPy's function also accepts `loc` and `scale`.
     """
     return lax.exp(logpdf(x, c))
