@@ -15,8 +15,8 @@ from toile.primitives.fft import Fft, FftType
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.
 
-    `jnp.fft` offers the same as NumPy's functions. The inverse transforms divide by the number of
-    elements.
+    The inverse transforms divide by the number of elements. For functions like those of `numpy.fft`,
+    see `jnp.fft`.
 
     Args:
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
@@ -27,8 +27,8 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
             They must be the sizes of these axes in `x`, or for "irfft" the sizes in the result.
 
     Returns:
-        An array of the transformed values: complex, or real for "irfft". "rfft" and "irfft" change
-        the size of the last axis from n to n // 2 + 1 and back.
+        A complex array, or a real one for "irfft". "rfft" changes the size of the last axis from
+        `n` to `n // 2 + 1`, and "irfft" changes it back.
 
     >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), "rfft", (3,))
     Array([1.+0.j, 1.+0.j], dtype=complex64)
