@@ -148,7 +148,7 @@ def _cut(x: Any, size: Sequence[Any] | None, other: Any) -> Any:
 
 
 def _qr_step(u: Any, w: Weights, size: Sequence[Any] | None) -> Any:
-    """One step with a QR factorization: u (b/c) + (a - b/c)/√c Q₁Q₂ᴴ, with [Q₁; Q₂]R = [√c u; I]."""
+    """One step with the QR factorization of [√c u; I]: u (b/c) + (a - b/c)/√c Q₁Q₂ᴴ."""
     a, b, c = w
     rows, n = u.shape
     top, unit = mul(u, full_like(u, c**0.5)), eye((n, n), u.dtype)

@@ -15,8 +15,8 @@ from toile.primitives.fft import Fft, FftType
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Compute a discrete Fourier transform over the last axes.
 
-    The inverse transforms divide by the number of elements. For functions like those of `numpy.fft`,
-    see `jnp.fft`.
+    The inverse transforms divide by the number of elements. For functions like those of
+    `numpy.fft`, see `jnp.fft`.
 
     Args:
         x: array to transform. Real numbers become complex, except for "rfft", which requires real
