@@ -642,8 +642,8 @@ def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_ind
         update: the new block, an array of the rank and dtype of `operand`.
         start_index: start of the block, an integer or an integer array of rank 0. A block that is
             not entirely inside the array is shifted to the nearest position inside it.
-        axis: the axis to slice; negative axes count from the end. Along the other axes, the block starts at
-            0.
+        axis: the axis to slice; negative axes count from the end. Along the other axes, the block
+            starts at 0.
         allow_negative_indices: whether a negative start counts from the end of the axis.
 
     Returns:
