@@ -91,7 +91,7 @@ def _hashable(fun: Any) -> bool:
 
 
 def _single_monoid(program: Program) -> str | None:
-    """The monoid of a program that is one associative operation on its two inputs; None for others."""
+    """The monoid of a program that is one associative operation on its two inputs, or None."""
     if len(program.equations) != 1 or len(program.inputs) != 2:
         return None
     (e,) = program.equations

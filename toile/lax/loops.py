@@ -322,8 +322,8 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
 
     Args:
         lower: first integer; it may be traced.
-        upper: end of the range, which is excluded, of the same dtype; it may be traced. If it is
-            not above `lower`, the result is `init_val`.
+        upper: end of the range, which is excluded; it has the dtype of `lower` and may be traced.
+            If it is not above `lower`, the result is `init_val`.
         body_fun: a function `body_fun(i, val)` that returns the next value, with the same
             structure, shapes and dtypes. `i` is a traced integer, which can be used in `x[i]` or
             `x.at[i].set(...)`.
@@ -409,7 +409,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool
         axis: the axis of the sequence; negative axes count from the end.
 
     Returns:
-        An array or a tree with the structure, shapes and dtypes of `elems`.
+        An array or a tree with the structure and shapes of `elems`.
 
     >>> lax.associative_scan(lax.add, jnp.array([1, 2, 3, 4]))
     Array([ 1,  3,  6, 10], dtype=int32)
