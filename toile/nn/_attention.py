@@ -52,9 +52,9 @@ def dot_product_attention(
 ) -> Array | tuple[Array, Array]:
     """Compute scaled dot-product attention.
 
-    For each head, the result is `softmax(scale * query @ key.T + bias) @ value`. Logits are computed in
-    float32. All masks are combined; if all keys of a query are masked, its result is the mean of
-    the values.
+    For each head, the result is `softmax(scale * query @ key.T + bias) @ value`. Logits are
+    computed in float32. All masks are combined; if all keys of a query are masked, its result is
+    the mean of the values.
 
     In the shapes below, B is the batch size, T the number of queries, S the number of keys, N the
     number of query heads, K the number of key and value heads, and H the size of a head. N is a

@@ -88,6 +88,6 @@ def inexact_broadcast(name: str, *xs: Any) -> list[Array]:
 
 
 def clamp(low: Any, x: Array, high: Any) -> Array:
-    """`x` limited to [low, high]; unlike in `jnp.clip`, the gradient outside is always 0, not NaN."""
+    """`x` limited to [low, high]; unlike in `jnp.clip`, the gradient outside is 0, never NaN."""
     low, high = jnp.array(low, x.dtype), jnp.array(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))

@@ -526,9 +526,9 @@ def orthogonal(
 ) -> Initializer:
     """Build an initializer that draws uniformly distributed orthogonal matrices.
 
-    In an array with more than two axes, `column_axis` indexes the columns of a matrix, and the other
-    axes together index its rows. A matrix with fewer rows than columns has orthonormal rows; any
-    other matrix has orthonormal columns.
+    In an array with more than two axes, `column_axis` indexes the columns of a matrix, and all
+    other axes together index its rows. A matrix with fewer rows than columns has orthonormal rows;
+    any other matrix has orthonormal columns.
 
     Args:
         scale: factor for the matrix.

@@ -1,6 +1,6 @@
 """Samplers built on the normal distribution.
 
-A standard normal number is sqrt(2) erf_inv(u) with u uniform in (-1, 1).
+A standard normal number is `sqrt(2) * erf_inv(u)`, where `u` is uniform in (-1, 1).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def normal(
 ) -> Array:
     """Draw numbers from the normal distribution with mean 0 and variance 1.
 
-    The density is exp(-x**2 / 2) / sqrt(2 π). Complex numbers have independent real and imaginary
-    parts of variance 1/2.
+    The density is `exp(-x**2 / 2) / sqrt(2 * pi)`. Complex numbers have independent real and
+    imaginary parts of variance 1/2.
 
     Args:
         key: random key, used for this call only.
@@ -87,7 +87,7 @@ def truncated_normal(
 ) -> Array:
     """Draw floats from the standard normal distribution restricted to an interval.
 
-    The density is proportional to exp(-x**2 / 2) for lower < x < upper and 0 elsewhere.
+    The density is proportional to `exp(-x**2 / 2)` for `lower < x < upper`, and 0 elsewhere.
 
     Args:
         key: random key, used for this call only.
@@ -132,7 +132,7 @@ def truncated_normal(
 
 @functools.lru_cache(maxsize=256)
 def _truncation(lower, upper, dtype):
-    """erf of the bounds over sqrt(2), and the smallest and largest number between the bounds."""
+    """`erf(bound / sqrt(2))` for both bounds, and the smallest and largest float between them."""
     root, infinity = np.array(np.sqrt(2), dtype), np.array(np.inf, dtype)
     with np.errstate(all="ignore"):
         lower, upper = np.array(lower, dtype), np.array(upper, dtype)
@@ -147,7 +147,7 @@ def lognormal(
     key: Array, sigma: ArrayLike = UNIT_SCALE, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: ShardingLike | None = None
 ) -> Array:
-    """Draw numbers whose logarithm is normal with mean 0.
+    """Draw numbers whose logarithm is normally distributed with mean 0.
 
     Args:
         key: random key, used for this call only.
@@ -157,7 +157,7 @@ def lognormal(
         out_sharding: sharding or partition spec; only its type is checked.
 
     Returns:
-        An array of the given shape and dtype: exp(sigma x) for standard normal x.
+        An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
 
     >>> toile.random.lognormal(key(0), 0.5, (3,)).shape
     (3,)
@@ -182,8 +182,8 @@ def multivariate_normal(
         shape: shape of the result without its last axis, to which the leading axes of `mean` and
             `cov` must broadcast; None for the shape that they broadcast to.
         dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
-        method: factorization of `cov`. "cholesky" is the fastest, and gives NaN if `cov` is not
-            positive definite; "svd" and "eigh" also work for singular matrices.
+        method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
+            not positive definite. "svd" and "eigh" also work for singular matrices.
         out_sharding: sharding or partition spec; only its type is checked.
 
     Returns:
@@ -239,7 +239,7 @@ def maxwell(
     """Draw floats from the Maxwell distribution with scale 1.
 
     This is the distribution of the length of a vector of three standard normal numbers. The density
-    is sqrt(2 / π) x**2 exp(-x**2 / 2) for x >= 0.
+    is `sqrt(2 / pi) * x**2 * exp(-x**2 / 2)` for `x >= 0`.
 
     Args:
         key: random key, used for this call only.
@@ -282,7 +282,7 @@ def rademacher(
 
 
 def signs(key, shape, dtype):
-    """±1 from a typed key."""
+    """Random signs, -1 or 1, from a typed key."""
     heads = unit(key, shape, dtypes.default_float_dtype()) < 0.5
     return (2 * heads.astype(dtype) - 1).astype(dtype)
 
@@ -293,15 +293,15 @@ def double_sided_maxwell(
 ) -> Array:
     """Draw floats from the double-sided Maxwell distribution.
 
-    A result is `loc` plus `scale` times a Maxwell number with a random sign. For loc 0 and scale 1
-    the density is x**2 exp(-x**2 / 2) / sqrt(2 π).
+    A result is `loc` plus `scale` times a Maxwell number with a random sign. If `loc` is 0 and
+    `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
 
     Args:
         key: random key, used for this call only.
         loc: center of the distribution.
         scale: factor that multiplies the numbers.
-        shape: leading axes of the result; for `()`, as in JAX, the leading axes are the shape that
-            the parameters broadcast to.
+        shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
+            shape that the parameters broadcast to, as in JAX.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
 
     Returns:
@@ -325,7 +325,7 @@ def rayleigh(
     """Draw floats from the Rayleigh distribution.
 
     This is the distribution of `scale` times the length of a vector of two standard normal numbers.
-    The density is x / scale**2 exp(-x**2 / (2 scale**2)) for x >= 0.
+    The density is `x / scale**2 * exp(-x**2 / (2 * scale**2))` for `x >= 0`.
 
     Args:
         key: random key, used for this call only.
@@ -351,7 +351,7 @@ def wald(
 ) -> Array:
     """Draw floats from the Wald distribution, also called inverse Gaussian, with scale 1.
 
-    The density is exp(-(x - mean)**2 / (2 mean**2 x)) / sqrt(2 π x**3) for x > 0.
+    The density is `exp(-(x - mean)**2 / (2 * mean**2 * x)) / sqrt(2 * pi * x**3)` for `x > 0`.
 
     Args:
         key: random key, used for this call only.
