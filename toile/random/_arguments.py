@@ -262,7 +262,7 @@ def is_concrete(key):
 
 
 def _on_concrete(dtype, kernel, otherwise):
-    """A function that returns `kernel(np, data)` for concrete arrays of `dtype`, else `otherwise(x)`."""
+    """A function: `kernel(np, data)` for concrete arrays of `dtype`, `otherwise(x)` for others."""
 
     def apply(x):
         if type(x) is DeviceArray and tracing.state.trace is None and x.dtype == dtype \
@@ -279,9 +279,9 @@ def _on_concrete(dtype, kernel, otherwise):
 
 # The natural logarithm for samplers. For float32 it takes the same steps as XLA's; NumPy's differs
 # in the last bit, which -log(-log(u)) magnifies near zero. Only concrete arrays take this path,
-# because compiled programs have their own logarithm. The exponential function of float32 is rounded once, because
-# NumPy's is off by up to three units in the last place on some processors. The bounds of a
-# truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
+# because compiled programs have their own logarithm. The exponential function of float32 is rounded
+# once, because NumPy's is off by up to three units in the last place on some processors. The bounds
+# of a truncated normal need XLA's float64 erf to the bit, since their difference may cancel.
 log = _on_concrete(np.float32, special.log, lax.log)
 exp = _on_concrete(np.float32, special.exp, lax.exp)
 erf = _on_concrete(np.float64, special.erf_by_element, lax.erf)

@@ -71,7 +71,7 @@ def random_bits(keys, bit_width, shape):
 
 
 def _spent_words(keys):
-    """The words of keys, which are marked as consumed because the reuse check cannot follow words."""
+    """The words of keys; marks the keys as used, because the reuse check cannot follow words."""
     return random_unwrap(random_consume(keys) if flags.debug_key_reuse else keys)
 
 

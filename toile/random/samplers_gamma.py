@@ -98,7 +98,7 @@ def _gamma_sample(key, a):
 
 @partial(custom_jvp, nondiff_argnums=(2,))
 def _log_gamma_sample(key, a, joined):
-    """log d + log v³ + log u / a; `joined` rounds as XLA does if it leaves these sums to a library."""
+    """log d + log v³ + log u / a; `joined` rounds like a library that XLA uses for these sums."""
     cube, d, large, boost_keys = _scaled_cube(key, a)
     zero, one = a.dtype.type(0), a.dtype.type(1)
     log_u = -standard_exponential(boost_keys, (), a.dtype)
@@ -130,7 +130,7 @@ def _log_gamma_sample_jvp(joined, primals, tangents):
 
 
 class _RandomGamma:
-    """A stand-in for JAX's primitive of this name, with the method `bind(key, a, log_space=...)`."""
+    """A stand-in for JAX's primitive of this name: it has `bind(key, a, log_space=...)`."""
 
     name = "random_gamma"
 
@@ -146,10 +146,10 @@ random_gamma_p = _RandomGamma()
 
 
 def _scaled_cube(key, a):
-    """v³ and d such that d v³ is a sample of Gamma(a), whether a >= 1, and keys to draw u for a < 1.
+    """v³ and d such that d v³ is a sample of Gamma(a), whether a >= 1, and keys for a < 1.
 
-    For a < 1, d v³ is a sample of Gamma(a + 1); multiplied by u ** (1 / a), it becomes a sample of
-    Gamma(a)."""
+    For a < 1, d v³ is a sample of Gamma(a + 1); multiplied by u ** (1 / a), with uniform u from
+    these keys, it becomes a sample of Gamma(a)."""
     one, third = (np.array(v, a.dtype)[()] for v in (1.0, 1.0 / 3.0))
     keys = random_split(key, a.shape[key.ndim:])
     large = a >= one
@@ -288,8 +288,9 @@ def dirichlet(
 def _joins_softmax(alpha):
     """Whether XLA's CPU compiler passes log-gamma numbers and their softmax to YNNPACK together.
 
-    It does so for 4096 elements or more. For bfloat16, whose maxima must be converted, the number of
-    maxima counts instead. In exp(log x - max), the last bits of the logarithms are magnified."""
+    It does so for 4096 elements or more. For bfloat16, whose maxima must be converted, the number
+    of maxima counts instead. In exp(log x - max), the last bits of the logarithms are magnified.
+    """
     elements = math.prod(alpha.shape[:-1]) if alpha.dtype == dtypes.bfloat16 else alpha.size
     return alpha.shape[-1] > 1 and elements >= 4096 and alpha.dtype != np.float16
 
