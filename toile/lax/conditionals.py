@@ -1,6 +1,6 @@
 """Conditionals: cond, switch, platform_dependent.
 
-Branches are traced once and must return the same structure, shapes and dtypes. May import
+Each branch is traced once, and all must return the same structure, shapes and dtypes. May import
 everything below `lax`.
 """
 
@@ -50,8 +50,8 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
     Args:
         pred: scalar; nonzero numbers count as True.
         true_fun: function to run if `pred` is True.
-        false_fun: function to run if `pred` is False. Both must return the same structure, shapes
-            and dtypes.
+        false_fun: function to run if `pred` is False. Both functions must return the same
+            structure, shapes and dtypes.
         operands: arguments of both functions: arrays, numbers, or trees of them. The functions may
             also use variables from the surrounding code.
         operand: a single argument, which can be passed by keyword instead of `operands`.
@@ -220,7 +220,7 @@ def platform_dependent(*args: PyTree, default: Callable[..., Any] | None = None,
     Args:
         args: arguments of the function.
         default: the function for all other platforms.
-        per_platform: the functions for single platforms: `cpu=`, and `cuda=` or `gpu=`.
+        per_platform: the functions for particular platforms, passed as `cpu=`, `cuda=` or `gpu=`.
 
     Returns:
         The result of the function that is called.

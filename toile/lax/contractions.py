@@ -291,7 +291,7 @@ def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionN
 
     Args:
         lhs: the first array.
-        rhs: the second array. If the dtypes differ, the narrower one is converted to the wider.
+        rhs: the second array. If the dtypes differ, the narrower is converted to the wider one.
         dimension_numbers: `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`, four
             sequences of non-negative axes. Paired axes must have equal sizes.
         precision: precision of the multiplication on hardware that can trade precision for speed: a
@@ -473,20 +473,20 @@ def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
                        preferred_element_type: DTypeLike | None = None,
                        group_offset: ArrayLike | None = None,
                        out_sharding: ShardingLike | None = None) -> Array:
-    """Contract two arrays, with one axis of the first divided into groups.
+    """Multiply two arrays and sum over pairs of axes, with one axis divided into groups.
 
-    The divided axis is called the ragged axis. If it is kept in the result, each group is
-    multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is contracted, each group is
-    summed separately, and the sums are stacked along a new leading axis. If it is a batch axis, the
-    groups have no effect.
+    The divided axis, an axis of `lhs`, is called the ragged axis. If it is kept in the result, each
+    group is multiplied by its own slice of `rhs`, as in `ragged_dot`. If it is contracted, each
+    group is summed separately, and the sums are stacked along a new leading axis. If it is a batch
+    axis, the groups have no effect.
 
     Args:
         lhs: the first array, which has the ragged axis.
         rhs: the second array.
-        group_sizes: integers of shape (g,), the sizes of the consecutive groups. For group sizes
-            that vary along other axes of `lhs`, the shape is (..., g). The leading axes then
-            correspond to the batch axes of `lhs`, followed by the axes before the ragged one that
-            are contracted or kept like it.
+        group_sizes: integers of shape (g,), the sizes of the consecutive groups. If the sizes vary
+            along other axes of `lhs`, the shape is (..., g). The leading axes are then the batch
+            axes of `lhs`, followed by those axes of the same kind as the ragged axis that precede
+            it.
         ragged_dot_dimension_numbers: the contracting, batch, ragged and group axes.
         precision: precision of the multiplication, as in `dot_general`.
         preferred_element_type: dtype of the result; None for the dtype of the operands.

@@ -67,10 +67,10 @@ def gather(operand: ArrayLike, start_indices: ArrayLike, dimension_numbers: Gath
         dimension_numbers: how the axes of `operand`, `start_indices` and the result correspond; see
             `GatherDimensionNumbers`.
         slice_sizes: size of a window along each axis of `operand`.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None means `PROMISE_IN_BOUNDS`.
         fill_value: value of all elements of such windows in mode "fill". None means NaN for floats,
@@ -193,10 +193,10 @@ def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -233,10 +233,10 @@ def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -268,10 +268,10 @@ def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -304,10 +304,10 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -339,10 +339,10 @@ def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -374,10 +374,10 @@ def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
             says which are which.
         dimension_numbers: how the axes of `operand`, `scatter_indices` and `updates` correspond;
             see `ScatterDimensionNumbers`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 
@@ -408,10 +408,10 @@ def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable
         dimension_numbers: how the axes of `operand`, `scatter_indices` and the updates correspond;
             see `ScatterDimensionNumbers`.
         update_shape: the shape that `updates` would have in `scatter`.
-        indices_are_sorted: True promises that the index vectors are sorted, which may be faster. If
-            they are not sorted, the result is undefined.
-        unique_indices: True promises that no two windows overlap, which may be faster. If they
-            overlap nevertheless, the result is undefined.
+        indices_are_sorted: True promises that the index vectors are sorted, and may make the
+            operation faster. If they are not sorted, the result is undefined.
+        unique_indices: True promises that no two windows overlap, and may make the operation
+            faster. If windows overlap nevertheless, the result is undefined.
         mode: how to treat windows that are not entirely inside `operand`; see `GatherScatterMode`.
             None drops them.
 

@@ -69,8 +69,8 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
             False, only the lower triangle is read.
 
     Returns:
-        The lower triangular matrices L with x = L Lᴴ, of the shape and dtype of `x`. If a matrix is
-        not positive definite, its factor is NaN.
+        The lower triangular matrices L with `x = L Lᴴ`, of the shape and dtype of `x`. If a matrix
+        is not positive definite, its factor is NaN.
 
     >>> lax.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
     Array([[2., 0.],
@@ -84,11 +84,11 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
     """Update the Cholesky factor of a matrix after a rank-1 change.
 
     Args:
-        r_matrix: upper triangular matrix R, the factor of RᵀR.
+        r_matrix: upper triangular matrix R, the factor of `RᵀR`.
         w_vector: vector w.
 
     Returns:
-        The upper triangular factor of RᵀR + wwᵀ.
+        The upper triangular factor of `RᵀR + wwᵀ`.
 
     >>> lax.linalg.cholesky_update(jnp.diag(jnp.array([3.0, 1.0])), jnp.array([4.0, 0.0]))
     Array([[5., 0.],
@@ -216,7 +216,7 @@ def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True,
         transpose: whether to multiply by the adjoint of Q.
 
     Returns:
-        Q c, c Q, Qᴴ c or c Qᴴ, of the shape of `c`.
+        The product `Q c`, `c Q`, `Qᴴ c` or `c Qᴴ`, of the shape of `c`.
 
     >>> lax.linalg.ormqr(jnp.eye(2), jnp.array([2.0, 0.0]), jnp.array([[3.0], [4.0]]))
     Array([[-3.],
@@ -234,7 +234,7 @@ def lu(x: ArrayLike) -> list[Array]:
     Returns:
         A list of three arrays. The first contains the factor U in its upper triangle and the factor
         L below it; the diagonal of L is 1. The second contains the pivots as int32: step `i` swaps
-        rows `i` and `pivots[i]`. The third is the resulting order of the rows: `x[order]` = L U.
+        rows `i` and `pivots[i]`. The third is the resulting order of the rows: `x[order] = L U`.
 
     >>> factors, pivots, order = lax.linalg.lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors
@@ -273,7 +273,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
         use_magma: ignored.
 
     Returns:
-        A tuple (Q, R) with `x` = Q R; with `pivoting`, a tuple (Q, R, p) with `x[:, p]` = Q R.
+        A tuple (Q, R) with `x = Q R`; with `pivoting`, a tuple (Q, R, p) with `x[:, p] = Q R`.
 
     >>> q, r = lax.linalg.qr(jnp.array([[3.0, 1.0], [4.0, 2.0]]))
     >>> jnp.abs(r).round(4)
@@ -285,7 +285,7 @@ def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
 
 def schur(x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
           select_callable: Callable[..., Any] | None = None) -> list[Array]:
-    """Compute the Schur decomposition of square matrices: x = Q T Qᴴ with unitary Q.
+    """Compute the Schur decomposition of square matrices: `x = Q T Qᴴ` with unitary Q.
 
     Args:
         x: square matrices in the last two axes, of a float or complex dtype.
@@ -326,7 +326,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
         algorithm: None, `SvdAlgorithm.QR` or `SvdAlgorithm.DIVIDE_AND_CONQUER`.
 
     Returns:
-        A tuple (U, s, Vᴴ) with x = U diag(s) Vᴴ, or only s if `compute_uv` is False. The singular
+        A tuple (U, s, Vᴴ) with `x = U diag(s) Vᴴ`, or only s if `compute_uv` is False. The singular
         values s are real and in descending order.
 
     Raises:
@@ -346,7 +346,7 @@ def svd(x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
 
 def symmetric_product(a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0,
                       beta: float = 0.0, symmetrize_output: bool = False) -> Array:
-    """Compute `alpha` A Aᵀ + `beta` C for matrices A and symmetric matrices C.
+    """Compute `alpha A Aᵀ + beta C` for matrices A and symmetric matrices C.
 
     Args:
         a_matrix: matrices of shape (..., m, n).
@@ -383,7 +383,7 @@ def triangular_solve(a: ArrayLike, b: ArrayLike, *, left_side: bool = False, low
     Args:
         a: triangular matrices in the last two axes; the other triangle is not read.
         b: right-hand sides: matrices, or vectors if `b` has one axis fewer than `a`.
-        left_side: whether to solve a x = b; if False, solve x a = b.
+        left_side: whether to solve `a x = b`; if False, solve `x a = b`.
         lower: whether `a` is lower triangular; if False, it is upper triangular.
         transpose_a: whether to solve with the transpose of `a`.
         conjugate_a: whether to solve with the complex conjugate of `a`.

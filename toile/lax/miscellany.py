@@ -64,8 +64,7 @@ def polynomial(x: ArrayLike, coeffs: Sequence[ArrayLike], *, unroll: int | None 
         unroll: ignored.
 
     Returns:
-        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`. Without
-        coefficients it is 0.
+        An array of the dtype of `x`: the sum of `coeffs[k] * x**k`, or 0 without coefficients.
 
     >>> lax.polynomial(3.0, [1.0, 5.0, 2.0])
     Array(34., dtype=float32, weak_type=True)

@@ -51,7 +51,7 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int],
         in_shape: sizes of the axes that windows slide along.
         window_shape: size of a window along each of these axes.
         window_strides: distance between neighboring windows along each axis.
-        padding: "VALID" for no padding. "SAME" pads so that there are `ceil(size / stride)`
+        padding: "VALID" adds no padding. "SAME" pads so that there are `ceil(size / stride)`
             windows, with the larger half of the padding at the end. "SAME_LOWER" does the same with
             the larger half at the start. Pairs `(before, after)` are returned unchanged.
 
@@ -121,7 +121,7 @@ def reduce_window(operand: PyTree, init_value: PyTree, computation: Callable[...
             "SAME_LOWER" does the same with the larger half at the start. A sequence contains a pair
             `(before, after)` for each axis. Padding does not contribute to the results.
         base_dilation: distance between neighboring elements of the array along each axis; None for
-            1. The gaps of a larger distance do not contribute to the results.
+            1. Larger distances leave gaps, which do not contribute to the results.
         window_dilation: distance between neighboring elements of a window along each axis; None
             for 1.
 

@@ -88,7 +88,7 @@ def _report_raw_key(mode):
 
 
 def split_key(key, num=2):
-    """`num` new keys as a list, from one typed key or, elementwise, from an array of them."""
+    """A list of `num` new keys from a typed key; for an array of keys, a list of arrays."""
     keys = random_split(key, (num,))
     if key.ndim:
         return [keys[..., i] for i in range(num)]
@@ -174,7 +174,7 @@ def inexact(*xs: Any) -> list[Array]:
 
 
 def to_rank(x: Array, rank: int) -> Array:
-    """`x` with leading axes of size 1 up to `rank`."""
+    """`x` with leading axes of size 1 added up to the given rank; scalars stay unchanged."""
     missing = rank - x.ndim
     return lax.expand_dims(x, tuple(range(missing))) if x.ndim and missing > 0 else x
 

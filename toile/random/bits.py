@@ -91,7 +91,7 @@ def uniform(
 
 
 def unit(key, shape, dtype):
-    """Uniform floats in [0, 1) for a typed key or, elementwise, an array of keys."""
+    """Uniform floats in [0, 1) from a typed key, or from each key of an array."""
     words = args.concrete_words(key)
     if words is not None:
         return wrap(unit_floats(np, words, shape, dtype))

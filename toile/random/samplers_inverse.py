@@ -43,7 +43,7 @@ def exponential(
 
 
 def standard_exponential(key, shape, dtype):
-    """-log(1 - u), for a typed key or, elementwise, an array of keys."""
+    """Exponential numbers -log(1 - u) from a typed key, or from each key of an array."""
     return -lax.log1p(-unit(key, shape, dtype))
 
 

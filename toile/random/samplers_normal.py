@@ -61,7 +61,7 @@ def _bounds_of(dtype):
 
 
 def standard_normal(key, shape, dtype):
-    """Normal numbers for a typed key or, elementwise, an array of keys."""
+    """Standard normal numbers from a typed key, or from each key of an array."""
     if dtypes.issubdtype(dtype, np.complexfloating):
         real = dtypes.dtype_to_real(dtype)
         re, im = (standard_normal(k, shape, real).astype(dtype) for k in args.split_key(key))
