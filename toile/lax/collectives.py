@@ -216,7 +216,7 @@ def ppermute(x: PyTree, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -
     """Send values from some positions of a named axis to others.
 
     Args:
-        x: array, number, or a tree of them, to send.
+        x: the values to send: an array, number, or a tree of them.
         axis_name: the name of the axis, or a tuple of names, which are treated as one axis.
         perm: pairs `(source, destination)` of positions. A position may occur at most once as a
             source and at most once as a destination.

@@ -82,7 +82,7 @@ class DotAlgorithm(NamedTuple):
         lhs_precision_type, rhs_precision_type: dtypes to which the operands are rounded.
         accumulation_type: dtype in which products are summed.
         lhs_component_count, rhs_component_count: number of parts into which each element is split;
-            the parts have the dtypes above.
+            each part has the dtype to which the operand is rounded.
         num_primitive_operations: number of products of parts that are added.
         allow_imprecise_accumulation: whether the hardware may add less precisely.
 
@@ -110,7 +110,8 @@ _F8_OUTPUTS = (
 class DotAlgorithmPreset(enum.Enum):
     """Names of common algorithms for products, which can be passed as `precision`.
 
-    A name consists of the types of the two operands and the type in which products are summed.
+    Except for `DEFAULT`, a name begins with the types of the two operands and the type in which
+    products are summed.
     """
 
     DEFAULT = 1

@@ -176,7 +176,7 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
     """Round each element to a float format with fewer bits, without changing the dtype.
 
     Use it to see the effect of a narrow format. For example, bfloat16 has 8 exponent bits and 7
-    mantissa bits; float16 has 5 and 10. The rounded numbers are never subnormal in the format.
+    mantissa bits; float16 has 5 and 10. The reduced format has no subnormal numbers.
 
     Args:
         operand: array or number of a float dtype.

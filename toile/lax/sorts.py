@@ -122,7 +122,7 @@ def _approximate(name: str, x: Any, k: int, axis: int, all_of_them: bool) -> lis
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
-    """Find the `k` largest elements along an axis, with the arguments of an approximate search.
+    """Find the `k` largest elements along an axis.
 
     The search is exact, as in `top_k`. In JAX, this function may miss some of the elements, which
     makes it faster on TPUs.
@@ -148,7 +148,7 @@ def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1,
                  recall_target: float = 0.95, reduction_input_size_override: int = -1,
                  aggregate_to_topk: bool = True) -> list[Array]:
-    """Find the `k` smallest elements along an axis, with the arguments of an approximate search.
+    """Find the `k` smallest elements along an axis.
 
     The search is exact. In JAX, this function may miss some of the elements, which makes it faster
     on TPUs.

@@ -37,10 +37,10 @@ def bits(
     """Draw unsigned integers from the uniform distribution over all values of their dtype.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: unsigned integer dtype; None for uint32 (uint64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -70,12 +70,12 @@ def uniform(
     can produce `maxval` itself. Where `maxval` is below `minval`, all results are `minval`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -144,12 +144,12 @@ def bernoulli(
     """Draw booleans that are True with probability `p`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: probability of True, of a floating dtype.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         mode: "low" compares `p` with one uniform number of the same dtype, which is accurate to
             about 1e-7 in float32. "high" uses twice as many random bits, for smaller probabilities.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         A boolean array.
@@ -196,12 +196,12 @@ def randint(
     dtype's range.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         minval: lower bound, included; its shape must broadcast to `shape`.
         maxval: upper bound, excluded; its shape must broadcast to `shape`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -319,12 +319,12 @@ def permutation(
     """Shuffle the slices of an array, or the integers from 0 to `x - 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         x: array to shuffle, or an integer `n` for `jnp.arange(n)`.
         axis: the axis along which to shuffle.
         independent: whether to shuffle each vector along `axis` independently. By default, whole
             slices are moved.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array with the shape and dtype of `x`, or of shape `(n,)` for an integer `n`.
@@ -372,7 +372,7 @@ def choice(
     """Draw elements of an array, or integers from 0 to `a - 1`, with or without replacement.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a: array to choose slices from along `axis`, or an integer `n` for `jnp.arange(n)`.
         shape: shape of the array of choices, as a tuple; `()` gives a single choice.
         replace: whether an element can be chosen several times.

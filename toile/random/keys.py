@@ -129,14 +129,14 @@ def key(
 def PRNGKey(seed: ArrayLike, *, impl: GeneratorLike | None = None) -> Array:
     """Create a random key in the older form, an array of uint32 words.
 
-    All random functions accept such keys and then return new keys in this form. In new code, use
-    `key`.
+    All random functions accept such keys, and functions such as `split` then return new keys in the
+    same form. In new code, use `key`.
 
     Args:
         seed: integer. If 64-bit types are not enabled, only the low 32 bits of a Python integer are
             used.
-        impl: name of the generator; None for the default one. Raw words do not record
-            the generator, so random functions treat them as keys of the default generator.
+        impl: name of the generator; None for the default one. Raw words do not record the
+            generator, so random functions treat them as keys of the default generator.
 
     Returns:
         A uint32 array, of shape (2,) for the default generator.

@@ -32,11 +32,11 @@ def poisson(
     The probability of `k` is `lam**k * exp(-lam) / k!` for `k = 0, 1, 2, ...`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         lam: mean of the distribution. Where it is negative or NaN, the result is -1.
         shape: shape of the result, to which `lam` must broadcast; None for the shape of `lam`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -127,7 +127,7 @@ def binomial(
     is negative or `p` is outside [0, 1], the result is NaN.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of trials; fractions are rounded down.
         p: probability of success.
         shape: shape of the result, to which `n` and `p` must broadcast; None for the shape that
@@ -243,7 +243,7 @@ def multinomial(
     """Draw how often each of several outcomes occurs in `n` independent trials.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of trials, broadcast to the shape of the result without its last axis.
         p: probabilities of the outcomes along the last axis. They are divided by their sum.
         shape: shape of the result with the axis of outcomes last; None for the shape of `p`.

@@ -34,14 +34,14 @@ def gamma(
     """Draw floats from the gamma distribution with scale 1.
 
     The density is `x**(a - 1) * exp(-x) / Γ(a)` for `x > 0`. For another scale, multiply the result
-    by it. The result can be differentiated with respect to `a`.
+    by that scale. The result can be differentiated with respect to `a`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -64,11 +64,11 @@ def loggamma(
     For small `a`, gamma numbers may underflow to 0, but their logarithms do not.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a: shape parameter of the distribution, positive.
         shape: shape of the result, to which `a` must broadcast; None for the shape of `a`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -218,12 +218,12 @@ def beta(
     The density is proportional to `x**(a - 1) * (1 - x)**(b - 1)` for `0 < x < 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         a, b: parameters of the distribution, positive.
         shape: shape of the result, to which `a` and `b` must broadcast; None for the shape that
             they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -250,12 +250,12 @@ def dirichlet(
     all `x[i]**(alpha[i] - 1)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         alpha: concentration of each outcome along the last axis, positive.
         shape: shape of the result without its last axis, to which `alpha.shape[:-1]` must
             broadcast; None for `alpha.shape[:-1]`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, alpha.shape[-1])`, whose vectors along the last axis sum to 1.
@@ -305,11 +305,11 @@ def chisquare(
     numbers. The density is proportional to `x**(df / 2 - 1) * exp(-x / 2)` for `x > 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -336,13 +336,13 @@ def f(
     degrees of freedom.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         dfnum: degrees of freedom of the numerator, positive.
         dfden: degrees of freedom of the denominator, positive.
         shape: shape of the result, to which `dfnum` and `dfden` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -366,11 +366,11 @@ def t(
     The density is proportional to `(1 + x**2 / df)**(-(df + 1) / 2)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         df: degrees of freedom, positive; fractions are allowed.
         shape: shape of the result, to which `df` must broadcast; None for the shape of `df`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -394,11 +394,11 @@ def generalized_normal(
     The density is proportional to `exp(-|x|**p)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: exponent, positive; its shape must broadcast to `shape`.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -426,12 +426,12 @@ def ball(
     The ball consists of the points `x` with `sum(|x[i]|**p) <= 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         d: number of dimensions.
         p: exponent of the norm, a positive number.
         shape: shape of the array of points; `()` gives a single point.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, d)`.

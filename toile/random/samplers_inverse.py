@@ -28,10 +28,10 @@ def exponential(
     The density is `exp(-x)` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -58,13 +58,13 @@ def gumbel(
     sample of the categorical distribution (see `categorical`).
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
         mode: how many random bits are used for each number. "low", the default, is the fastest, but
             its float32 numbers do not exceed about 16. "high" and "highest" use more bits, and
             reach farther into the upper tail.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -84,7 +84,7 @@ def categorical(
     """Draw indices with the probabilities `softmax(logits)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         logits: logarithms of the probabilities along `axis`, up to a constant; -inf for an outcome
             that never occurs.
         axis: the axis of the outcomes in `logits`.
@@ -93,7 +93,7 @@ def categorical(
         replace: whether an outcome can be drawn several times. If False, the draws along the
             leading axes of `shape` are distinct.
         mode: precision of the Gumbel noise that is added to the logits, as in `gumbel`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An integer array of indices along `axis`.
@@ -141,10 +141,10 @@ def laplace(
     The density is `exp(-|x|) / 2`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -167,10 +167,10 @@ def logistic(
     The density is `exp(-x) / (1 + exp(-x))**2`, and the distribution function is the sigmoid.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -192,10 +192,10 @@ def cauchy(
     The density is `1 / (pi * (1 + x**2))`. The distribution has no mean.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -218,11 +218,11 @@ def pareto(
     The density is `b / x**(b + 1)` for `x >= 1`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         b: exponent, positive.
         shape: shape of the result, to which `b` must broadcast; None for the shape of `b`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -254,7 +254,7 @@ def weibull_min(
     Therefore, with arrays of parameters and `shape=()`, all results come from a single draw.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         scale: factor that multiplies the numbers.
         concentration: exponent `c`, positive.
         shape: shape of the independent numbers.
@@ -276,15 +276,15 @@ def geometric(
 ) -> Array:
     """Draw integers from the geometric distribution.
 
-    Each is the number of independent trials, with success probability `p`, up to and including the
-    first success. The probability of `k` is `p * (1 - p)**(k - 1)` for `k = 1, 2, ...`.
+    Each is the number of independent trials up to and including the first success, where `p` is the
+    probability of success. The probability of `k` is `p * (1 - p)**(k - 1)` for `k = 1, 2, ...`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         p: probability of success in one trial.
         shape: shape of the result, to which `p` must broadcast; None for the shape of `p`.
         dtype: integer dtype; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -317,14 +317,14 @@ def triangular(
     `right`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         left: lower end of the interval.
         mode: position of the peak, between `left` and `right`. This is not checked.
         right: upper end of the interval.
         shape: shape of the result, to which the parameters must broadcast; None for the shape that
             they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.

@@ -35,10 +35,10 @@ def normal(
     imaginary parts of variance 1/2.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -90,13 +90,13 @@ def truncated_normal(
     The density is proportional to `exp(-x**2 / 2)` for `lower < x < upper`, and 0 elsewhere.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         lower: lower end of the interval.
         upper: upper end of the interval.
         shape: shape of the result, to which `lower` and `upper` must broadcast; None for the shape
             that they broadcast to.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -150,11 +150,11 @@ def lognormal(
     """Draw numbers whose logarithm is normally distributed with mean 0.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         sigma: standard deviation of the logarithm, 1 by default.
         shape: shape of the result, to which `sigma` must broadcast; None for the shape of `sigma`.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype: `exp(sigma * x)` for standard normal `x`.
@@ -175,7 +175,7 @@ def multivariate_normal(
     """Draw vectors from normal distributions with given means and covariances.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         mean: means, of shape (..., n).
         cov: covariance matrices, of shape (..., n, n), symmetric and positive semidefinite. This is
             not checked.
@@ -184,7 +184,7 @@ def multivariate_normal(
         dtype: floating dtype of the noise; None for the dtype of `mean` and `cov`.
         method: factorization of `cov`. "cholesky" is the fastest, but the result is NaN if `cov` is
             not positive definite. "svd" and "eigh" also work for singular matrices.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n)`.
@@ -242,10 +242,10 @@ def maxwell(
     is `sqrt(2 / pi) * x**2 * exp(-x**2 / 2)` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -267,10 +267,10 @@ def rademacher(
     """Draw -1 or 1, each with probability 1/2.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         shape: shape of the result; `()` gives a single number.
         dtype: dtype of the result; None for int32 (int64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -297,7 +297,7 @@ def double_sided_maxwell(
     `scale` is 1, the density is `x**2 * exp(-x**2 / 2) / sqrt(2 * pi)`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         loc: center of the distribution.
         scale: factor that multiplies the numbers.
         shape: shape of the leading axes of the result. If it is `()`, the leading axes have the
@@ -328,11 +328,11 @@ def rayleigh(
     The density is `x / scale**2 * exp(-x**2 / (2 * scale**2))` for `x >= 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         scale: factor that multiplies the numbers, positive.
         shape: shape of the result, to which `scale` must broadcast; None for the shape of `scale`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -354,11 +354,11 @@ def wald(
     The density is `exp(-(x - mean)**2 / (2 * mean**2 * x)) / sqrt(2 * pi * x**3)` for `x > 0`.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         mean: mean of the distribution, positive.
         shape: shape of the result, to which `mean` must broadcast; None for the shape of `mean`.
         dtype: floating dtype; None for float32 (float64 if 64-bit types are enabled).
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of the given shape and dtype.
@@ -386,12 +386,12 @@ def orthogonal(
     """Draw matrices uniformly from the orthogonal group, or the unitary group for complex dtypes.
 
     Args:
-        key: random key, used for this call only.
+        key: random key; do not use it again.
         n: number of rows.
         shape: shape of the array of matrices; `()` gives a single matrix.
         dtype: floating or complex dtype; None for float32 (float64 if 64-bit types are enabled).
         m: number of columns; None for `n`.
-        out_sharding: sharding or partition spec; only its type is checked.
+        out_sharding: accepted for code written for JAX; only its type is checked.
 
     Returns:
         An array of shape `(*shape, n, m)`. Its matrices have orthonormal columns, or orthonormal
