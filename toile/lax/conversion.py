@@ -64,8 +64,8 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
         new_dtype: dtype of the result.
 
     Returns:
-        An array of the shape of `operand`, in `new_dtype`. If no conversion is needed, it
-        is `operand` itself.
+        An array of the shape of `operand`, in `new_dtype`. If no conversion is needed, it is
+        `operand` itself.
 
     >>> lax.convert_element_type(jnp.array([1.7, -1.7, 1e10]), jnp.int32)
     Array([         1,         -1, 2147483647], dtype=int32)

@@ -63,7 +63,7 @@ def neg(x: ArrayLike) -> Array:
 def sign(x: ArrayLike) -> Array:
     """Compute the sign of each element: -1, 0 or 1.
 
-    A complex number `x` gives `x / |x|`, and NaN gives NaN.
+    For a complex number `x`, the result is `x / |x|`. For NaN, it is NaN.
 
     Args:
         x: array or number of a numeric dtype (not bool).
@@ -161,7 +161,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(families.sub)
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
-    """Subtract one array from another, element by element.
+    """Subtract `y` from `x`, element by element.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
@@ -177,10 +177,10 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 
 @binary(ops.div)
 def div(x: ArrayLike, y: ArrayLike) -> Array:
-    """Divide one array by another, element by element.
+    """Divide `x` by `y`, element by element.
 
-    Quotients of integers are rounded toward zero; division of an integer by zero gives -1 (all bits
-    set). Floats follow IEEE 754: division by zero gives an infinity or NaN.
+    Quotients of integers are rounded toward zero, and an integer divided by zero is -1 (all bits
+    set). Floats follow IEEE 754: the result of a division by zero is an infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,
@@ -343,7 +343,7 @@ def reciprocal(x: ArrayLike) -> Array:
         x: array or number of a float or complex dtype.
 
     Returns:
-        An array of the shape and dtype of `x`; 0 gives an infinity.
+        An array of the shape and dtype of `x`. The reciprocal of 0 is an infinity.
 
     >>> lax.reciprocal(jnp.array([2.0, 0.0]))
     Array([0.5, inf], dtype=float32)

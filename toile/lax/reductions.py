@@ -1,6 +1,6 @@
 """Reductions over axes: common ones, positions of extrema, cumulative and user-defined ones.
 
-`reduce` takes a user's function. A plain sum, product, extremum or bitwise operation becomes that
+`reduce` accepts any function. A plain sum, product, extremum or bitwise operation becomes that
 reduction; any other function combines the elements in a balanced tree that keeps their order. May
 import the engine, primitives, `_operands` and `_computations`.
 """
@@ -273,7 +273,7 @@ def reduce(operands: PyTree, init_values: PyTree, computation: Callable[[Any, An
 
 
 def _rows(x: Any, axes: tuple[int, ...]) -> Any:
-    """The reduced axes in front, as one axis."""
+    """`x` with the reduced axes moved to the front and merged into one axis."""
     kept = tuple(i for i in range(x.ndim) if i not in axes)
     size = math.prod(x.shape[a] for a in axes)
     return shapes.reshape(x, (size, *without(x.shape, axes)), (*axes, *kept))

@@ -164,7 +164,7 @@ def sigmoid(x: ArrayLike) -> Array:
         x: array or number of a floating or complex dtype.
 
     Returns:
-        An array of the same shape and dtype, with values in [0, 1].
+        An array of the same shape and dtype, with values in [0, 1] for real numbers.
 
     Raises:
         TypeError: `x` has an integer or boolean dtype.

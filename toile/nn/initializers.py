@@ -262,7 +262,7 @@ def variance_scaling(
     The variance is `scale / n`. Depending on `mode`, `n` is the number of inputs of a unit
     ("fan_in"), its number of outputs ("fan_out"), the mean of both ("fan_avg") or their geometric
     mean ("fan_geo_avg"). The sizes of all other axes, such as the window of a convolution, multiply
-    both numbers, except for `batch_axis`.
+    both numbers; only `batch_axis` is left out.
 
     Args:
         scale: numerator of the variance, positive.

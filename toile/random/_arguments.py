@@ -56,7 +56,7 @@ def one_key(name: str, key: Any) -> Array:
 
 
 def _key_words(name, key):
-    """Raw key words, checked."""
+    """The words of a raw key, after a check of their dtype and shape."""
     if isinstance(key, (list, tuple, str)) or key is None or not hasattr(key, "dtype"):
         raise TypeError(f"{name}: needed a random key, got {type(key).__name__} (make one with "
                         f"toile.random.key){here()}")
@@ -186,7 +186,7 @@ def spread(x: Any, shape: Shape, dtype: Any) -> Array:
 
 def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = None, *,
              default: Any = None, allow_complex: bool = False) -> Sampling:
-    """Key, shape and dtype of a sampler without parameters, checked.
+    """The checked key, shape and dtype of a sampler without parameters.
 
     The dtype must be floating, unless a Python type is given as the `default`."""
     key = one_key(name, key)
@@ -198,7 +198,7 @@ def sampling(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any = No
 
 def sampling_with(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *parameters: Any,
                   allow_complex: bool = False) -> Sampling:
-    """Key, shape and float dtype of a sampler with parameters that broadcast, checked."""
+    """The checked key, shape and float dtype of a sampler with parameters that broadcast."""
     key, dtype = one_key(name, key), float_dtype(name, dtype, allow_complex)
     shape = joint_shape(name, shape, *parameters)
     check_sharding(name, out_sharding)

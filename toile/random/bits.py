@@ -446,7 +446,7 @@ def _weighted(key, population, shape, replace, p, mode):
 
 
 def gumbel_mode(mode):
-    """The mode of Gumbel sampling, checked; "low" by default."""
+    """The checked mode of Gumbel sampling; None means "low"."""
     mode = "low" if mode is None else mode
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}{here()}")
