@@ -566,7 +566,7 @@ def orthogonal(
 def delta_orthogonal(
     scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """Build an initializer for convolutions that is nonzero only at the center of the window.
+    """Build an initializer for convolution kernels that are 0 except at the center of the window.
 
     The matrix from input to output features at the center is orthogonal.
 

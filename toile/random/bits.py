@@ -306,7 +306,7 @@ def _randint_between_arrays(key, shape, minval, maxval, dtype):
 
 
 def _clip_to(x, dtype):
-    """Integers x clipped to the range of dtype, and converted."""
+    """The integers `x`, clipped to the range of `dtype` and converted to it."""
     own, new = dtypes.iinfo(x.dtype), dtypes.iinfo(dtype)
     low, high = max(int(own.min), int(new.min)), min(int(own.max), int(new.max))
     return jnp.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(dtype)
