@@ -179,8 +179,9 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """Divide `x` by `y`, element by element.
 
-    Quotients of integers are rounded toward zero, and an integer divided by zero is -1 (all bits
-    set). Floats follow IEEE 754: the result of a division by zero is an infinity or NaN.
+    Quotients of integers are rounded toward zero. An integer divided by zero is -1, or the largest
+    number of an unsigned dtype. Floats follow IEEE 754: the result of a division by zero is an
+    infinity or NaN.
 
     Args:
         x, y: arrays or numbers of the same numeric dtype (not bool). Their shapes must be equal,

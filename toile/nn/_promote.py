@@ -1,8 +1,9 @@
 """Argument promotion shared by the packages above `toile.numpy`.
 
 `inexact(name, *xs)` converts its arguments to one floating or complex dtype, as all special
-functions do. Integers become floats of the same width, and the result is weakly typed only if all
-arguments are weak. The functions here call only public functions, so they work under any trace.
+functions do. Integers become float32, or float64 if they have 64 bits. The result is weakly typed
+only if all arguments are weak. The functions here call only public functions, so they work under
+any trace.
 """
 
 from __future__ import annotations
